@@ -1,8 +1,6 @@
-"""Typed events between parts of the daemon, which do not know each other.
+"""Events that parts of the daemon send to each other, and a small publish/subscribe.
 
-Events used in several rooms are defined here, others in the room that publishes them. Handlers run on the event loop,
-in
-order of subscription.
+Handlers run on the event loop in the order of subscription.
 """
 
 from collections import defaultdict
@@ -15,8 +13,6 @@ E = TypeVar("E")
 
 
 class Events:
-    """The subscriptions of a daemon."""
-
     def __init__(self) -> None:
         self._handlers: Final[defaultdict[type, list[Callable[[Any], None]]]] = defaultdict(list)
 
@@ -30,50 +26,45 @@ class Events:
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
-    """A legacy session was opened, or restored from another process."""
-
     session_id: str
 
 
 class SessionEnded(msgspec.Struct, frozen=True):
-    """A legacy session has ended."""
-
     session_id: str
 
 
 class RootsChanged(msgspec.Struct, frozen=True):
-    """The roots of a session's client have changed."""
+    """The client of a session has reported new roots."""
 
     session_id: str
 
 
 class SignInsChanged(msgspec.Struct, frozen=True):
-    """A user has signed in to a service, or out of it."""
+    """A user has signed in to a service or signed out."""
 
     entry: str
     """Path of the service in the file, such as `upstreams.github`."""
 
 
 class WatchedResourcesChanged(msgspec.Struct, frozen=True):
-    """The set of resources that clients watch has changed."""
+    pass
 
 
 class UpstreamResourceUpdated(msgspec.Struct, frozen=True):
-    """An upstream has reported an update of a resource."""
+    """An upstream server has updated a resource."""
 
     uri: str
-    """The URI for clients of this daemon."""
+    """The URI that this daemon's clients use."""
 
 
 Change = Literal["changed", "updated", "enabled", "disabled"]
-"""A changed list, an updated resource, or an enabled or disabled primitive."""
 
 
 class PluginChange(msgspec.Struct, frozen=True):
-    """A plugin has made a change at run time that the other replicas must apply."""
+    """A change by a plugin at run time that the other replicas must apply."""
 
     what: Change
     kind: str
-    """The list: `tools`, `prompts` or `resources`."""
+    """`tools`, `prompts` or `resources`."""
     name: str
-    """The name of the primitive or the URI; empty for a list."""
+    """The name of the primitive or its URI. Empty if the whole list has changed."""

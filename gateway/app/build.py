@@ -1,8 +1,4 @@
-"""Creates the parts of a daemon and connects them: `build(settings) -> App`.
-
-The order follows the dependencies: log, configuration, state, sources, catalog, dispatcher, HTTP server, reports,
-console, listeners. The exit stack closes the parts in the opposite order.
-"""
+"""Builds the parts of a daemon and connects them."""
 
 import asyncio
 import os
@@ -96,8 +92,6 @@ log: Final = structlog.get_logger(__name__)
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that serve requests, without listeners."""
-
     redactor: LiveRedactor
     events: Events
     state: DaemonState
@@ -114,15 +108,13 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The page in the browser and its records."""
-
     page: WebConsole
     feed: EventFeed
     worker: ThisWorker
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts of a daemon. Only `Gateway`, which starts and stops the parts, holds this object."""
+    """All parts of a daemon, for `Gateway`."""
 
     core: Core
     health: Health
@@ -130,12 +122,9 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the body of `/-/status` for this process."""
     reloads: ReloadRequests
     http: HttpServer | None
-    """None if the daemon does not serve HTTP."""
     listeners: Listeners
     worker_endpoint: WorkerEndpoint | None
-    """None if the daemon is a single process."""
     console: ConsoleParts | None
-    """None if the console is not served."""
 
 
 async def build(  # noqa: PLR0913 - the inputs of the daemon
@@ -151,23 +140,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     serves_one_request: bool = False,
     opens_console: bool = False,
 ) -> App:
-    """Load and compile the configuration, and start every part except the listeners.
-
-    Args:
-        settings: flags and environment variables of the process.
-        stack: closes the parts.
-        service_manager: notified of reloads.
-        inherited: listening sockets that another process opened.
-        standard_streams: of the client on stdio, if the daemon serves one.
-        on_input_end: called when the client on stdio has disconnected.
-        observers: called for each call.
-        worker: set if this process is one of several workers.
-        serves_one_request: wait for the first lists of upstreams as long as `connect_timeout`, and serve no HTTP.
-        opens_console: serve the console without `listen.console`.
-
-    Raises:
-        ConfigError: the configuration is invalid. The error contains all problems.
-    """
+    """Load the configuration and start every part except the listeners. The arguments are those of `Gateway`."""
     redactor, number = LiveRedactor(), 0 if worker is None else worker.number
     logs = Logs(
         level=settings.log_level,
@@ -177,7 +150,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     )
     stack.enter_context(logs)
     keys = _given_keys(settings, worker)
-    # Before the files are read: a change during the read must cause a reload.
+    # Taken before reading, so that a change during the read triggers a reload.
     loaded_at = time.time_ns()
     with gc_paused():
         loaded = load(settings.config)
@@ -257,7 +230,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         return status()
 
     async def served_config() -> JsonObject:
-        # In a thread: a manifest of a thousand tools takes a while.
+        # In a thread: the manifest of 1,000 tools takes a while.
         found = await asyncio.to_thread(manifest, pipeline.served.document, pipeline.served.catalog)
         return found.as_json()
 
@@ -344,13 +317,11 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     serves_one_request: bool,
     keeps_places: bool,
 ) -> Core:
-    """Compile the configuration and build the parts that serve requests. `recorders` observe every request."""
     tracing = open_tracing(os.environ)
     if tracing is not None:
         stack.push_async_callback(tracing.close)
     state = await stack.enter_async_context(_state(settings, keys, worker))
     services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
-    # Stored outputs of tasks survive a restart, as the tasks do.
     await services.output_store.use(state.outputs)
     audit = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
     to_issuers = issuer_sender(services.http)
@@ -417,17 +388,17 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
-    # Metrics and pools of definitions that a reload removed are dropped.
+    # A reload may have removed definitions.
     store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     if not serves_one_request:
         _sign_out_of_removed(stack, services, pipeline, events)
-    # Before listeners open: clients that reconnect at once must find their tasks.
+    # Clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
         task_changed = dispatcher.task_notifications.task_changed
         await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=task_changed))
-    # Closed first: no reload may start while the other parts stop.
+    # Closed first, so that no reload starts during the shutdown.
     stack.push_async_callback(reloader.close)
     return Core(
         redactor=redactor,
@@ -447,7 +418,6 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
 
 
 def _http_server(core: Core, health: Health) -> HttpServer:
-    """Create the HTTP server. The sections `listen` and `limits` of now apply until the process ends."""
     document, state, authenticator = core.pipeline.served.document, core.state, core.authenticator
     http = HttpServer(
         document.listen,
@@ -532,7 +502,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
 
     def clients(request: HttpRequest) -> Iterable[JsonObject]:
         served = pipeline.served.document
-        # The URL of a separate operators' listener is not that of the MCP endpoint.
+        # A separate admin listener has a different URL than the MCP endpoint.
         is_main = pipeline.first.listen.admin is None
         url = endpoint_url(pipeline.first.listen, http, request.client_endpoint.base_url if is_main else None)
         return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
@@ -564,7 +534,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
 
 
 def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:
-    """Return the signing keys of the settings or of the supervisor, if any. Warn if a key is short."""
+    """Return the signing keys of the settings or the supervisor. Warn if a key is short."""
     keys = settings.signing_keys()
     if worker is not None and not keys:
         return worker.signing_keys()
@@ -575,7 +545,7 @@ def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None
 def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) -> DaemonState:
     directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
     store = settings.store_url()
-    if store is not None and keys is None:  # replicas cannot verify each other's signatures
+    if store is not None and keys is None:
         warn_of_unshared(variable=variable_of("secret_key"))
     return DaemonState(
         directory if worker is None else worker.state_dir(directory),
@@ -587,7 +557,7 @@ def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) 
 
 
 def _sign_out_of_removed(stack: AsyncExitStack, services: Services, pipeline: ReloadPipeline, events: Events) -> None:
-    """Sign users out of services that the file no longer has, now and after each reload."""
+    """Sign users out of services that are no longer configured."""
     tasks = BackgroundTasks()
     stack.push_async_callback(tasks.cancel)
 
@@ -600,9 +570,8 @@ def _sign_out_of_removed(stack: AsyncExitStack, services: Services, pipeline: Re
 
 
 def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalog: Catalog) -> None:
-    """Subscribe at upstreams to the resources that clients watch."""
     if not upstreams.servers:
-        return  # avoids looking up every watched resource
+        return
     origins = (upstreams.origin_of(catalog, uri) for uri in notifier.watched)
     upstreams.watch([origin for origin in origins if origin is not None])
 
@@ -610,17 +579,16 @@ def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalo
 def _resource_updated(
     event: UpstreamResourceUpdated, upstreams: UpstreamSource, notifier: ChangeNotifier, pipeline: ReloadPipeline
 ) -> None:
-    """Notify the subscribers of a resource of an upstream."""
     catalog = pipeline.store.current
     notifier.resource_updated(event.uri, catalog)
     origin = upstreams.origin_of(catalog, event.uri)
     if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
-        # Each replica runs its own process of an upstream on stdio. Only this one has reported the update.
+        # Each replica runs its own process of a stdio server, and only this one reported the update.
         notifier.tell_others("updated", "resources", event.uri)
 
 
 def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """Return the primitives whose calls are counted, by kind. Other names must not become labels of metrics."""
+    """Return the names that may become metric labels, by kind. Clients could choose any other name."""
     prompts = frozenset(catalog.prompts)
     own = OWN_NAMES if catalog.searches else ()
     resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))

@@ -1,9 +1,9 @@
 """Delays announcements of changed lists until all replicas serve them.
 
-A notified client may send its next request to any replica. A replica that has not reloaded yet would return the older
-list, and the client would not be notified again. So each replica tells the others which lists it serves, and announces
-changes once all replicas agree, or after a timeout. If a replica follows later, the lists are announced again. Calls
-that enable or disable a primitive wait for the other replicas, too.
+A notified client may send its next request to any replica. A replica that has not reloaded yet would return the old
+list, and the client would never learn of the change. Replicas therefore exchange the fingerprints of their lists, and
+announce changes once they agree or after a timeout. If a replica catches up after the timeout, the lists are announced
+again.
 """
 
 import asyncio
@@ -23,33 +23,32 @@ from gateway.state.replica import Replica
 
 _KIND: Final = "catalog served"
 _FOLLOW_SECONDS: Final = 5.0
-"""The longest delay of announcements."""
 _RESPONSE_SECONDS: Final = 2.0
-"""The longest delay of the response to a call that enabled or disabled a primitive."""
+"""Longest wait of a call that enabled or disabled a primitive."""
 _LISTS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources")
 
 
 class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """A message about the lists that a replica serves."""
+    """Message: the lists that a replica serves."""
 
     replica: str
     fingerprints: Mapping[str, str] | None
-    """By kind of list; None if the replica has stopped."""
+    """By list. None if the replica has stopped."""
     wants_reply: bool = False
 
 
 class ReplicasAgreed(msgspec.Struct, frozen=True):
-    """Event: all replicas serve the same lists, or the delay is over. Held announcements are due."""
+    """Event: held announcements are due."""
 
 
 class ListDiffered(msgspec.Struct, frozen=True):
-    """Event: another replica has served an older list in the meantime. Clients must request the list again."""
+    """Event: a replica has caught up, and clients may have read its old list."""
 
     kind: ListKind
 
 
 class CatalogAgreement:
-    """Implements `ReplicaAgreement`: compares the lists of the other replicas with those of this one."""
+    """Implements `ReplicaAgreement`."""
 
     def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
         self._replica: Final = replica
@@ -58,9 +57,9 @@ class CatalogAgreement:
         self._others: Final[dict[str, Mapping[str, str]]] = {}
         """Fingerprints by replica."""
         self._differing: frozenset[str] = frozenset()
-        """Lists that differ at another replica."""
+        """Lists that differ on another replica."""
         self._owed: frozenset[str] = frozenset()
-        """Lists whose older form clients may have requested from another replica."""
+        """Lists of which clients may have read an old version."""
         self._is_agreed: Final = asyncio.Event()
         self._is_agreed.set()
         self._following: asyncio.Task[None] | None = None
@@ -79,10 +78,9 @@ class CatalogAgreement:
             await self._publish(is_over=True)
 
     def holds_announcements(self) -> bool:
-        """Publish the lists of this replica. Return whether the announcement must wait for the others."""
         self._tasks.begin(self._publish(), name="catalog agreement")
         self._compare()
-        # Without the store replicas cannot agree: clients are notified at once, as by a single process.
+        # Replicas cannot agree without the store, so clients are notified at once.
         if self._is_agreed.is_set() or self._replica.store.is_away:
             return False
         if self._following is None or self._following.done():
@@ -90,12 +88,11 @@ class CatalogAgreement:
         return True
 
     async def _follow(self) -> None:
-        """Release held announcements once all replicas agree or the delay is over."""
         with suppress(TimeoutError, StoreAwayError):
             async with asyncio.timeout(_FOLLOW_SECONDS):
                 await self._forget_dead()
                 await self._is_agreed.wait()
-        # From now on `_compare` announces the lists that differed.
+        # `_compare` announces later changes.
         self._following = None
         self._events.publish(ReplicasAgreed())
         self._owed = self._differing
@@ -135,7 +132,6 @@ class CatalogAgreement:
                 self._events.publish(ListDiffered(kind))
 
     async def _forget_dead(self) -> None:
-        """Drop replicas that ended without a message."""
         own = self._store.current.fingerprints
         for name in [name for name, other in self._others.items() if other != own]:
             if not await self._replica.mailbox.is_there(name):
@@ -143,7 +139,7 @@ class CatalogAgreement:
         self._compare()
 
     async def _publish(self, *, wants_reply: bool = False, is_over: bool = False) -> None:
-        with suppress(StoreAwayError):  # published again when the store is back
+        with suppress(StoreAwayError):
             await self._replica.mailbox.tell_all(_KIND, self._message(wants_reply=wants_reply, is_over=is_over))
 
     def _message(self, *, wants_reply: bool = False, is_over: bool = False) -> bytes:

@@ -1,7 +1,7 @@
-"""The life of a daemon: load and compile, listen, drain, stop.
+"""Starts, drains and stops a daemon.
 
-Steps that can fail come first. Every step of the shutdown has a time limit: calls in flight have `drain_timeout`, then
-they are cancelled, and code that ignores its cancellation is abandoned.
+Every step of the shutdown has a time limit. Calls in flight are cancelled after `drain_timeout`, and code that ignores
+its cancellation is abandoned.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from gateway.transports.stdio.stdio import StandardStreams
 log: Final = structlog.get_logger(__name__)
 
 CLEAN_UP_SECONDS: Final = 10.0
-"""Time for the process to exit after its calls were cancelled: children get SIGTERM, later SIGKILL."""
+"""Time for clean-up after calls were cancelled. Child processes receive SIGTERM, then SIGKILL."""
 EXIT_SECONDS: Final = 1.0
 """Time for tasks and threads of plugins to end after all parts are closed."""
 
 
 class Gateway:
-    """One daemon. Entering it loads and compiles; `serve` listens until a signal, then drains."""
+    """One daemon. Entering the context loads the configuration. `serve` listens until a signal."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Gateway:
         worker: Worker | None = None,
         opens_console: bool = False,
     ) -> None:
-        """Start nothing yet.
+        """Create a daemon that is not started yet.
 
         Args:
-            settings: flags and environment variables of the process.
+            settings: flags and environment variables.
             observers: called for each call.
-            serves_one_request: wait for the first lists of upstreams as long as `connect_timeout`, and serve no HTTP.
-            worker: set if this process is one of several workers.
-            opens_console: serve the console without `listen.console`.
+            serves_one_request: wait up to `connect_timeout` for the lists of upstream servers, and do not serve HTTP.
+            worker: this worker, if there are several.
+            opens_console: serve the console even without `listen.console`.
         """
         self._settings: Final = settings
         self._observers: Final = tuple(observers)
@@ -75,16 +75,16 @@ class Gateway:
         self._service_manager: Final = ServiceManager(os.environ)
         self._watchdog: ExitWatchdog | None = None
         self.console_link: str | None = None
-        """The URL of the console with its token, if any; None until the console is served."""
+        """The console's URL including its token. None until the console is served."""
         self.app: App
 
     async def __aenter__(self) -> Self:
-        """Load and compile the file, and start every part except the listeners.
+        """Load the configuration and start every part except the listeners.
 
         Raises:
-            ConfigError: the configuration is invalid. The error contains all problems.
+            ConfigError: the configuration is invalid. The error lists all problems.
         """
-        # Before plugins are imported: they may print, and their children would inherit the sockets.
+        # Plugins may print or start child processes, which must not use the client's streams or inherit sockets.
         standard_streams = StandardStreams.take() if self._settings.stdio else None
         self._inherited = take_sockets() if self._worker is None else self._worker.sockets
         async with AsyncExitStack() as stack:
@@ -100,7 +100,7 @@ class Gateway:
                 serves_one_request=self._serves_one_request,
                 opens_console=self._opens_console,
             )
-            # If the start fails or is cancelled, `stack` closes the parts instead.
+            # If the start fails or is cancelled, `stack` closes the parts.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -120,16 +120,12 @@ class Gateway:
     ) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input, then drain.
 
-        The process must not do anything else: after the first signal it exits even if a part hangs. `on_exit` is
-        called from any thread just before an exit without clean-up. `on_started` is called when the listeners are open.
-
-        Raises:
-            ConfigError: the address cannot be listened on.
+        The process exits soon after the first signal, even if a part hangs. `on_exit` is called from any thread just
+        before an exit without clean-up.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
 
         def exit_now() -> None:
-            # Child processes would outlive os._exit().
             self.app.core.services.processes.kill_all()
             on_exit()
 
@@ -145,26 +141,22 @@ class Gateway:
         returning = asyncio.create_task(return_free_memory(), name="return free memory")
         await self._stop_wanted.wait()
         returning.cancel()
-        # No signal has armed it if standard input or the supervisor has ended.
+        # Not yet armed if standard input or the supervisor has ended.
         watchdog.arm(seconds=seconds)
         await self.stop()
         log.info("stopped")
 
     def _leave_sockets(self) -> None:
-        """Stop, and leave the sockets to the worker that replaces this one."""
+        """Stop, and let the replacement worker accept connections from the same sockets."""
         self._leaves_sockets = True
         self._stop_wanted.set()
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises:
-            ConfigError: the address cannot be listened on, or requires authentication.
-        """
+        """Open the listeners and report readiness. Raise ConfigError if an address cannot be used."""
         app, core = self.app, self.app.core
         core.audit.open(core.pipeline.served)
         self._stack.callback(core.audit.close)
-        # Before the listeners: a replica must receive the messages of the others before it serves requests.
+        # A replica must receive messages from the others before it serves requests.
         if core.state.replica is not None:
             await core.state.replica.open()
         if app.worker_endpoint is not None:
@@ -174,16 +166,16 @@ class Gateway:
         await core.dispatcher.tasks.recover()
         await self._stack.enter_async_context(app.reloads.running(watches_files=not self._settings.no_watch))
         await self._stack.enter_async_context(self._service_manager.watched())
-        # Last: load balancers and the service manager now send clients.
+        # Load balancers and the service manager send clients from now on.
         app.health.become_ready()
         self._service_manager.ready(app.reloads.summary())
         if self._worker is not None:
             await self._stack.enter_async_context(self._worker.supervised(on_loss=self._stop_wanted.set))
 
     async def stop(self) -> None:
-        """Stop being ready, refuse new work, end streams, and wait `drain_timeout` for calls in flight."""
+        """Refuse new work, end streams, and wait `drain_timeout` for calls in flight."""
         log.info("stopping")
-        # First: `/-/ready` must fail while connections are still accepted.
+        # `/-/ready` must fail while connections are still accepted.
         self.app.health.begin_stopping()
         self._service_manager.stopping()
         if self.app.console is not None:
@@ -196,32 +188,25 @@ class Gateway:
             )
 
     def memory_client(self, identity: Identity = ANONYMOUS) -> MemoryClient:
-        """Return a client of the newest revision in this process, at the view of the settings.
-
-        Raises:
-            ConfigError: the view does not exist.
-        """
+        """Return an in-process client of the configured view. Raise ConfigError if the view does not exist."""
         check_view(self._settings.view, self.app.core.pipeline.served.document.views)
         return MemoryClient(self.app.core.dispatcher, view=self._settings.view, identity=identity)
 
     @property
     def auth(self) -> Auth | None:
-        """The section `auth` that is served."""
         return self.app.core.pipeline.served.document.auth
 
     def status(self) -> JsonObject:
-        """Return the body of `/-/status`."""
         return self.app.status()
 
     async def manifest(self) -> Manifest:
-        """Return the manifest of the served configuration."""
         served = self.app.core.pipeline.served
-        # In a thread: a manifest of a thousand tools takes a while.
+        # In a thread: the manifest of 1,000 tools takes a while.
         return await asyncio.to_thread(manifest, served.document, served.catalog)
 
     @property
     def apps(self) -> Mapping[str, Path]:
-        """The file of each tool's page (`app`), by the name of the tool."""
+        """The file of each MCP app, by tool."""
         resources = self.app.core.pipeline.served.catalog.resources.values()
         return {
             each.definition["name"]: Path(each.executor.path)
@@ -231,16 +216,15 @@ class Gateway:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems that prevent the newest files from being served."""
+        """The problems of the newest files, if they could not be loaded."""
         return self.app.core.reloader.status.problems
 
     @property
     def url(self) -> str | None:
-        """The URL of the MCP endpoint; None if HTTP is not served."""
+        """URL of the MCP endpoint. None without HTTP."""
         return None if self.app.http is None else self.app.http.url
 
     def _announce_console(self) -> None:
-        """Log the link to the console, once for all workers."""
         app = self.app
         own_url = None if app.http is None else app.http.own_url
         if app.console is None or own_url is None or (self._worker and self._worker.number):

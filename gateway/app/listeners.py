@@ -1,4 +1,4 @@
-"""The transports of a daemon, HTTP and stdio: opens and drains them."""
+"""Opens and drains the transports of a daemon."""
 
 import asyncio
 import os
@@ -28,18 +28,14 @@ log: Final = structlog.get_logger(__name__)
 
 _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
-"""The share of the drain time during which connections are still accepted."""
+"""Share of the drain time during which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
 """Time for open connections when another process takes over the sockets."""
 
 
 def take_sockets() -> Inherited:
-    """Take the sockets of the service manager.
-
-    Raises:
-        ConfigError: the process cannot listen on one of them.
-    """
+    """Take over the sockets of the service manager. Raise ConfigError if one is not a listening socket."""
     try:
         return take_inherited(os.environ)
     except InheritedError as error:
@@ -47,18 +43,13 @@ def take_sockets() -> Inherited:
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:
-    """Check that a view exists.
-
-    Raises:
-        ConfigError: the view does not exist.
-    """
+    """Raise ConfigError if the view does not exist."""
     if name is not None and name not in views:
         message = f"there is no view `{name}`{did_you_mean(name, [*views])}"
         raise ConfigError([Problem(message=message, path=flag_of("view"))])
 
 
 def open_sessions(http: HttpServer | None, stdio: Stdio | None) -> Iterator[tuple[Binding, Session]]:
-    """Yield the open legacy sessions, each with its transport."""
     if http is not None:
         yield from http.open_sessions()
     if stdio is not None:
@@ -66,7 +57,7 @@ def open_sessions(http: HttpServer | None, stdio: Stdio | None) -> Iterator[tupl
 
 
 def is_exposed(settings: Settings, inherited: Inherited, listen: Listen) -> bool:
-    """Return whether other machines can reach a listener, directly or through a proxy."""
+    """Return whether other machines can reach the daemon, directly or through a proxy."""
     if not settings.serves_http:
         return False
     addresses = filter(None, (_main_address(settings, listen, inherited), _admin_address(listen, inherited)))
@@ -74,8 +65,6 @@ def is_exposed(settings: Settings, inherited: Inherited, listen: Listen) -> bool
 
 
 class Listeners:
-    """The transports of one daemon."""
-
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it opens and drains
         self,
         settings: Settings,
@@ -89,7 +78,6 @@ class Listeners:
         inherited: Inherited,
         on_input_end: Callable[[], None],
     ) -> None:
-        """Open nothing yet. The sections `listen` and `limits` of `served` apply until the process ends."""
         self._settings: Final = settings
         self._served: Final = served
         self._http: Final = http
@@ -101,11 +89,7 @@ class Listeners:
         self._on_input_end: Final = on_input_end
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Listen until the stack closes.
-
-        Raises:
-            ConfigError: an address cannot be listened on, or requires authentication.
-        """
+        """Listen until the stack closes. Raise ConfigError if an address cannot be used."""
         if self._http is not None:
             await self._open_http(self._http, stack)
         if self._stdio is not None:
@@ -113,16 +97,14 @@ class Listeners:
             self._open_stdio(self._stdio, stack)
 
     async def drain(self, seconds: float, *, leaves_sockets: bool) -> None:
-        """Refuse sessions and streams, let load balancers notice, and give calls in flight this time to end.
+        """Refuse new sessions and streams, and wait up to `seconds` for calls in flight.
 
-        Args:
-            seconds: the time for calls in flight.
-            leaves_sockets: another process accepts from the same sockets.
+        If `leaves_sockets`, another process accepts connections from the same sockets.
         """
         notice = 0.0
         if self._http is not None:
             notice = await self._stop_accepting(self._http, seconds, leaves_sockets=leaves_sockets)
-        # Streams last as long as their clients. Ended streams are opened again at the next process.
+        # Streams would last as long as their clients, which can reconnect to the next process.
         self._notifier.close()
         async with asyncio.TaskGroup() as group:
             if self._http is not None:
@@ -131,15 +113,15 @@ class Listeners:
                 group.create_task(self._stdio.drain(seconds - notice))
 
     async def _stop_accepting(self, http: HttpServer, seconds: float, *, leaves_sockets: bool) -> float:
-        """Stop accepting connections. Return the seconds that this took."""
+        """Stop accepting connections. Return the seconds that passed."""
         http.begin_draining()
-        # Load balancers that poll `/-/ready` get time to react. Another process would accept the connections otherwise.
+        # Gives load balancers that poll `/-/ready` time to react.
         has_notice = http.address is not None and not leaves_sockets and self._health.is_watched
         notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
         await asyncio.sleep(notice)
         http.stop_accepting()
         if leaves_sockets:
-            # New and idle connections are served a little longer: a request on its way would be lost (RFC 9112 §9.5).
+            # Requests that are already on their way would be lost (RFC 9112 §9.5).
             notice = min(seconds, _HANDOVER_SECONDS)
             await asyncio.sleep(notice)
         return notice
@@ -148,19 +130,18 @@ class Listeners:
         listen = self._served.document.listen
         main = _main_address(self._settings, listen, self._inherited)
         admin = _admin_address(listen, self._inherited)
-        # Both are checked before either is open.
         for where in filter(None, (admin, main)):
             self._require_auth_or_loopback(where)
         await http.open(stack, main, admin_api=self._admin_api, admin=admin)
 
     def _require_auth_or_loopback(self, where: ListenAddress) -> None:
-        """Refuse an address that other machines can reach: without authentication, they could run the tools."""
+        """Refuse a public address without authentication, because anyone could run the tools."""
         if self._served.document.auth is not None or where.address.is_loopback:
             return
         if not self._settings.allow_anonymous:
             problem = self._served.exposures.get(where.source)
             raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
-        log.warning("anybody who reaches this address is served", address=str(where.address))
+        log.warning("serving without authentication", address=str(where.address))
 
     def _open_stdio(self, stdio: Stdio, stack: AsyncExitStack) -> None:
         task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
@@ -175,15 +156,13 @@ class Listeners:
     async def _serve_stdio(self, stdio: Stdio) -> None:
         try:
             await stdio.serve()
-        except Exception:  # Boundary: no one reads the result of the task
+        except Exception:  # Boundary: no one reads the result of this task
             log.exception("stdio failed")
         finally:
-            # The client that started the daemon is gone.
             self._on_input_end()
 
 
 def _main_address(settings: Settings, listen: Listen, inherited: Inherited) -> ListenAddress:
-    # Inherited sockets take precedence: the process that opened them chose the address.
     if sockets := inherited.get("", ()):
         return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
     if settings.http is not None:

@@ -1,5 +1,3 @@
-"""Reloads on request, on SIGHUP and when files change."""
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,7 +13,7 @@ from gateway.reload.reloader import Reloader, Trigger
 
 
 class ReloadRequests:
-    """Runs requested reloads, and notifies the service manager of each."""
+    """Runs reloads that an operator requests, and reports them to the service manager."""
 
     def __init__(
         self,
@@ -31,7 +29,7 @@ class ReloadRequests:
         self._service_manager: Final = service_manager
 
     async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
-        """Reload the files. Return the generation that is served, and the problems if the reload failed."""
+        """Reload the files. Return the served generation and any problems."""
         # systemd.service(5), Type=notify-reload: `systemctl reload` returns on the `ready` that follows.
         self._service_manager.reloading()
         status = await self._reloader.reload(trigger=trigger)
@@ -42,28 +40,27 @@ class ReloadRequests:
         }
 
     async def on_signal(self) -> JsonObject:
-        """Reopen the audit log, as logrotate(8) expects of SIGHUP, and reload the files."""
+        """Reopen the audit log, as logrotate(8) expects, and reload the files."""
         self._audit.reopen()
         return await self.reload(trigger=Trigger.SIGNAL)
 
     @asynccontextmanager
     async def running(self, *, watches_files: bool) -> AsyncIterator[None]:
-        """Reload on SIGHUP, and if `watches_files` also when a file changes, for as long as the context lasts."""
+        """Reload on SIGHUP, and when files change if `watches_files`, while the context lasts."""
         tasks = BackgroundTasks()
         tasks.begin(self._reloader.run_for_sources(), name="reload for sources")
         if watches_files:
             tasks.begin(self._reloader.run(), name="watch files")
         try:
-            # `held_signals` keeps a SIGHUP that came earlier.
             with on_sighup(lambda: tasks.begin(self.on_signal(), name="reload on SIGHUP")):
                 yield
         finally:
             await tasks.cancel()
 
     def summary(self) -> str:
-        """Return the state as one line for the service manager."""
+        """Return a one-line status for the service manager."""
         problems = len(self._reloader.status.problems)
         if problems:
-            return f"Serving the last good configuration: {problems} problems keep the newer one from being served"
+            return f"Serving the last good configuration: {problems} problems in the new configuration"
         catalog = self._store.current
         return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"

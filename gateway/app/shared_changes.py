@@ -1,8 +1,7 @@
-"""Shares changes that plugins make at run time between replicas: announcements, enabled and disabled primitives.
+"""Shares the changes that plugins make at run time with the other replicas.
 
-The store also keeps the last switch of each primitive, for replicas that start later. Disabled primitives stay in the
-store for as long as a replica lives. If replicas switch the same primitive at once, each applies the value in the
-store, so that all agree in the end.
+The store also keeps the last state of each switched primitive, for replicas that start later. If several replicas
+switch a primitive at once, all of them apply the value in the store.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from gateway.state.replica import Replica
 log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "announcement"
-# Three refreshes: a lost refresh must not enable a primitive again.
+# A lost refresh must not enable a primitive again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
 _SWITCHES: Final = frozenset({"enabled", "disabled"})
@@ -33,8 +32,6 @@ _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "r
 
 
 class SharedChanges:
-    """Publishes changes of this replica, and applies those of the others."""
-
     def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier, events: Events) -> None:
         self._replica: Final = replica
         self._store: Final = store
@@ -56,25 +53,24 @@ class SharedChanges:
         await self._tasks.cancel()
 
     def tell(self, change: PluginChange) -> None:
-        """Send the change to the other replicas in the background."""
         self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
-            # One at a time: concurrent commands may arrive in a different order.
+            # Concurrent commands may arrive in a different order.
             async with self._in_order:
                 if what in _SWITCHES:
-                    # Stored before it is sent, for a replica that starts in between.
+                    # A replica may start between these two steps.
                     await self._keep("HSET", f"{kind} {name}", what)
                 await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
                 if what in _SWITCHES:
-                    # The switch of another replica may have been stored later, and applied here earlier.
+                    # Another replica may have stored a newer value.
                     await self._switch(what, kind, name)
         except StoreAwayError as error:
-            log.warning("announcement not passed on", what=what, name=name, reason=error.message)
+            log.warning("change not sent to other replicas", what=what, name=name, reason=error.message)
 
     async def _take(self, body: bytes) -> bytes:
-        # The name is last because it may contain spaces.
+        # The name comes last because it may contain spaces.
         what, kind, name = body.decode().split(" ", 2)
         if what in _SWITCHES:
             await self._switch(what, kind, name)
@@ -83,12 +79,12 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the value in the store; `what` if the store has none."""
+        """Apply the value in the store, or `what` if there is none."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 
     def _apply(self, what: str, kind: str, name: str) -> None:
-        with suppress(ExecutionError):  # the definition does not exist at this replica yet
+        with suppress(ExecutionError):  # the primitive does not exist here yet
             self._changes[what](_LISTS[kind], name)
 
     @property
@@ -116,9 +112,9 @@ class SharedChanges:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
                 with suppress(StoreAwayError):
-                    # NX: another replica may have enabled the primitive in the meantime.
+                    # NX: another replica may have enabled the primitive.
                     if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
-                        # The store was unreachable or has lost its data: the others may not know, either.
+                        # The store had lost the value, so other replicas may have missed it.
                         await self._replica.mailbox.tell_all(_KIND, f"disabled {kind} {name}".encode())
 
     async def _keep(self, command: str, field: str, what: str) -> Json:

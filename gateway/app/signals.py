@@ -1,8 +1,7 @@
-"""Signals of the daemon: SIGINT and SIGTERM stop, SIGHUP reloads. A watchdog thread ends a process that hangs.
+"""Handles signals, and ends a process that hangs.
 
-asyncio's signal handlers are callbacks of the event loop, which a plugin may block. So plain handlers are used. The
-watchdog is a thread because a coroutine may ignore its cancellation, and a plugin may leave a thread that the
-interpreter waits for at exit.
+Plain signal handlers are used because a plugin may block the event loop, which would delay asyncio's handlers. The
+watchdog is a thread because code may ignore its cancellation, or leave threads that delay the interpreter's exit.
 """
 
 import asyncio
@@ -19,7 +18,6 @@ from typing import Final
 from gateway.held_signals import came_early
 
 _START_SECONDS: Final = 10.0
-"""Time for a cancelled start to end."""
 
 
 class ExitWatchdog:
@@ -27,18 +25,18 @@ class ExitWatchdog:
 
     def __init__(self, *, on_exit: Callable[[], None]) -> None:
         self._on_exit: Final = on_exit
-        # Signal handlers need a reentrant `put` (queue.SimpleQueue).
+        # Signal handlers need a reentrant `put`.
         self._deadlines: Final[SimpleQueue[tuple[float, int]]] = SimpleQueue()
 
     def start(self) -> None:
         threading.Thread(target=self._wait, name="exit watchdog", daemon=True).start()
 
     def arm(self, *, seconds: float, exit_code: int = 0) -> None:
-        """End the process after this time, unless an earlier deadline is set."""
+        """End the process after `seconds`, unless an earlier deadline is set."""
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:
-        """End the process at once, without clean-up."""
+        """End the process without clean-up."""
         self._on_exit()
         os._exit(exit_code)
 
@@ -47,8 +45,8 @@ class ExitWatchdog:
         while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
                 first = min(first, self._deadlines.get(timeout=remaining))
-        # The hanging code may hold the locks of the log.
-        os.write(2, b"mcp-gateway: something in a plugin does not end; leaving without it\n")
+        # Not logged: the hanging code may hold the logger's locks.
+        os.write(2, b"mcp-gateway: a plugin did not stop in time; exiting without it\n")
         self.exit_now(first[1])
 
 
@@ -59,23 +57,20 @@ def on_stop_signals(
     seconds: float,
     signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
 ) -> None:
-    """On the first of these signals, call `stop` and arm the watchdog. On the second, end the process.
-
-    The handlers are never removed.
-    """
+    """Call `stop` and arm the watchdog on the first signal, and end the process on the second."""
     loop, was_signalled = asyncio.get_running_loop(), False
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal was_signalled
         if was_signalled:
-            # The event loop may hang. Shells report a signal as 128 + its number.
+            # Shells report a signal as 128 plus its number.
             watchdog.exit_now(128 + number)
         was_signalled = True
         watchdog.arm(seconds=seconds)
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop)
 
-    # signal.signal() raises ValueError in any other thread.
+    # Other threads cannot set signal handlers.
     if threading.current_thread() is threading.main_thread():
         for number in signals:
             if came_early(signal.signal(number, handle)):
@@ -84,10 +79,9 @@ def on_stop_signals(
 
 @contextmanager
 def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel the start of the daemon, until the daemon sets its own handlers.
+    """Cancel the current task on SIGINT and SIGTERM, and suppress that cancellation.
 
-    The cancellation is suppressed because it is not a failure. `on_exit` is called from any thread just before an exit
-    without clean-up.
+    `on_exit` is called from any thread just before an exit without clean-up.
     """
     task, was_cancelled = asyncio.current_task(), False
 
@@ -107,9 +101,9 @@ def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Itera
 
 @contextmanager
 def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
-    """Call `reload` on each SIGHUP while the context lasts, and for an earlier SIGHUP that was held.
+    """Call `reload` on each SIGHUP, including one that arrived before.
 
-    asyncio's handlers restore the default action when the loop closes, which would kill a draining daemon.
+    asyncio would restore the default action when the loop closes, and a SIGHUP would kill the draining daemon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -126,5 +120,5 @@ def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # None: the previous handler was not installed from Python, and cannot be restored (signal.signal).
+        # None: the previous handler was not installed from Python and cannot be restored.
         signal.signal(signal.SIGHUP, signal.SIG_DFL if before is None else before)

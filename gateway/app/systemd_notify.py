@@ -1,4 +1,4 @@
-"""Notifies systemd of the daemon's state, and sends its watchdog messages (sd_notify(3))."""
+"""Reports the daemon's state to systemd (sd_notify(3))."""
 
 import asyncio
 import os
@@ -12,13 +12,10 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class ServiceManager:
-    """The service manager behind `NOTIFY_SOCKET`."""
+    """Client of systemd. Does nothing without `NOTIFY_SOCKET`."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Remove the variables from the environment, so that child processes cannot notify systemd.
-
-        Without `NOTIFY_SOCKET`, the methods do nothing.
-        """
+        """Remove the variables from `environ`, so that child processes cannot notify systemd."""
         self._address: Final = environ.pop("NOTIFY_SOCKET", "")
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         # sd_watchdog_enabled(3): the variables may be meant for another process.
@@ -26,20 +23,18 @@ class ServiceManager:
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 
     def ready(self, status: str) -> None:
-        """Report the end of the start or of a reload."""
         self._notify("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """Report the start of a reload. Call `ready` at its end."""
-        # systemd.service(5), Type=notify-reload: must be later than its SIGHUP.
+        # systemd.service(5), Type=notify-reload: the time must be later than the SIGHUP.
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
-        self._notify("STOPPING=1", "STATUS=Letting calls finish")
+        self._notify("STOPPING=1", "STATUS=Waiting for calls in flight")
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Send watchdog messages from the event loop for as long as the context lasts."""
+        """Send watchdog messages from the event loop while the context lasts."""
         if not self._address or self._watchdog_seconds <= 0:
             yield
             return
@@ -53,14 +48,13 @@ class ServiceManager:
     async def _feed_watchdog(self) -> None:
         while True:
             self._notify("WATCHDOG=1")
-            # sd_watchdog_enabled(3) recommends half of the time.
+            # sd_watchdog_enabled(3) recommends half the timeout.
             await asyncio.sleep(self._watchdog_seconds / 2)
 
     def _notify(self, *lines: str) -> None:
         if not self._address:
             return
-        # A leading `@` means the NUL byte of an abstract address (unix(7)).
+        # A leading `@` denotes an abstract address (unix(7)).
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            # MSG_DONTWAIT: the message is dropped if the service manager does not read.
             sender.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)

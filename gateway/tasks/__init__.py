@@ -1,1 +1,1 @@
-"""Tasks: tool calls that outlive their requests. `gateway.protocol` has the wire form."""
+"""Tasks: tool calls that outlive their requests (`io.modelcontextprotocol/tasks`)."""

@@ -1,7 +1,7 @@
-"""Renews the leases of running tasks, and takes over tasks that no living process runs.
+"""Renews the leases of running tasks, and takes over tasks with expired leases.
 
-A lease that was not renewed in time is lost. A task that another process may restart is then stopped, so that it never
-runs twice at once. A task without restarts continues, and its result is stored unless the task was marked as failed.
+A task whose lease expires is stopped if another process may restart it, so that it never runs twice at once. A task
+without restarts continues, and its result is stored unless the task was marked as failed.
 """
 
 import asyncio
@@ -18,29 +18,26 @@ from gateway.tasks.task import Task
 
 log: Final = structlog.get_logger(__name__)
 
-# Also the delay of progress messages at other processes.
+# Also the delay of progress messages in other processes.
 _TICK_SECONDS: Final = 1.0
-_RENEWALS: Final = 3
-"""Renewals during one lease."""
+_RENEWALS_PER_LEASE: Final = 3
 _MARGIN_SECONDS: Final = 2.0
-"""The time before its end at which an unrenewed lease counts as lost, because of delays and clock differences."""
+"""Leases count as lost this long before they expire, because of delays and clock differences."""
 
 
 class Leases:
-    """The leases of one runner."""
-
     def __init__(self, runner: TaskRunner, store: RedisTaskStore, *, told: Callable[[Task], None]) -> None:
-        """Renew nothing yet; `told` is called for tasks that other processes have changed."""
+        """`told` is called for tasks that other processes have changed."""
         self._runner: Final = runner
         self._store: Final = store
         self._told: Final = told
         self._renewed_at: dict[str, float] = {}
-        """The last renewal by task, on the event loop's clock."""
+        """Time of the last renewal by task, on the event loop's clock."""
         self._said: dict[str, str] = {}
-        """The last stored message by task."""
+        """Last stored message by task."""
         self._checked_at = 0.0
         self._away_until = 0.0
-        """The last time at which the store was unreachable."""
+        """Last time at which the store was unreachable."""
         self._task: asyncio.Task[None] | None = None
         store.on_change(self._changed)
 
@@ -60,20 +57,20 @@ class Leases:
         while True:
             try:
                 await self._renew(loop.time())
-                if loop.time() - self._checked_at >= self._store.lease_seconds / _RENEWALS:
+                if loop.time() - self._checked_at >= self._store.lease_seconds / _RENEWALS_PER_LEASE:
                     self._checked_at = loop.time()
                     await self._take_over(loop.time())
             except StoreAwayError:
                 self._away_until = loop.time()
                 self._stop_lost_tasks(loop.time())
-            except Exception:  # Boundary: without leases other processes would restart all tasks
+            except Exception:  # Boundary: without leases, other processes would restart all tasks
                 log.exception("leases of tasks not renewed")
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _renew(self, now: float) -> None:
-        """Renew the leases that are due, and the leases of tasks with a new message."""
+        """Renew leases that are due, and store new progress messages."""
         runs = {run.task.id: run for run in self._runner.runs}
-        period = self._store.lease_seconds / _RENEWALS
+        period = self._store.lease_seconds / _RENEWALS_PER_LEASE
         due = {
             task_id: (run.message, run.message_at) if run.message else None
             for task_id, run in runs.items()
@@ -82,23 +79,23 @@ class Leases:
         self._renewed_at = {task_id: at for task_id, at in self._renewed_at.items() if task_id in runs}
         self._said = {task_id: said for task_id, said in self._said.items() if task_id in runs}
         for task_id in runs:
-            self._renewed_at.setdefault(task_id, now)  # storing the task started the lease
+            self._renewed_at.setdefault(task_id, now)  # storing the task started its lease
         if not due:
             return
         lost = await self._store.renew(self._runner.id, due)
         for task_id, message in due.items():
-            # The time before the request: the lease in the store does not end earlier.
+            # The time before the request, because the lease in the store ends later.
             self._renewed_at[task_id] = now
             self._said[task_id] = "" if message is None else message[0]
         for task_id in lost:
             await self._changed(task_id)
 
     async def _take_over(self, now: float) -> None:
-        # Expired tasks first, which must not be restarted.
+        # Expired tasks must not be restarted.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
         if self._runner.problem or now - self._away_until < self._store.lease_seconds:
-            return  # living processes could not renew their leases either
+            return  # other processes could not renew their leases either
         for task in await self._store.claim():
             if not self._runner.is_running(task.id):
                 log.warning("task taken over", task=task.id, tool=task.tool, restarts_left=task.restarts)
@@ -113,7 +110,6 @@ class Leases:
                 self._runner.lose(run.task.id)
 
     async def _changed(self, task_id: str) -> None:
-        """Handle a change by another process."""
         task = await self._store.get(task_id)
         if task is None or task.is_finished or (task.runner != self._runner.id and self._runner.is_running(task_id)):
             self._runner.lose(task_id, is_over=task is None or task.is_finished)

@@ -1,10 +1,10 @@
-"""Stores tasks for several replicas: one hash for each task, and sorted sets of creation, expiry and lease times.
+"""Stores tasks for several replicas in Redis.
 
-A replica renews the lease of each task that it runs. Other replicas take over tasks with expired leases. A write needs
-the previous version and renews the lease, so a replica that has lost a task cannot store a result.
+Each task is a hash. Sorted sets contain creation, expiry and lease times. A replica renews the leases of its tasks, and
+others take over tasks with expired leases. A write requires the previous version, so a replica that has lost a task
+cannot store a result.
 
-The hash also names the replicas that receive changes (`@name`): the creator, and those with subscriptions. All keys are
-in one slot of a Redis Cluster, because scripts use them together.
+The hash also lists the replicas to notify of changes (`@name`). All keys share a slot of a Redis Cluster.
 """
 
 from collections import Counter
@@ -24,12 +24,11 @@ log: Final = structlog.get_logger(__name__)
 
 LEASE_SECONDS: Final = 15.0
 _CHANGED: Final = "task changed"
-_AT_ONCE: Final = 20
-"""The most tasks that one script takes over or removes."""
+_BATCH: Final = 20
 _SLACK_MS: Final = 3_600_000
-"""The time after its expiry at which Redis removes a task itself."""
+"""Redis removes the key of a task this long after the task expires."""
 
-# Leases use the clock of Redis, because clocks of replicas may differ.
+# Uses the clock of Redis, because clocks of replicas may differ.
 _COMMON: Final = """
 local function now() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
 local function lease(id, status, runner, length)
@@ -45,7 +44,7 @@ local function watchers(key)
   return found
 end
 """
-"""KEYS: creation times, expiry times, leases, numbers by status, and the task."""
+"""KEYS: creation times, expiry times, leases, counts by status, and the task."""
 _ADD: Final = Script.of(
     _COMMON
     + """
@@ -60,7 +59,7 @@ lease(id, status, runner, ARGV[10])
 return 1
 """
 )
-# A script may be sent twice if the connection breaks: a write that finds its own result has succeeded.
+# A script may run twice if the connection breaks, so a write that finds its own result succeeds.
 _REPLACE: Final = Script.of(
     _COMMON
     + """
@@ -115,7 +114,7 @@ end
 return found
 """
 )
-# HSET would create the key of a removed task, which nothing would remove again.
+# HSET would recreate the key of a removed task.
 _WATCH: Final = Script.of("if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], '') end")
 _EXPIRE: Final = Script.of(
     _COMMON
@@ -135,14 +134,14 @@ return {gone, redis.call("HGETALL", KEYS[4])}
 
 
 class TaskChange(msgspec.Struct, frozen=True):
-    """A message about a change of a task; without a version the task has expired."""
+    """Message: a task has changed, or has expired if `version` is None."""
 
     task_id: str
     version: int | None
 
 
 class RedisTaskStore:
-    """A `TaskStore` that several processes share."""
+    """`TaskStore` that several processes share."""
 
     def __init__(self, replica: Replica, *, clock: Callable[[], float]) -> None:
         self.process: Final = replica.name
@@ -157,10 +156,10 @@ class RedisTaskStore:
         self.lease_seconds: Final = LEASE_SECONDS
 
     async def open(self) -> None:
-        """Do nothing: tasks of dead processes are claimed later."""
+        pass
 
     def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Call the callback with the id of a watched task that another replica has changed."""
+        """Call `callback` with the id of each watched task that another replica has changed."""
 
         async def changed(body: bytes) -> bytes:
             await callback(_CHANGES.decode(body).task_id)
@@ -170,7 +169,7 @@ class RedisTaskStore:
 
     async def add(self, task: Task) -> None:
         now = self._clock()
-        # The key outlives the task, so that `expire` finds it and notifies the watchers.
+        # The key outlives the task, so that `expire` can notify the watchers.
         left = max(1, round((task.expires - now) * 1000)) + _SLACK_MS
         values = (self._own, task.created, task.expires, left, int(LEASE_SECONDS * 1000))
         try:
@@ -186,7 +185,6 @@ class RedisTaskStore:
         task = read_task(found[0])
         if task is None or task.expires <= self._clock():
             return None
-        # The progress message is a separate field of the hash.
         if found[1] is None or task.status is not TaskStatus.WORKING:
             return task
         message, updated = _MESSAGES.decode(found[1])
@@ -210,7 +208,7 @@ class RedisTaskStore:
         await self._store.run(_WATCH, [f"{self._task}{task_id}"], self._own)
 
     async def unfinished(self) -> Sequence[Task]:
-        """Return nothing: tasks of dead replicas are claimed later."""
+        """Return nothing, because `claim` returns the tasks of dead replicas."""
         return []
 
     async def newest(self, count: int) -> Sequence[Task]:
@@ -219,7 +217,7 @@ class RedisTaskStore:
         return [task for task in found if task is not None]
 
     async def expire(self, now: float) -> Sequence[str]:
-        gone, counts = await self._store.run(_EXPIRE, self._keys, now, _AT_ONCE, self._task)
+        gone, counts = await self._store.run(_EXPIRE, self._keys, now, _BATCH, self._task)
         self._count(counts)
         for task_id, watchers in gone:
             await self._tell(task_id.decode(), None, watchers)
@@ -230,11 +228,11 @@ class RedisTaskStore:
         if not found:
             return None
         first = found[0]
-        # RESP3 returns pairs of member and score, RESP2 a flat list.
+        # RESP3 returns pairs, RESP2 a flat list.
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
-        """Renew leases, and store the latest messages. Return the ids of lost tasks."""
+        """Renew leases and store progress messages. Return the ids of lost tasks."""
         values = [
             part
             for task_id, message in messages.items()
@@ -245,8 +243,8 @@ class RedisTaskStore:
         return [each.decode() for each in lost]
 
     async def claim(self) -> Sequence[Task]:
-        """Take over tasks with expired leases, for the length of a lease."""
-        return readable(await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _AT_ONCE, self._task))
+        """Take over tasks with expired leases."""
+        return readable(await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _BATCH, self._task))
 
     @property
     def problem(self) -> str:
@@ -254,11 +252,11 @@ class RedisTaskStore:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of tasks of all replicas, a few seconds old."""
+        """Counts of all replicas, possibly a few seconds old."""
         return self._counts
 
     def _count(self, found: Sequence[bytes]) -> None:
-        # Flat even in RESP3: scripts return the RESP2 form of HGETALL.
+        # Scripts return HGETALL as a flat list, even in RESP3.
         pairs = zip(found[::2], found[1::2], strict=True)
         self._counts = Counter({status.decode(): int(count) for status, count in pairs})
 

@@ -1,6 +1,6 @@
-"""Runs tasks: starts and stops their work, stores the results, and restarts tasks of dead processes.
+"""Runs tasks, stores their results, and restarts tasks of dead processes.
 
-A task that waits for input uses no thread, process or permit.
+A task that waits for input uses no thread, process or concurrency permit.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended
 log: Final = structlog.get_logger(__name__)
 
 _SWEEP_SECONDS: Final = 60.0
-"""The longest pause between two searches for expired tasks."""
+"""Longest interval between searches for expired tasks."""
 _STORE_SECONDS: Final = 1.0
-"""The pause between attempts to store a result while the store is unreachable."""
+"""Delay between attempts to store a result."""
 _ID_BYTES: Final = 16
-"""128 bits: an anonymous caller only needs the id to read a task (ext-tasks, "Security Considerations")."""
+"""128 bits: anyone who knows the id of an anonymous task can read it (ext-tasks, "Security Considerations")."""
 _RETRY_AFTER_SECONDS: Final = 10
 _ATTEMPTS: Final = 8
-"""The number of attempts to change a task despite concurrent changes."""
+"""Attempts to change a task despite concurrent changes."""
 
 
 Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
@@ -42,35 +42,28 @@ Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
 
 
 class TaskChanged(msgspec.Struct, frozen=True):
-    """Event: a task was created, waits for input, continues, or has ended."""
+    """Event: a task was created, or its status has changed."""
 
     task: Task
 
 
 class TaskProgressed(msgspec.Struct, frozen=True):
-    """Event: the work of a task has reported progress."""
-
     task: Task
 
 
 class TaskCancelled(msgspec.Struct, frozen=True):
-    """Event: a task was cancelled."""
-
     task: Task
-    """The task before the cancellation, with its memory."""
+    """The task as it was before the cancellation."""
 
 
 class TaskRunner:
-    """The tasks of this process."""
-
     def __init__(self, store: TaskStore, *, work: Work, events: Events, clock: Callable[[], float] = time.time) -> None:
-        """Start nothing yet."""
         self._events: Final = events
         self.store: Final = store
         self.clock: Final = clock
         self.limiter: Final = TaskLimiter()
         self.id: Final = store.process or secrets.token_hex(8)
-        """The name of this process in the records of its tasks."""
+        """Name of this process in task records."""
         self._work: Final = work
         self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
         self._left: Sequence[Task] = ()
@@ -82,7 +75,7 @@ class TaskRunner:
         self._is_stopping = False
 
     async def load(self) -> None:
-        """Load the unfinished tasks of earlier processes. Await this before clients connect."""
+        """Load the unfinished tasks of earlier processes. Call this before clients connect."""
         await self.store.open()
         self._left = await self.store.unfinished()
         for task in self._left:
@@ -90,14 +83,13 @@ class TaskRunner:
             self._expect_expiry(task)
 
     async def recover(self) -> None:
-        """Restart the loaded tasks, or mark them as failed."""
+        """Restart the loaded tasks or mark them as failed."""
         left, self._left = self._left, ()
         for task in left:
             if task.status is TaskStatus.WORKING:
                 await self.adopt(task)
 
     async def close(self) -> None:
-        """Stop all tasks."""
         await self.drain(0)
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -109,7 +101,6 @@ class TaskRunner:
 
     @property
     def runs(self) -> Sequence[TaskRun]:
-        """The runs of stored tasks in this process."""
         return [run for run, _ in self._running.values()]
 
     def is_running(self, task_id: str) -> bool:
@@ -117,15 +108,11 @@ class TaskRunner:
 
     @property
     def problem(self) -> str:
-        """The reason why no task can be created now; empty if one can."""
+        """Why no task can be created now. Empty if tasks can be created."""
         return "the server is stopping" if self._is_stopping else self.store.problem
 
     async def add(self, task: Task) -> None:
-        """Store a new task with a reserved id.
-
-        Raises:
-            NotStoredError: the task cannot be stored.
-        """
+        """Store a new task. Raise NotStoredError if that is not possible."""
         if self._is_stopping:
             raise NotStoredError(self.problem)
         await self.store.add(task)
@@ -135,13 +122,13 @@ class TaskRunner:
         self._tell(task)
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
-        """Stop the work of a task that has ended or belongs to another process, without storing anything."""
+        """Stop the work of a task that has ended or belongs to another process. Store nothing."""
         self._stop(task_id)
         if is_over:
             self.limiter.release(task_id)
 
     async def discard(self, task_id: str) -> None:
-        """Remove a task that no client knows."""
+        """Remove a task whose id no client has received."""
         self.limiter.release(task_id)
         await self.store.remove(task_id)
 
@@ -155,7 +142,7 @@ class TaskRunner:
         return TaskRun(task, on_message=self._message_changed, caller=caller)
 
     def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
-        """Store the result of the work of a task once it ends."""
+        """Store the result once the work ends."""
         self._running[run.task.id] = run, working
         working.add_done_callback(lambda _: self._writing.begin(self._ended(run, working), name="task: write"))
 
@@ -172,12 +159,9 @@ class TaskRunner:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
     async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
-        """Pass responses to a task, which continues once no request is open.
+        """Pass responses to a task, which continues once all requests have a response.
 
-        Args:
-            task_id: the task.
-            take: returns the task with the responses; None to change nothing.
-            caller: the sender of the responses: see `TaskRun.caller`.
+        `take` adds the responses to the task, or returns None for no change.
         """
 
         def answered(task: Task) -> Task | None:
@@ -193,25 +177,24 @@ class TaskRunner:
         return changed
 
     async def cancel(self, task_id: str, message: str = "") -> None:
-        """Cancel an unfinished task, and stop its work."""
         before: list[Task] = []
 
         def cancelled(task: Task) -> Task:
             before[:] = [task]
             return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
 
-        # Stored first: otherwise another process would restart the task.
+        # Stored first, so that no other process restarts the task.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
             self._events.publish(TaskCancelled(*before))
 
     async def drain(self, seconds: float) -> None:
-        """Wait for running tasks, then leave the rest to the next process, or mark them as failed."""
+        """Wait for running tasks. Release the others for restart, or mark them as failed."""
         self._is_stopping = True
         working = [working for _, working in self._running.values()]
         if working and seconds > 0:
             await asyncio.wait(working, timeout=seconds)
-        # Left to the next process before the stop, so that a late result is not stored.
+        # Recorded before the stop, so that a late result is not stored.
         for run, each in list(self._running.values()):
             if not each.done():
                 with suppress(StoreAwayError):  # the lease will expire
@@ -221,7 +204,7 @@ class TaskRunner:
         await self._writing.wait()
 
     async def adopt(self, task: Task) -> None:
-        """Restart a task of another process, or mark it as failed."""
+        """Restart a task of another process or mark it as failed."""
         if not task.runner:  # `left_behind` has counted the restart
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
         else:
@@ -243,21 +226,21 @@ class TaskRunner:
     async def _ended(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
         if self._running.get(run.task.id, (None,))[0] is not run:
             _ = working.cancelled() or working.exception()  # marks the exception as retrieved
-            return  # the task was stopped, which is stored already
+            return
         try:
             ending = working.result()
         except asyncio.CancelledError:
             ending = failed(STOPPED)
-        except Exception:  # Boundary: after a bug the task must end, too
+        except Exception:  # Boundary: a bug must not leave the task unfinished
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = failed("Internal error")
         await self._write_ending(run, ending)
-        # After the write: until then the lease is renewed. A response may have started another run in the meantime.
+        # Until the write, the lease must be renewed. Meanwhile a response may have started another run.
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
 
     async def _write_ending(self, run: TaskRun, ending: Ending) -> None:
-        """Store the end of a run once the store is reachable, unless another process runs the task by then."""
+        """Store the end of a run unless another process runs the task by then. Wait for an unreachable store."""
         while True:
             try:
                 await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)
@@ -269,11 +252,11 @@ class TaskRunner:
                 return
 
     async def _change(self, task_id: str, change: Callable[[Task], Task | None]) -> Task | None:
-        """Change an unfinished task. Return None if it has ended or is unknown, or if `change` returns None."""
+        """Change an unfinished task. Return None if it has ended, is unknown, or `change` returns None."""
         for _ in range(_ATTEMPTS):
             task = await self.store.get(task_id)
             if task is None or task.is_finished:
-                # This process may have ended it in a write whose response was lost.
+                # The response to an earlier write may have been lost.
                 self.limiter.release(task_id)
                 return None
             wanted = change(task)
@@ -286,7 +269,7 @@ class TaskRunner:
                     self.limiter.release(task_id)
                 self._tell(changed)
                 return changed
-        log.error("a task could not be changed", task=task_id)
+        log.error("task not updated: too many concurrent changes", task=task_id)
         return None
 
     def _message_changed(self, run: TaskRun) -> None:
@@ -298,16 +281,14 @@ class TaskRunner:
         self._events.publish(TaskChanged(task))
 
     def _expect_expiry(self, task: Task) -> None:
-        """Search for expired tasks when this one expires."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
         elif task.expires < self._sweep_at:
             self._expiry_moved.set()
 
     async def _sweep(self) -> None:
-        """Stop and remove expired tasks."""
         while True:
-            # Before the query, which may miss tasks that are added concurrently.
+            # Cleared before the query, which may miss concurrently added tasks.
             self._expiry_moved.clear()
             self._sweep_at = math.inf
             try:
@@ -328,14 +309,13 @@ class TaskRunner:
 
 
 class TaskLimiter:
-    """Limits the unfinished tasks of one caller and of all callers: `limits.tasks`.
+    """Enforces `limits.tasks`.
 
-    A task counts before it is stored, so that concurrent requests cannot exceed the limit.
+    Tasks are counted before they are stored, so that concurrent requests cannot exceed the limit.
     """
 
     def __init__(self) -> None:
         self.refused = 0
-        """The number of refusals."""
         self._counted_for: Final[dict[str, str]] = {}
         self._callers: Final[Counter[str]] = Counter()
 
@@ -348,30 +328,25 @@ class TaskLimiter:
         return self._callers
 
     def reserve(self, caller: str, bounds: TaskLimits) -> str:
-        """Count a new task of a caller, and return its id. Add or release it later.
-
-        Raises:
-            OverLimitError: `limits.tasks` is reached.
-        """
-        # By default one caller can use half of the total.
+        """Count a new task of a caller, and return its id. Raise OverLimitError if the limit is reached."""
+        # By default, one caller can use half of the total.
         most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
         if self._callers[caller] >= most:
-            self._refuse(f"No more than {most} tasks of one caller at once", limit="limits.tasks.per_caller")
+            self._refuse(f"A caller can have at most {most} unfinished tasks", limit="limits.tasks.per_caller")
         if self.unfinished >= bounds.total:
-            self._refuse(f"No more than {bounds.total} tasks at once", limit="limits.tasks.total")
+            self._refuse(f"The server allows at most {bounds.total} unfinished tasks", limit="limits.tasks.total")
         task_id = secrets.token_hex(_ID_BYTES)
         self.count(task_id, caller)
         return task_id
 
     def count(self, task_id: str, caller: str) -> None:
-        """Count an existing task, regardless of the limit. Counting a task twice has no effect."""
+        """Count an existing task, regardless of the limit. Repeated calls have no effect."""
         if task_id in self._counted_for:
             return
         self._counted_for[task_id] = caller
         self._callers[caller] += 1
 
     def release(self, task_id: str) -> None:
-        """Stop counting a task."""
         caller = self._counted_for.pop(task_id, None)
         if caller is not None:
             self._callers[caller] -= 1

@@ -1,4 +1,4 @@
-"""Stores tasks in the database of the state directory, with a cache in memory."""
+"""Stores tasks in the state database, with a cache in memory."""
 
 import sqlite3
 from collections import Counter
@@ -24,13 +24,12 @@ TASKS: Final = Schema(
         CREATE INDEX tasks_expires ON tasks (expires)""",
     ),
 )
-_RECENT_BYTES: Final = 16 * 2**20
-"""The size of the cache. Clients mostly poll recently written tasks."""
+_CACHE_BYTES: Final = 16 * 2**20
 _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
 def open_task_store(state: DaemonState) -> TaskStore:
-    """Return the store of a daemon: shared by replicas, in the database, or without a state directory in memory."""
+    """Return the store of a daemon: Redis, SQLite, or memory if there is no state directory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
     if state.database.connection.path is None and not state.database.connection.problem:
@@ -39,14 +38,12 @@ def open_task_store(state: DaemonState) -> TaskStore:
 
 
 class SqliteTaskStore:
-    """Tasks in SQLite."""
-
     process: Final = None
 
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
         self._clock: Final = clock
-        self._recent: Final[BoundedMap[str, bytes]] = BoundedMap(_RECENT_BYTES)
+        self._recent: Final[BoundedMap[str, bytes]] = BoundedMap(_CACHE_BYTES)
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
@@ -79,7 +76,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         former = await self._database.run(lambda connection: _replace(connection, task, encoded))
         if former is None:
-            # The cache may have the wrong version.
+            # The cached version may be wrong.
             self._recent.discard(task.id)
             return False
         self._counts[former] -= 1
@@ -93,7 +90,7 @@ class SqliteTaskStore:
         self._uncount(await self._database.run(SqliteStatement(query, (task_id,))))
 
     async def watch(self, task_id: str) -> None:
-        """Do nothing: no other process has the tasks."""
+        pass
 
     async def unfinished(self) -> Sequence[Task]:
         query = f"SELECT record FROM tasks WHERE status IN ({_UNFINISHED}) ORDER BY created"  # noqa: S608 - constants
@@ -137,7 +134,7 @@ def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Tas
 
 
 def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str | None:
-    """Replace the previous version of a task, and return its status; None if that version is not stored."""
+    """Replace a task if its previous version is stored. Return the former status, or None."""
     row = connection.execute("SELECT version, status FROM tasks WHERE id = ?", (task.id,)).fetchone()
     if row is None or row[0] != task.version - 1:
         return None

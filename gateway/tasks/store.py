@@ -1,7 +1,7 @@
-"""The interface of task stores, and the store in memory.
+"""The interface of task stores, and a store in memory.
 
-Writes are optimistic: a write fails unless the stored version is the one before (`Task.version`). So a process that has
-lost a task to another process cannot store a result.
+A write fails unless the previous version (`Task.version`) is stored. A process that has lost a task to another process
+therefore cannot store a result.
 """
 
 import time
@@ -17,61 +17,55 @@ from gateway.tasks.task import Task, decode_task, encode_task, read_task
 log: Final = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 256 * 2**20
-"""The size of all tasks with their results at which no more tasks are created."""
+"""No tasks are created beyond this total size."""
 
 
 class NotStoredError(Exception):
-    """The store cannot be written now. The text has the reason."""
+    """The task could not be stored. The message contains the reason."""
 
 
 class TaskStore(Protocol):
-    """Stores the tasks of one or several daemons."""
-
     @property
     def process(self) -> str | None:
-        """The name of this process, if several share the store."""
+        """Name of this process, if several share the store."""
 
     async def open(self) -> None: ...
     async def add(self, task: Task) -> None:
-        """Store a new task durably, if the store is durable.
-
-        Raises:
-            NotStoredError: nothing was stored.
-        """
+        """Store a new task, durably if possible. Raise NotStoredError if that fails."""
 
     async def get(self, task_id: str) -> Task | None:
-        """Return the task; None if it does not exist or has expired."""
+        """Return a task, or None if it is unknown or expired."""
 
     async def replace(self, task: Task) -> bool:
-        """Replace the previous version of a task; False if a different version is stored."""
+        """Return False unless the previous version of the task was replaced."""
 
     async def remove(self, task_id: str) -> None: ...
     async def watch(self, task_id: str) -> None:
-        """Receive changes of a task by other processes from now on."""
+        """Receive changes of a task by other processes."""
 
     async def unfinished(self) -> Sequence[Task]:
-        """Return the unfinished tasks that no living process runs."""
+        """Return unfinished tasks that no living process runs."""
 
     async def newest(self, count: int) -> Sequence[Task]:
-        """Return the latest tasks, newest first."""
+        """Return tasks, newest first."""
 
     async def expire(self, now: float) -> Sequence[str]:
-        """Remove expired tasks, and return their ids."""
+        """Remove expired tasks and return their ids."""
 
     async def next_expiry(self) -> float | None:
-        """Return the time at which the next task expires; None without tasks."""
+        """Return the time at which the next task expires."""
 
     @property
     def problem(self) -> str:
-        """The reason why no task can be stored now; empty if one can."""
+        """Why no task can be stored now. Empty if tasks can be stored."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of tasks, by status."""
+        """Number of tasks by status."""
 
 
 class MemoryTaskStore:
-    """Tasks in memory, encoded to save space."""
+    """Keeps tasks in memory, encoded to save space."""
 
     process: Final = None
 
@@ -81,12 +75,11 @@ class MemoryTaskStore:
         self._tasks: Final[dict[str, bytes]] = {}
         """In order of creation."""
         self._expiries: Final[list[tuple[float, str]]] = []
-        """A heap."""
         self._size = 0
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
-        """Do nothing: the store starts empty."""
+        pass
 
     async def add(self, task: Task) -> None:
         if self.problem:
@@ -110,7 +103,7 @@ class MemoryTaskStore:
         self._remove(task_id)
 
     async def watch(self, task_id: str) -> None:
-        """Do nothing: no other process has the tasks."""
+        pass
 
     async def unfinished(self) -> Sequence[Task]:
         return [task for task in map(decode_task, self._tasks.values()) if not task.is_finished]
@@ -123,7 +116,7 @@ class MemoryTaskStore:
         expired = []
         while self._expiries and self._expiries[0][0] <= now:
             _, task_id = heappop(self._expiries)
-            # Removed tasks are still in the heap.
+            # The heap may contain removed tasks.
             if self._remove(task_id):
                 expired.append(task_id)
         return expired
@@ -135,7 +128,7 @@ class MemoryTaskStore:
     def problem(self) -> str:
         if self._size < self._max_bytes:
             return ""
-        return f"tasks and their results take up {self._max_bytes >> 20} MiB already"
+        return f"stored tasks already use {self._max_bytes >> 20} MiB"
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -158,7 +151,7 @@ class MemoryTaskStore:
 
 
 def readable(records: Iterable[bytes]) -> list[Task]:
-    """Return the readable tasks. Others stay in the store until they expire."""
+    """Decode tasks. Unreadable records stay in the store until they expire."""
     found = [read_task(each) for each in records]
     if unread := found.count(None):
         log.warning("stored tasks cannot be read", tasks=unread)

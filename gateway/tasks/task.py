@@ -1,4 +1,4 @@
-"""The record of a task, and one run of its work. No I/O."""
+"""Task records. No I/O."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -12,8 +12,7 @@ from gateway.access.identity import Identity
 from gateway.errors import ErrorCode
 from gateway.json_types import Json
 
-STOPPED: Final = "the server that ran it stopped"
-"""The failure reason of a task whose process died."""
+STOPPED: Final = "the server stopped before the task finished"
 
 
 class TaskStatus(StrEnum):
@@ -28,60 +27,60 @@ UNFINISHED: Final = frozenset({TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED})
 
 
 class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of the call that became a task, without header fields, which may contain secrets."""
+    """The sender of the call, without header fields, which may contain secrets."""
 
     identity: Identity
     binding: str
     address: str
     counted_as: str
-    """The key of the caller for limits."""
+    """The caller's key for limits."""
     view: str | None = None
     revision: str
 
 
 class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The responses and results so far, for the next run of the tool."""
+    """Responses and results so far, for the next run of the tool."""
 
     answers: dict[str, Json] = {}
-    """The client's responses, by the plugin's keys."""
+    """The client's responses by key of the plugin."""
     results: dict[str, Json] = {}
-    """The results of `once`, by key."""
+    """Results of `once` by key."""
     definition: str = ""
-    """The version of the tool. A different version sends the requests again."""
+    """The tool's version. If it has changed, all requests are sent again."""
     round: int = 0
-    """How often all requests were sent again. It makes the keys of requests unique."""
+    """How often all requests were sent again. Part of the keys of requests."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. JSON of clients and tools is kept as bytes."""
+    """A task. JSON values are stored as bytes."""
 
     id: str
     tool: str
     owner: str | None
-    """`Identity.subject_key` of the caller. Without it, anyone who knows the id can read the task."""
+    """`Identity.subject_key` of the caller. If None, anyone who knows the id can read the task."""
     caller: TaskCaller
     call: bytes
-    """The request: an object with `params`, `client` and `capabilities`."""
+    """JSON object with `params`, `client` and `capabilities`."""
     created: float
     """Seconds since the epoch."""
     updated: float
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """How often the task can still be restarted after its process died."""
+    """Remaining restarts after the death of a process."""
     runner: str = ""
-    """The process that runs the task, if any."""
+    """The process that runs the task."""
     version: int = 0
     """Increases with each change, for optimistic locking."""
     status: TaskStatus = TaskStatus.WORKING
     message: str = ""
-    """A line for people: progress or the reason of a failure."""
+    """Progress or the reason of a failure, for people."""
     questions: bytes = b""
-    """With `input_required`: the open requests, as an object by the client's keys."""
+    """Open requests by the client's keys, if the status is `input_required`."""
     memory: bytes = b""
-    """`TaskMemory`, encoded."""
+    """Encoded `TaskMemory`."""
     outcome: bytes = b""
-    """The result of a completed task, or the JSON-RPC error of a failed task."""
+    """Result of a completed task, or JSON-RPC error of a failed task."""
 
     def belongs_to(self, owner: str | None, *, view: str | None) -> bool:
         return self.owner == owner and self.caller.view == view
@@ -95,14 +94,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in UNFINISHED
 
     def poll_interval_ms(self, now: float) -> int:
-        """Return a tenth of the age of the task, between `poll_ms` and ten times `poll_ms`."""
+        """Return a tenth of the task's age, between `poll_ms` and ten times `poll_ms`."""
         age_ms = int((now - self.created) * 1000)
-        # ext-tasks, "Task Polling": the interval may change.
         return min(max(self.poll_ms, age_ms // 10), 10 * self.poll_ms)
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one run: a result, an error, or open requests. See the fields of `Task`."""
+    """The end of a run: a result, an error, or open requests."""
 
     status: TaskStatus
     message: str = ""
@@ -112,26 +110,23 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRun:
-    """One run of a task."""
-
     __slots__ = ("_on_message", "caller", "message", "message_at", "task")
 
     def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None], caller: object = None) -> None:
         self.task = task
         self.caller: Final = caller
-        """The sender of the last response, with credentials and header fields, which are not stored."""
+        """The sender of the last response. It is not stored because it may contain credentials."""
         self.message = task.message
         self.message_at = task.updated
         self._on_message: Final = on_message
 
     def say(self, message: str, *, at: float) -> None:
-        """Report progress, which is kept in memory only."""
+        """Report progress, which is only kept in memory."""
         self.message, self.message_at = message, at
         self._on_message(self)
 
 
 def ended(task: Task, ending: Ending) -> Task:
-    """Return the task after the end of a run."""
     return replace(
         task,
         status=ending.status,
@@ -144,7 +139,7 @@ def ended(task: Task, ending: Ending) -> Task:
 
 
 def left_behind(task: Task) -> Task:
-    """Return a task whose process stops: to be restarted, or failed."""
+    """Return a task whose process stops, ready to be restarted or failed."""
     if task.restarts:
         return replace(task, restarts=task.restarts - 1, runner="", message="")
     ending = failed(STOPPED)
@@ -156,7 +151,7 @@ def failed(message: str) -> Ending:
     return Ending(status=TaskStatus.FAILED, message=message, outcome=exact_json.dumps(error))
 
 
-# JSON, because MessagePack lacks integers of more than 64 bits, which clients may send.
+# MessagePack lacks integers beyond 64 bits, which clients may send.
 _MEMORY_ENCODER: Final = msgspec.json.Encoder()
 _MEMORY_DECODER: Final = msgspec.json.Decoder(TaskMemory)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -180,7 +175,7 @@ def decode_task(encoded: bytes) -> Task:
 
 
 def read_task(encoded: bytes) -> Task | None:
-    """Return a stored task; None if the record is damaged or written by a newer version of the gateway."""
+    """Decode a task. Return None if the record is damaged or from a newer version."""
     try:
         return decode_task(encoded)
     except msgspec.DecodeError:

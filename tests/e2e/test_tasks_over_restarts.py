@@ -18,7 +18,7 @@ from tests.e2e.daemon import PATIENCE_SECONDS, Daemon, request, serving
 
 TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
 TASKS: Final = "io.modelcontextprotocol/tasks"
-STOPPED: Final = "the server that ran it stopped"
+STOPPED: Final = "the server stopped before the task finished"
 CAPABILITIES: Final[JsonObject] = {"elicitation": {}, "extensions": {TASKS: {}}}
 _META: Final[JsonObject] = {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
 _NAMES: Final = {"tools/call": "name", "server/discover": "", "resources/read": "uri"}

@@ -17,7 +17,7 @@ SECONDS: Final = 20
 TASK_SECONDS: Final = 60
 """A lease, and the work; twice, should the next replica die, too."""
 ROUND_SECONDS: Final = 150
-STOPPED: Final = "the server that ran it stopped"
+STOPPED: Final = "the server stopped before the task finished"
 BOTH: Final = {"Accept": "application/json, text/event-stream"}
 CLIENT: Final = {"name": "raw", "version": "1"}
 TASKS: Final[dict[str, Json]] = {

@@ -185,7 +185,7 @@ async def test_unwritable_store_refuses_required_tasks_only(tmp_path: Path, monk
         assert message["result"]["resultType"] == "input_required"
         error = await error_of(peer, "tools/call", {"name": "fails"})
         assert error["code"] == -32603
-        assert error["message"].startswith("No task can be made now: ")
+        assert error["message"].startswith("Cannot create a task: ")
         assert served.gateway.status()["tasks_problem"]
 
 

@@ -113,7 +113,7 @@ async def test_task_without_restarts_fails_with_its_replica(workers: list[Worker
     silent, other = workers
     await silent.begin("one")
     failed = await ended(other, "one")
-    assert (failed.status, failed.message) == (TaskStatus.FAILED, "the server that ran it stopped")
+    assert (failed.status, failed.message) == (TaskStatus.FAILED, "the server stopped before the task finished")
     assert other.begun == []
 
 

@@ -1,1 +1,0 @@
-"""Status, metrics and task reports of a running daemon."""

@@ -1,4 +1,4 @@
-"""The metrics of the daemon. Most are read from its parts at each scrape."""
+"""Collects the metrics of a daemon. Most are read at each scrape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have met
     http: HttpServer | None,
     open_sessions: Callable[[], Iterable[tuple[Binding, Session]]],
 ) -> MetricsExposition:
-    """Return the exposition of all metrics, with a source for each of `metric_definitions.READ`."""
+    """Return an exposition with a source for each of `metric_definitions.READ`."""
     sources: Sources = {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
         "mcp_gateway_ready": lambda: health.is_ready,
@@ -76,9 +76,9 @@ def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have met
 
 
 class UpstreamMetrics(Collector):
-    """A histogram of request durations for each upstream.
+    """Histogram of request durations for each upstream server.
 
-    Runs in another thread, so that a request may be counted in some of the buckets only.
+    Runs in another thread, so a concurrent request may be missing from some buckets.
     """
 
     def __init__(self, upstreams: UpstreamSource) -> None:
@@ -86,7 +86,7 @@ class UpstreamMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
-        # A copy: the event loop may reload meanwhile.
+        # A copy, because a reload may change the dictionary.
         for name, server in list(self._upstreams.servers.items()):
             family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
         yield family
@@ -101,7 +101,7 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
             ("ending",): services.processes.ending,
         },
         "mcp_gateway_tasks": lambda: {
-            # Including zeros: rates need a continuous series.
+            # Zeros keep the series continuous, for rates.
             (status.value,): dispatcher.tasks.store.counts.get(status, 0)
             for status in TaskStatus
         },

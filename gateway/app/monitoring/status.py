@@ -1,4 +1,4 @@
-"""The bodies of `/-/status` and `/-/api/`, and the counts of clients."""
+"""Builds the bodies of `/-/status` and `/-/api/`."""
 
 import asyncio
 import math
@@ -40,40 +40,39 @@ from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
-"""Kinds of clients that are listed one by one."""
+"""Longer lists are summarized."""
 RECENT_SECONDS: Final = 600.0
 _REMEMBERED: Final = 200
 
 _NEVER: Final = (0, -math.inf)
 
 Kind = tuple[Era, str, str, str]
-"""Era, revision, transport, and the name from the client."""
+"""Era, revision, transport and client name."""
 
 
 class RecentClients:
-    """Counts the recent calls of modern clients. An observer of calls."""
+    """Observer that counts recent calls of modern clients."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
-        """Number of calls and time of the last, by revision, transport and name. Least recent client first."""
+        """Call count and time of the last call, least recent client first."""
 
     def began(self, call: CallFacts) -> None:
-        # Legacy clients are counted by their sessions.
         if call.session_id is not None:
             return
         client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
         calls, last = self._calls.pop(client, _NEVER)
         self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
         if len(self._calls) > _REMEMBERED:
-            # Clients choose their names, which must not fill the memory.
+            # Clients choose their names, so the dictionary must be bounded.
             del self._calls[next(iter(self._calls))]
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
-        """Do nothing: calls are counted when they begin."""
+        pass
 
     def calls(self) -> dict[Kind, int]:
-        """Return the calls of each kind of client that has called within `RECENT_SECONDS`."""
+        """Return the number of calls by kind of client within `RECENT_SECONDS`."""
         since = self._clock() - RECENT_SECONDS
         return {(Era.MODERN, *client): calls for client, (calls, last) in self._calls.items() if last > since}
 
@@ -116,7 +115,6 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
             **_quotas(quotas(http)),
             **_concurrency(limits.concurrency, running=concurrency.running, is_shared=concurrency.is_shared),
             "tasks": _tasks(dispatcher.tasks, pipeline.store.current.limits.tasks),
-            # A reload does not change the size of the thread pool.
             "threads": {"used": services.threads.busy, "limit": pipeline.first.limits.threads},
         },
         "upstreams": upstreams.status(),
@@ -133,12 +131,12 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
 
 
 def quotas(http: HttpServer | None) -> Mapping[str, ResourceQuota | WriteQuota]:
-    """Return the quotas of HTTP, by key under `limits`."""
+    """Return the quotas by key under `limits`."""
     return {} if http is None else http.quotas
 
 
 def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
-    """Return the number of refusals by each limit, by key under `limits`."""
+    """Return the number of refusals by key under `limits`."""
     return {
         "rate": dispatcher.rates.refused,
         "concurrency": dispatcher.concurrency.refused,
@@ -155,14 +153,9 @@ def daemon_info(
     http: HttpServer | None,
     has_console: bool,
 ) -> JsonObject:
-    """Return the body of `/-/api/`, except for the caller.
+    """Return the body of `/-/api/` without the caller.
 
-    Args:
-        base_url: the URL by which the caller reaches the listener, if the listener has the MCP endpoint as well.
-        pipeline: the source of the names and features.
-        state: tells whether there is a shared store.
-        http: has the URL of the endpoint without `base_url`.
-        has_console: whether the console is served.
+    `base_url` is the URL that the caller used. It is None if that listener has no MCP endpoint.
     """
     document = pipeline.served.document
     return {
@@ -181,7 +174,7 @@ def daemon_info(
 
 
 def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) -> str | None:
-    """Return the URL of the MCP endpoint for a caller that reaches the listener at `base_url`; None without HTTP."""
+    """Return the URL of the MCP endpoint, for a caller that used `base_url`. None without HTTP."""
     base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
     if base_url is not None:
         return f"{base_url}{listen.path}"
@@ -212,11 +205,10 @@ def _primitives(pipeline: ReloadPipeline) -> dict[str, Json]:
 
 
 def _view(part: Catalog) -> dict[str, Json]:
-    """Return the number of primitives of a view, by kind, and of listed tools if the view has tool search."""
     listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
-    # Without the two tools of tool search.
+    # Tool search adds its own tools.
     tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
-    # By name: one definition with `files` is many resources, and a template too.
+    # One `files` definition yields many resources and a template.
     resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})
     return {"tools": tools, "resources": resources, "prompts": len(part.prompts), **listed}
 
@@ -242,15 +234,14 @@ def _work(dispatcher: Dispatcher, services: Services) -> dict[str, Json]:
 
 
 def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
-    """Return the backends of `tools`, `resources` or `prompts` by name, in file order."""
+    """Return the backend of each definition, in file order."""
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
     return {name: definition.backend for name, definition in definitions.items() if name not in absent}
 
 
 def _lock(served: Candidate) -> dict[str, Json] | None:
-    """Return the definitions that differ from the lockfile; None without a lockfile."""
-    # Operators must see that an invalid lockfile does not protect.
+    # An invalid lockfile protects nothing, so operators must see the problem.
     lock = served.lock
     if lock.pins is None and not lock.problem:
         return None
@@ -264,7 +255,6 @@ def _lock(served: Candidate) -> dict[str, Json] | None:
 
 
 def _left_out(document: Document, catalog: Catalog) -> list[Json]:
-    """Return the definitions that this machine cannot serve, with the reasons."""
     return [
         {
             "kind": each.kind,
@@ -277,7 +267,7 @@ def _left_out(document: Document, catalog: Catalog) -> list[Json]:
 
 
 def _disabled(whole: Catalog, current: Catalog) -> list[str]:
-    """Return the definitions that plugins have disabled, such as `tools.deploy`."""
+    """Return the paths of definitions that plugins have disabled, such as `tools.deploy`."""
     resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
     off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
     return [
@@ -304,7 +294,6 @@ def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
 
 
 def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:
-    """Return the use of `limits.concurrency`; empty without a total."""
     if allowed is None or allowed.in_all is None:
         return {}
     use = {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}
@@ -312,13 +301,13 @@ def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dic
 
 
 _SHARED: Final[Mapping[bool, Mapping[str, Json]]] = {True: {"shared": True}, False: {}}
-"""Marks a limit that all replicas share. While the store is unreachable, it applies to each replica."""
+"""Marks limits that all replicas share."""
 _OF_SKILLS: Final = "files"
 _API_VERSION: Final = 1
 
 
 def _backend_in(document: Document, absent: Unavailable) -> str:
-    """Return the backend of a definition that is left out. Skills and instructions have no backend."""
+    """Return the backend of a definition that is left out."""
     if absent.kind == "openapi":
         return "http"
     definitions = getattr(document, absent.kind)
@@ -326,14 +315,13 @@ def _backend_in(document: Document, absent: Unavailable) -> str:
 
 
 def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int]:
-    """Return the sessions of each kind of client."""
     return Counter(
         (Era.LEGACY, session.revision, binding, title_of(session.client_info)) for binding, session in sessions
     )
 
 
 def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
-    """Return kinds of clients by descending count. One entry without a name combines those beyond `MAX_CLIENTS`."""
+    """Return kinds of clients by descending count. The last entry sums up those beyond `MAX_CLIENTS`."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
     entries: list[Json] = [
         {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}

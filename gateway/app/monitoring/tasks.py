@@ -1,4 +1,4 @@
-"""Reports of tasks for operators. Messages and questions are shown only if the console is served."""
+"""Task reports for operators. Only the console shows messages and questions."""
 
 from typing import Final
 
@@ -15,13 +15,10 @@ _CANCELLED: Final = "Cancelled by the server's operator"
 
 
 def task_counts(runner: TaskRunner) -> dict[str, Json]:
-    """Return the number of tasks by status, without zeros."""
     return {str(status): count for status, count in runner.store.counts.items() if count}
 
 
 class TaskReport:
-    """Reports and cancels tasks."""
-
     def __init__(
         self,
         runner: TaskRunner,
@@ -42,7 +39,7 @@ class TaskReport:
         if task is None:
             return None
         asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
-        # Users of the console may see the content of calls.
+        # Console users may see the content of calls.
         in_console: dict[str, Json] = {}
         if self._progress is not None:
             questions = [

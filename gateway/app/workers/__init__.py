@@ -1,1 +1,1 @@
-"""Several processes that serve one address as one daemon: a supervisor and its workers."""
+"""Several processes that serve one address: a supervisor and its workers."""

@@ -1,4 +1,4 @@
-"""Reports and requests of the admin API that concern all workers of a daemon. Every worker serves the API."""
+"""Forwards requests of the admin API to all workers of a daemon."""
 
 import asyncio
 import os
@@ -25,14 +25,13 @@ _PLAIN: Final = "text/plain"
 ReadStatus = Callable[[], JsonObject]
 Reload = Callable[[], Awaitable[JsonObject]]
 AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
-"""Returns the console's records for a method, a path and a query; raises ValueError for an unknown path or query."""
+"""Returns the console's records for a method, path and query. Raises ValueError if they are invalid."""
 
 
 class AllWorkers:
-    """Collects from this worker and from its siblings."""
+    """Combines the reports of this worker and its siblings."""
 
     def __init__(self, worker: Worker, *, status: ReadStatus, metrics: MetricsExposition) -> None:
-        """Send nothing yet; `status` and `metrics` are those of this worker."""
         self._worker: Final = worker
         self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)
         self._status: Final = status
@@ -47,28 +46,27 @@ class AllWorkers:
         return readiness_of_all([own, *(each for each in found.values() if each is not None)])
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
-        # Plain text, which `metrics_of_all` can parse.
+        # `metrics_of_all` parses plain text.
         (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.ask("GET", "/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
-        """Reload all workers, this one with `own`."""
+        """Reload all workers. `own` reloads this one."""
         report, found = await asyncio.gather(own(), self._siblings.ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
     async def set_log_level(self, level: str) -> None:
-        """Set the log level of the siblings."""
         await self._siblings.ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
-        """Send a console request to the siblings. Return the responses other than null."""
+        """Send a console request to the siblings. Return the responses except null."""
         found = await self._siblings.ask(method, f"/console/{path}")
         return [each for each in found.values() if each is not None]
 
 
 class WorkerEndpoint:
-    """Serves the reports of this worker to its siblings and the supervisor, over a Unix socket."""
+    """Serves the reports of this worker on a Unix socket."""
 
     def __init__(  # noqa: PLR0913 - the parts that it reports
         self,
@@ -81,7 +79,6 @@ class WorkerEndpoint:
         reload: Reload,
         console: AnswerConsole | None,
     ) -> None:
-        """Listen to nothing yet; `console` is None if the console is not served."""
         self._worker: Final = worker
         self._health: Final = health
         self._status: Final = status
@@ -92,7 +89,6 @@ class WorkerEndpoint:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Serve for as long as the context lasts."""
         application = web.Application()
         application.router.add_get("/status", self._answer_status)
         application.router.add_get("/ready", self._answer_ready)
@@ -111,7 +107,7 @@ class WorkerEndpoint:
         finally:
             await runner.cleanup()
             path.unlink(missing_ok=True)
-            if os.getppid() != self._worker.supervisor:  # a killed supervisor cannot remove the directory
+            if os.getppid() != self._worker.supervisor:  # a killed supervisor leaves the directory
                 with suppress(OSError):
                     path.parent.rmdir()
 
@@ -150,15 +146,15 @@ def _json(value: Json) -> web.Response:
 
 
 class Siblings:
-    """Sends requests to the Unix sockets of workers in a directory that only their user can enter."""
+    """Sends requests to the Unix sockets of workers."""
 
     def __init__(self, directory: Path, *, without: int | None = None) -> None:
-        """Send nothing yet; `without` is the number of a worker to leave out."""
+        """`without` is the number of a worker to skip."""
         self._directory: Final = directory
         self._without: Final = without
 
     async def ask(self, method: str, path: str, *, seconds: float = _RESPONSE_SECONDS) -> dict[int, Json]:
-        """Send a request to each worker. Return the responses by the worker's number; None for no response."""
+        """Send a request to each worker. Return the responses by worker, with None for failures."""
         numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
         responses = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))
         return dict(zip(numbers, responses, strict=True))
@@ -168,7 +164,7 @@ class Siblings:
         return sorted(int(name) for name in names if name.isdigit())
 
     async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
-        # A new connection each time: another process may have replaced the worker.
+        # Another process may have replaced the worker, so connections are not reused.
         connector = aiohttp.UnixConnector(path=str(socket_path(self._directory, number)))
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:

@@ -1,7 +1,6 @@
 """Combines the readiness, status and metrics of all workers.
 
-Numbers are summed and lists of problems joined. One worker that serves is enough, so the best state counts. Common
-values, such as the served files, are taken from the first worker. `METRIC_DEFINITIONS` has the rule for each metric.
+Numbers are summed and lists are joined. The daemon is ready if one worker is.
 """
 
 from collections import Counter
@@ -31,7 +30,6 @@ _BY_NAME: Final = {each.name: _COMBINE[each.of_workers] for each in METRIC_DEFIN
 
 
 def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
-    """Return the readiness of the daemon, which is ready if one worker is."""
     warnings = joined(readinesses, "warnings")
     return {
         "ready": any(each["ready"] for each in readinesses),
@@ -42,7 +40,7 @@ def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
 
 
 def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
-    """Combine the statuses of workers, by number; None for a worker that has not responded."""
+    """Combine the statuses by worker number. None means that a worker did not respond."""
     statuses = [each for each in found.values() if each is not None]
     return {
         **{name: value for name, value in statuses[0].items() if name != "pid"},
@@ -61,13 +59,13 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
-    """Combine metrics in text form. Return text and media type for an `Accept` field. Run this in a thread."""
+    """Combine metrics in text format for an `Accept` header. Call this in a thread."""
     encode, media_type = encoder_for(accept)
     return encode(_Combined(texts)), media_type
 
 
 def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
-    """Return the distinct entries of a list in all reports."""
+    """Return the distinct entries of a list across all reports."""
     return [*dict.fromkeys(entry for report in reports for entry in report.get(name) or ())]
 
 
@@ -89,7 +87,7 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """Return the use and the size of each limit, which each worker has for itself or all workers share."""
+    """Combine the use and size of each limit. A limit applies to each worker, or is shared."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():
@@ -102,7 +100,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     bounds = (before["limit"], use["limit"])
     used = before["used"] + use["used"]
     if use.get("shared") or before.get("shared"):
-        # One store counts for all workers.
+        # The store counts for all workers.
         return {"used": used, "limit": use["limit"]}
     return {"used": used, "limit": None if None in bounds else sum(bounds)}
 
@@ -110,7 +108,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
 def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
     total: dict[tuple[Json, ...], JsonObject] = {}
     for entry in (entry for entries in lists for entry in entries):
-        # Without the numbers: a client that is connected to two workers is one entry.
+        # A client of two workers is one entry.
         kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
         before = total.get(kind)
         total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}

@@ -1,7 +1,7 @@
-"""The parent process of all workers: starts and restarts workers, and forwards signals.
+"""The parent process of all workers: restarts workers and forwards signals.
 
-SIGTERM and SIGINT drain all workers, SIGHUP reloads them. SIGUSR2 replaces one worker after the other by a new process,
-which serves before its predecessor drains. Only the supervisor notifies systemd.
+SIGTERM and SIGINT drain all workers, and SIGHUP reloads them. SIGUSR2 replaces the workers one by one. A replacement
+serves before its predecessor drains. Only the supervisor notifies systemd.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from gateway.transports.listener.socket_activation import ADMIN, Inherited
 log: Final = structlog.get_logger(__name__)
 
 _STEADY_SECONDS: Final = 60.0
-"""A worker that has served for this time is restarted without delay."""
+"""A worker that served this long is restarted without delay."""
 _MAX_DELAY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 30.0
-"""The longest time without a heartbeat. Workers send one each second."""
+"""Workers send a heartbeat each second."""
 _EXIT_SECONDS: Final = 15.0
-"""Time for a drained worker to end its child processes and to exit."""
+"""Time for a drained worker to end its child processes and exit."""
 _PREFIX: Final = "mcp-gateway-workers-"
 _UNLOCKED: Final = "mcp-gateway-new-"
 _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
@@ -55,7 +55,6 @@ class Supervisor:
     """Keeps a number of workers running until a signal."""
 
     def __init__(self, settings: Settings, *, count: int, activated: Inherited) -> None:
-        """Start nothing yet; `activated` are the sockets of the service manager."""
         self._settings: Final = settings
         self._count: Final = count
         self._activated: Final = activated
@@ -70,15 +69,11 @@ class Supervisor:
         self._serving: Final[list[WorkerProcess]] = []
         """By slot. A replacement takes the slot of its predecessor."""
         self._changing: Final = [asyncio.Lock() for _ in range(count)]
-        """By slot; held while the worker is restarted or replaced."""
+        """By slot. Held while a worker is restarted or replaced."""
         self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> int:
-        """Serve until a signal. Return the exit code, which is that of the first worker if it cannot start.
-
-        Raises:
-            ConfigError: the files cannot be read, or an address cannot be bound.
-        """
+        """Serve until a signal, and return the exit code. Raise ConfigError if the workers cannot be started."""
         redactor = Redactor([*own_secrets(os.environ)])
         settings = self._settings
         with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text):
@@ -90,14 +85,14 @@ class Supervisor:
                     return await self._serve()
 
     async def _serve(self) -> int:
-        # Only one at first, so that problems of the files are reported once.
+        # Start one worker first, so that configuration problems are reported once.
         first = await self._start()
         if not await first.becomes_ready():
             return self._exit_code or (0 if self._stopping.is_set() else _exit_code_of(await self._end_of(first)))
         self._serving.append(first)
         others = [await self._start() for _ in range(1, self._count)]
         self._serving.extend(others)
-        # `_keep` restarts a worker that does not become ready.
+        # `_keep` restarts workers that do not become ready.
         await asyncio.gather(*(each.becomes_ready() for each in others))
         for slot in range(self._count):
             self._begin(f"worker {slot}", self._keep(slot))
@@ -109,13 +104,11 @@ class Supervisor:
         return self._exit_code
 
     async def _keep(self, slot: int) -> None:
-        """Restart the worker of a slot whenever it ends."""
         delay = 0.0
         while not self._stopping.is_set():
             process = self._serving[slot]
             await process.has_ended.wait()
             async with self._changing[slot]:
-                # The worker was replaced in the meantime.
                 if self._serving[slot] is not process or self._stopping.is_set():
                     continue
                 delay = 0.0 if process.served_seconds >= _STEADY_SECONDS else delay
@@ -130,14 +123,14 @@ class Supervisor:
                     log.info("worker restarted", worker=successor.number, process=successor.pid)
 
     async def _replace_when_wanted(self) -> None:
-        """Replace all workers after each signal, and once more for a signal that comes meanwhile."""
+        """Replace all workers after each signal, including signals during a replacement."""
         while await self._replacement_wanted.wait():
             self._replacement_wanted.clear()
             await self._replace_all()
 
     async def _replace_all(self) -> None:
-        """Replace the workers one after the other. Stop at a replacement that does not start."""
-        log.info("workers replaced one after the other")
+        """Replace the workers one by one. Stop if a replacement does not start."""
+        log.info("replacing workers")
         for slot in range(self._count):
             async with self._changing[slot]:
                 predecessor, successor = self._serving[slot], await self._started()
@@ -146,10 +139,12 @@ class Supervisor:
                 if not await successor.becomes_ready():
                     if self._stopping.is_set():
                         return
-                    log.error("workers not replaced: a new one did not start", exit_code=await self._end_of(successor))
+                    log.error(
+                        "workers not replaced: a new worker did not start", exit_code=await self._end_of(successor)
+                    )
                     return
                 self._serving[slot] = successor
-            # The successor accepts from the same socket, so load balancers need no notice.
+            # The successor uses the same socket, so load balancers need no notice.
             predecessor.send(signal.SIGUSR2)
             await self._end_of(predecessor)
         log.info("workers replaced", processes=[each.pid for each in self._serving])
@@ -158,7 +153,7 @@ class Supervisor:
     async def _reload(self) -> None:
         self._manager.reloading()
         for each in self._running:
-            # Starting workers have no Unix socket yet, and keep the signal until they can handle it.
+            # Starting workers have no Unix socket, but keep the signal until they can handle it.
             if not each.is_ready:
                 each.send(signal.SIGHUP)
         found = await Siblings(self._directory).ask("POST", "/reload", seconds=RELOAD_SECONDS)
@@ -167,7 +162,7 @@ class Supervisor:
         self._manager.ready(served)
 
     async def _started(self) -> WorkerProcess | None:
-        """Start a worker while others serve; None if that fails or the supervisor stops."""
+        """Start a worker while others serve. Return None if it cannot start or the supervisor stops."""
         if self._stopping.is_set():  # the sockets are closed
             return None
         try:
@@ -192,7 +187,7 @@ class Supervisor:
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
         self._begin(f"silence of process {process.pid}", self._kill_silent(process))
-        # `_stop` was called during the start.
+        # `_stop` may have been called during the start.
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -203,16 +198,18 @@ class Supervisor:
 
     async def _kill_silent(self, process: WorkerProcess) -> None:
         if await process.falls_silent(_SILENCE_SECONDS):
-            log.error("worker killed: it hangs", worker=process.number, process=process.pid, silent=_SILENCE_SECONDS)
+            log.error(
+                "worker killed: no heartbeat", worker=process.number, process=process.pid, silent=_SILENCE_SECONDS
+            )
             process.send(signal.SIGKILL)
 
     async def _end_of(self, process: WorkerProcess) -> int:
-        """Wait for the end of a worker, and kill it after a timeout. Return the exit code."""
+        """Wait for a worker to end, and kill it after a timeout. Return its exit code."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout.total_seconds() + _EXIT_SECONDS):
                 await process.has_ended.wait()
         except TimeoutError:
-            log.warning("worker killed: it did not end", worker=process.number)
+            log.warning("worker killed: it did not exit in time", worker=process.number)
             process.send(signal.SIGKILL)
             await process.has_ended.wait()
         return process.exit_code or 0
@@ -227,7 +224,7 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
-        """SIGUSR2 if the service manager holds the sockets, in which connections wait for the next daemon."""
+        """SIGUSR2 keeps connections in sockets of the service manager for the next daemon."""
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
@@ -258,7 +255,7 @@ class Supervisor:
         return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
-        """Handle signals until the process ends: default actions would change the exit code."""
+        """Handle signals until the process ends. Default actions would change the exit code."""
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),
@@ -266,7 +263,6 @@ class Supervisor:
             signal.SIGUSR2: self._replacement_wanted.set,
         }
         for number, handle in handlers.items():
-            # The previous handler knows whether a signal came earlier.
             before = signal.getsignal(number)
             asyncio.get_running_loop().add_signal_handler(number, handle)
             if came_early(before):
@@ -274,7 +270,6 @@ class Supervisor:
 
     @asynccontextmanager
     async def _ended(self) -> AsyncIterator[None]:
-        """End all workers with the context."""
         try:
             yield
         finally:
@@ -291,16 +286,12 @@ class Supervisor:
 
 
 def _exit_code_of(code: int) -> int:
-    """Return an exit code as shells report it; after a signal `code` is negative."""
+    """Convert a negative exit code, which stands for a signal, to the form of shells."""
     return 128 - code if code < 0 else code
 
 
 async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:
-    """Bind the addresses of the listeners.
-
-    Raises:
-        ConfigError: an address cannot be bound.
-    """
+    """Bind the listening sockets. Raise ConfigError if an address cannot be bound."""
     main = Address.parse(listen.http) if settings.http is None else settings.http
     source = "listen.http" if settings.http is None else flag_of("http")
     sockets = {"": await _bound(main, source)}
@@ -311,14 +302,14 @@ async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:
 
 async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
     try:
-        # The event loop binds every address of a host name, with the same options as for a single process.
+        # Binds every address of a host name, with the same options as a single process.
         server = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, address.host, address.port, start_serving=False
         )
     except OSError as error:
         raise ConfigError([Problem(message=reason_of(error, address), path=source)]) from error
     try:
-        # Copies: `close` closes the server's descriptors.
+        # Copies, because `close` closes the originals.
         return tuple(socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets)
     finally:
         server.close()
@@ -328,16 +319,16 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 def private_directory() -> Iterator[Path]:
     """Create a directory of mode 0700 for the workers' Unix sockets, and remove it at the end.
 
-    A lock (flock(2)) marks the directory as used. Directories that killed supervisors have left are removed.
+    A lock (flock(2)) marks the directory as used. Unlocked directories of killed supervisors are removed.
     """
     if left := remove_leftovers(_LOCKED):
-        log.info("removed what a killed supervisor had left", directories=left)
+        log.info("removed directories of killed supervisors", directories=left)
     path = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # a file system without locks: the directory stays after a crash
+        with suppress(OSError):  # the file system has no locks, so the directory stays after a crash
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed once locked: an unlocked directory with the final name would be removed.
+            # Renamed only now, because an unlocked directory with this name would be removed.
             path = path.rename(path.with_name(path.name.replace(_UNLOCKED, _PREFIX)))
         yield path
     finally:
@@ -347,15 +338,11 @@ def private_directory() -> Iterator[Path]:
 
 @contextmanager
 def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
-    """Lock the state directory for the context, and return its signing keys; None if the settings have keys.
-
-    Raises:
-        ConfigError: the keys of the settings cannot be read.
-    """
+    """Lock the state directory and yield its signing keys, or None if the settings contain keys."""
     if settings.signing_keys():
         yield None
         return
-    # Each worker locks a subdirectory.
+    # Each worker locks its own subdirectory.
     with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
         if directory.problem:
             log.warning("signing keys not written; they are kept in memory", reason=directory.problem)

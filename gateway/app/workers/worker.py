@@ -1,8 +1,8 @@
-"""A worker: one of several processes that serve the same address, with the resources from its supervisor.
+"""A worker process that shares its listening sockets with the other workers.
 
-All workers accept from one socket rather than from one each (SO_REUSEPORT). Any free worker can accept a waiting
-connection, so no connection is lost or late when a worker dies or is replaced. With a socket each, the kernel assigns
-connections by a hash, and resets waiting connections when a socket is closed (socket(7)).
+With one socket each (SO_REUSEPORT), the kernel would assign connections by hash and reset waiting connections when a
+socket closes (socket(7)). With a shared socket, any free worker accepts a connection, and none is lost when a worker
+ends.
 """
 
 import asyncio
@@ -30,24 +30,24 @@ _ALIVE_SECONDS: Final = 1.0
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one worker. The worker inherits the descriptors."""
+    """The parameters of a worker, from its supervisor."""
 
     number: int
-    """Unique among running workers. The replacement of a worker may reuse the number."""
+    """Unique among running workers. A later worker may reuse it."""
     supervisor: int
-    """The process id."""
+    """Process id."""
     directory: str
-    """Contains a Unix socket of each worker."""
+    """Contains the Unix socket of each worker."""
     listening: Mapping[str, list[int]]
-    """The descriptors of the listening sockets, by the names of `Inherited`."""
+    """File descriptors by the names of `Inherited`."""
     control: int
-    """A connection to the supervisor, for readiness and heartbeats."""
+    """Descriptor of the connection to the supervisor, for readiness and heartbeats."""
     is_activated: bool
-    """Whether the service manager holds the sockets, too, so that connections may wait in them."""
+    """Whether the service manager also holds the sockets."""
     key_bytes: int = 0
-    """The length of the signing keys, which the worker reads from `control`; 0: the settings contain the keys."""
+    """Length of the signing keys that the worker reads from `control`. 0 if the settings contain them."""
     key_file: str | None = None
-    """The file from which these keys are read again."""
+    """The file from which the keys are reloaded."""
 
     @property
     def sockets(self) -> Inherited:
@@ -57,14 +57,14 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def signing_keys(self) -> SigningKeys | None:
-        """Read the signing keys from the supervisor; None if there are none. Call this once."""
-        # Other processes of the user could read the environment (proc_pid_environ(5)).
-        # One read returns all keys: the supervisor wrote them at once, before this process started.
+        """Read the signing keys from the supervisor. Call this once."""
+        # The environment is readable for other processes of the user (proc_pid_environ(5)). The supervisor wrote all
+        # keys before the worker started, so one read is enough.
         keys = keys_in(os.read(self.control, self.key_bytes)) if self.key_bytes else ()
         return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
-        """Return this worker's subdirectory: only one process can use a state directory."""
+        """Return the subdirectory of this worker. Only one process can use a state directory."""
         return None if base is None else base / f"worker-{self.number}"
 
     @property
@@ -73,7 +73,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def supervised(self, *, on_loss: Callable[[], None]) -> AsyncIterator[None]:
-        """Report readiness and send heartbeats. Call `on_loss` if the supervisor ends while the context lasts."""
+        """Report readiness and send heartbeats. Call `on_loss` if the supervisor ends."""
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=self.control))
         writer.write(READY)
         loop = asyncio.get_running_loop()
@@ -94,7 +94,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             while True:
                 await asyncio.sleep(_ALIVE_SECONDS)
                 writer.write(_ALIVE)
-                # A stopped supervisor reads nothing, and the buffer must not grow.
                 await writer.drain()
 
     async def _watch(self, reader: asyncio.StreamReader, on_loss: Callable[[], None]) -> None:
@@ -109,15 +108,15 @@ def socket_path(directory: Path, number: int) -> Path:
 
 
 def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
-    """Remove the settings of a worker from the environment, and return them; None without a supervisor."""
+    """Remove the worker's parameters from the environment and return them, if a supervisor set them."""
     given = environ.pop(VARIABLE, "")
     if not given:
         return None
     worker = msgspec.json.decode(given, type=Worker)
-    # The environment was copied, or the supervisor has ended: the descriptors are other files.
+    # The descriptors are only valid in a child of the supervisor.
     if worker.supervisor != os.getppid():
         return None
-    # Child processes of tools must not keep the listener open after the daemon has ended.
+    # Child processes of tools must not inherit the sockets.
     for descriptor in (worker.control, *(each for several in worker.listening.values() for each in several)):
-        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function takes it by position alone
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function has no keywords
     return worker

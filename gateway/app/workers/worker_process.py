@@ -1,5 +1,3 @@
-"""A worker process, from the supervisor's side."""
-
 import asyncio
 import os
 import signal
@@ -22,16 +20,18 @@ log: Final = structlog.get_logger(__name__)
 
 _MOST_BYTES: Final = 4096
 _START_SECONDS: Final = 300.0
-"""The longest start: ten thousand tools take minutes on a busy machine."""
+"""Loading 10,000 tools takes minutes on a busy machine."""
 
 
 class WorkerProcess:
-    """A child process that runs the command of its parent, so that a replacement may be a newer installation."""
+    """A worker as a child process of the supervisor.
+
+    The worker runs the same command line, so a replacement may be a newer installation.
+    """
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
     ) -> None:
-        """Start nothing yet; `keys` is None if the settings contain the keys."""
         self.number: Final = number
         self._directory: Final = directory
         self._listening: Final = {name: [each.fileno() for each in sockets] for name, sockets in listening.items()}
@@ -41,19 +41,14 @@ class WorkerProcess:
         self._control: socket.socket | None = None
         self._ready_at: float | None = None
         self._has_started: Final = asyncio.Event()
-        """Set when the worker is ready or has failed to start."""
+        """Set once the worker is ready or has failed to start."""
         self.has_ended: Final = asyncio.Event()
 
     async def start(self, environ: Mapping[str, str]) -> None:
-        """Start the process.
-
-        Raises:
-            OSError: the process cannot be started.
-        """
         ours, theirs = socket.socketpair()
         keys = b"" if self._keys is None else b"\n".join(self._keys())
         ours.sendall(keys)
-        # loop.sock_recv() needs a socket that does not block.
+        # loop.sock_recv() needs a non-blocking socket.
         ours.settimeout(0)
         worker = Worker(
             number=self.number,
@@ -65,7 +60,7 @@ class WorkerProcess:
             key_bytes=len(keys),
             key_file=None if self._keys is None or self._keys.file is None else str(self._keys.file),
         )
-        # Closed in this process once the child has a copy, so that reads at our end notice the child's end.
+        # Closed here once the child has a copy, so that reads notice the end of the child.
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -73,7 +68,7 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 env={**environ, VARIABLE: msgspec.json.encode(worker).decode()},
                 pass_fds=[theirs.fileno(), *(each for several in self._listening.values() for each in several)],
-                start_new_session=True,  # the supervisor forwards Ctrl-C (termios(3), ISIG)
+                start_new_session=True,  # the supervisor forwards Ctrl-C
             )
         self._control = ours
 
@@ -94,7 +89,7 @@ class WorkerProcess:
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     async def becomes_ready(self) -> bool:
-        """Wait until the worker is ready; False if it ends first, or takes too long and is killed."""
+        """Wait until the worker is ready. Return False if it ends first or is killed after a timeout."""
         assert self._control is not None  # noqa: S101 - it was started
         received = b""
         try:
@@ -113,7 +108,7 @@ class WorkerProcess:
         return bool(received)
 
     async def falls_silent(self, seconds: float) -> bool:
-        """Wait until a ready worker has sent no heartbeat for this time; False if the worker ends."""
+        """Wait until a ready worker has sent no heartbeat for `seconds`. Return False if it ends."""
         assert self._control is not None  # noqa: S101 - as above
         await self._has_started.wait()
         loop, is_suspect = asyncio.get_running_loop(), False
@@ -126,17 +121,16 @@ class WorkerProcess:
             except TimeoutError:
                 if is_suspect:
                     return True
-                is_suspect = True  # heartbeats may be waiting if this process was stopped itself
+                is_suspect = True  # heartbeats may be waiting if this process was suspended
             except OSError:
                 return False
         return False
 
     async def ended(self) -> int:
-        """Wait for the end of the process, and clean up."""
+        """Wait for the end of the process and clean up."""
         code = await self._process.wait()
         self.has_ended.set()
         self._has_started.set()
-        # A killed worker leaves its socket.
         socket_path(self._directory, self.number).unlink(missing_ok=True)
         if self._control is not None:
             self._control.close()

@@ -356,7 +356,7 @@ def failure_result(call: Call, error: ExecutionError) -> ToolResult:
 
 
 def unavailable(problem: str) -> RpcError:
-    return RpcError(ErrorCode.INTERNAL_ERROR, f"No task can be made now: {problem}")
+    return RpcError(ErrorCode.INTERNAL_ERROR, f"Cannot create a task: {problem}")
 
 
 def _ttl_ms(rules: TaskRules, call: Call) -> int:

@@ -1,1 +1,1 @@
-"""Bindings: bytes in, bytes out. Which message means what is the protocol's business."""
+"""Transports: read and write the bytes of MCP messages. `gateway.protocol` interprets the messages."""

@@ -1,6 +1,6 @@
-"""Serves one client over a two-way channel: stdio, or HTTP+SSE's stream and POSTs.
+"""Serves one client over a two-way channel: stdio, or the stream and POST requests of HTTP+SSE.
 
-Requests run concurrently in tasks. They are cancelled when the channel closes.
+Requests run concurrently and are cancelled when the channel closes.
 """
 
 import asyncio
@@ -23,11 +23,10 @@ from gateway.wire.jsonrpc import Batch, Notification, Request, RequestId, size_o
 log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""The time that cancelled calls have to end."""
 
 Write = Callable[[bytes], Awaitable[bool]]
-"""Writes one encoded message to the channel, or does nothing if the client has disconnected. Returns False if the
-message was dropped because too many bytes wait for the client.
+"""Writes one encoded message. Does nothing if the client has disconnected. Returns False if the message was dropped
+because too many bytes are queued for the client.
 """
 
 _UNREAD: Final = RpcError(
@@ -36,7 +35,7 @@ _UNREAD: Final = RpcError(
 
 
 _ANSWERED: Final = (Request, Batch)
-"""Messages that get a response."""
+"""Messages that require a response."""
 
 
 class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +43,7 @@ class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
     write: Write
 
     async def send(self, notification: JsonObject) -> bool:
-        await asyncio.sleep(0)  # let other tasks run while a tool reports in a tight loop
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
         return await self.write(jsonrpc.encode(notification))
 
     async def close_stream(self, retry_ms: int | None) -> None:
@@ -52,7 +51,7 @@ class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DuplexSession:
-    """Receives messages in order and responds to them. `take` never waits for the client to read."""
+    """Handles the messages of one client in order. `take` never waits for the client to read."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class DuplexSession:
         write: Write,
         write_now: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """`write_now` writes a message if that needs no wait, and returns whether it did."""
+        """`write_now` writes a message if that does not block, and returns whether it did."""
         self._dispatcher: Final = dispatcher
         self._write_now: Final = write_now
         self._exchange: Final = _ChannelExchange(caller=caller, write=write)
@@ -79,9 +78,9 @@ class DuplexSession:
         self.answered = 0
 
     async def take(self, message: Received, caller: Caller | None = None, *, is_immediate: bool = False) -> None:
-        """Respond to a message; `is_immediate` means that this needs no wait.
+        """Handle a message, without waiting if `is_immediate` is set.
 
-        Requests run concurrently. `initialize` and messages without a response are handled in order, because later
+        Requests run concurrently. `initialize`, notifications and responses are handled in order, because later
         messages depend on them. `caller` replaces the session's caller if the message has its own credentials.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
@@ -90,38 +89,36 @@ class DuplexSession:
             self._run(self._answer(message, exchange), messages=size_of(message))
             return
         if self._requests and isinstance(message, Notification) and message.method == "notifications/cancelled":
-            await asyncio.sleep(0)  # the task of a request from the same read may not have started
+            await asyncio.sleep(0)  # The task of a request from the same read may not have started yet.
         reply = await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern)
         if opens and reply.session is not None:
             self.session = reply.session
             self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._exchange.write)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
-        # Writing can wait for the client, which `take` must not.
+        # `take` must not wait for the client to read.
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
             self._run(self._write(reply, message))
 
     def refuse(self, error: RpcError, *, request_id: RequestId | None = None) -> None:
-        """Respond with an error."""
         revision = None if self.session is None else self.session.revision
         refusal = results.error_reply(error, request_id=request_id, revision=revision)
         self._run(self._write(refusal, None))
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to this time for all calls, including new ones."""
+        """Wait up to `seconds` for all calls to finish, including new ones."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while self._requests and (left := end - loop.time()) > 0:
             await asyncio.wait(self._requests, timeout=left)
 
     async def cancel_all(self) -> None:
-        """Cancel all calls and respond to them with errors."""
-        # First, so that cancelled calls respond with an error.
+        """Cancel all calls. Each one gets an error response."""
+        # Close first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         await self._cancel()
 
     async def close(self) -> None:
-        """End the session and cancel its calls."""
         if self._outbox is not None:
             self._outbox.cancel()
         await self._cancel()
@@ -134,16 +131,16 @@ class DuplexSession:
         await self.drain(SHUTDOWN_GRACE_SECONDS)
 
     async def _answer(self, message: Request | Batch, exchange: _ChannelExchange) -> None:
-        # Without a variable, so that a dropped response is freed.
+        # No local variable, so that a dropped response is freed at once.
         await self._write(
             await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern), message
         )
 
     async def _write(self, reply: Reply, message: Received | None) -> None:
-        """Write a response, or an error if it was dropped."""
+        """Write a response. If it was dropped, write an error in its place."""
         if reply.body is None or await self._exchange.write(reply.body):
             return
-        del reply  # free it while the error waits
+        del reply  # Free the response while the error waits.
         log.warning("answer dropped", why="its client reads too slowly")
         entries = message.entries if isinstance(message, Batch) else (message,)
         failures = [

@@ -1,4 +1,4 @@
-"""HTTP errors as values. Code that refuses a request returns one, and `response.refuse` sends it."""
+"""HTTP errors as values, which `response.refuse` sends."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,12 +13,12 @@ class HttpError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RETRY: Final = {"Retry-After": "30"}
-"""For clients that are refused because a quota is used up."""
+"""Sent with errors caused by an exhausted quota."""
 MAX_IN_FLIGHT: Final = 256
-"""The maximum number of requests in flight per session."""
+"""The maximum number of concurrent requests per session."""
 BUSY: Final = HttpError(status=503, message=f"{MAX_IN_FLIGHT} requests of this session are in flight", headers=RETRY)
 NOT_ACCEPTABLE: Final = HttpError(status=406, message="Accept must allow application/json or text/event-stream")
 NO_STREAM_ACCEPTED: Final = HttpError(status=406, message="Accept must allow text/event-stream")
 DRAINING: Final = HttpError(status=503, message="The server is shutting down", headers={"Connection": "close"})
 OPENERS: Final = frozenset({"subscriptions/listen", "initialize"})
-"""Requests that open a session or a subscription. They are refused while the daemon shuts down."""
+"""Requests that open a session or a subscription. They are rejected during shutdown."""

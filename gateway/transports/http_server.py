@@ -55,13 +55,11 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Address
     source: str = "listen.http"
-    """The flag, key or variable that sets it, for error messages."""
+    """The flag, key or variable that sets the address, for error messages."""
     sockets: Sequence[socket] = ()
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The quotas, sizes and timeouts of one HTTP server."""
-
     sessions: ResourceQuota
     streams: ResourceQuota
     requests: RequestLimits
@@ -72,7 +70,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, listen: Listen, limits: Limits) -> Self:
-        """Return the limits from the file, with new quotas."""
+        """Return the configured limits, with new quotas."""
         return cls(
             sessions=ResourceQuota(
                 limits.sessions, noun="sessions", default=_MAX_COUNT, is_written="sessions" in limits.model_fields_set
@@ -96,8 +94,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer:
-    """The endpoints, sessions and listeners of a daemon."""
-
     def __init__(  # noqa: PLR0913 - the parts that a daemon brings
         self,
         listen: Listen,
@@ -111,10 +107,7 @@ class HttpServer:
         persistence: SessionPersistence | None = None,
         pages: "BrowserPages | None" = None,
     ) -> None:
-        """Configure the server; `mask` removes secrets from text.
-
-        Without `persistence`, sessions end with the process.
-        """
+        """Create the server. `mask` removes secrets from text. Without `persistence`, sessions end with the process."""
         self._listen: Final = listen
         self._dispatcher: Final = dispatcher
         self._authenticator: Final = authenticator
@@ -165,7 +158,7 @@ class HttpServer:
     async def open(
         self, stack: AsyncExitStack, main: ListenAddress, *, admin_api: AdminApi, admin: ListenAddress | None = None
     ) -> None:
-        """Accept connections until the stack closes.
+        """Accept connections until `stack` closes.
 
         Args:
             stack: Closes the listeners.
@@ -202,26 +195,25 @@ class HttpServer:
 
     @property
     def address(self) -> Address | None:
-        """The address of the main listener; None until it is open."""
+        """The address of the main listener. None until it is open."""
         return None if self._main is None else self._main.address
 
     @property
     def url(self) -> str | None:
-        """The URL of the MCP endpoint on this machine; None until it is open."""
+        """The URL of the MCP endpoint on this machine. None until it is open."""
         if self._main is None:
             return None
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
 
     @property
     def own_url(self) -> str | None:
-        """The base URL of the admin API on this machine; None until it is open."""
+        """The base URL of the admin API on this machine. None until it is open."""
         if self._main is None or self._admin_url is not None:
             return self._admin_url
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
 
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
-        """The quotas by their keys under `limits`."""
         quotas: dict[str, ResourceQuota | WriteQuota] = {
             "sessions": self.limits.sessions,
             "streams": self.limits.streams,
@@ -230,7 +222,7 @@ class HttpServer:
         return quotas if self._main is None else {**quotas, "connections": self.limits.connections.quota}
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
-        """Yield the open legacy sessions with their binding."""
+        """Yield the open legacy sessions with their transport."""
         yield from ((Binding.STREAMABLE_HTTP, session) for session in self.sessions.open_sessions)
         if self.http_sse is not None:
             yield from ((Binding.HTTP_SSE, session) for session in self.http_sse.open_sessions)
@@ -249,7 +241,6 @@ class HttpServer:
         self.active_requests.revalidate(renewed, admits=admits)
 
     def begin_draining(self) -> None:
-        """Refuse new sessions and streams."""
         self.streamable_http.begin_draining()
         if self.http_sse is not None:
             self.http_sse.begin_draining()
@@ -260,8 +251,8 @@ class HttpServer:
             self._main.stop_accepting()
 
     async def drain(self, seconds: float) -> None:
-        """Wait for running calls up to this time, then cancel them."""
-        # Concurrently: both together must not exceed the time limit.
+        """Wait up to `seconds` for running calls, then cancel them."""
+        # Run both concurrently, so that they share the time limit.
         async with asyncio.TaskGroup() as group:
             group.create_task(self.streamable_http.drain(seconds))
             if self.http_sse is not None:
@@ -334,13 +325,12 @@ class HttpServer:
 
 
 class BrowserPages(Protocol):
-    """Pages on the main listener that identify people by themselves."""
+    """Pages on the main listener that identify users themselves."""
 
-    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Add the pages below each of these prefixes."""
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
 
     def listen_at(self, base_url: str) -> None:
-        """Use this URL of the daemon in links."""
+        """Use this base URL in links."""
 
 
 class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,15 +347,15 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     cards: ServerCards | None = None
     """None without a public URL."""
     prefix: str = ""
-    """The path where a reverse proxy mounts the daemon. Some proxies remove it and some do not, so the MCP paths are
-    served with and without it.
+    """The path under which a reverse proxy mounts the gateway. The MCP paths are served with and without it, because
+    some proxies remove the prefix.
     """
 
     def application(self) -> web.Application:
         application = web.Application()
         router = application.router
         for path, handler in self._paths():
-            # A set, because aiohttp refuses to add a route twice.
+            # A set, because aiohttp rejects duplicate routes.
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
                 router.add_route("*", each, handler)
         cards = () if self.cards is None else self.cards.endpoints(self.prefix)
@@ -381,7 +371,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         return application
 
     def direct(self) -> Mapping[str, Handler]:
-        """Return the handlers of the MCP endpoint, which need no router."""
+        """Return the handlers of the MCP endpoint, which bypass the router."""
         handler = self.middleware.authenticated(self.mcp.handle)
         return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
 
@@ -417,7 +407,7 @@ def _with_and_without_slash(path: str) -> tuple[str, ...]:
 
 
 def own_urls(listen: Listen, address: Address) -> Iterator[str]:
-    """Yield the URLs of the endpoints, for which access tokens can be issued (RFC 8707 §2).
+    """Yield the URLs for which access tokens can be issued (RFC 8707 §2).
 
     The base is `public_url` or the address. A wildcard address counts as loopback.
     """
@@ -440,7 +430,6 @@ def _scheme(tls: ServerTls | None) -> str:
 
 
 def _authority(address: Address) -> str:
-    """Return the authority of a URL. Unix sockets have no port."""
     return str(address) if address.port else address.host
 
 

@@ -1,6 +1,6 @@
 """HTTP+SSE, the transport of 2024-11-05: a stream, and messages POSTed to the URL that the stream announces.
 
-It is deprecated since 2025-03-26, but older clients use it with any legacy revision. The session ends with its stream
+It is deprecated since 2025-03-26, but older clients use it with every legacy revision. The session ends with its stream
 (2024-11-05 basic/transports).
 """
 
@@ -43,7 +43,7 @@ _SILENT: Final = HttpError(
 
 
 class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and its sender, without headers and tokens, which are secrets."""
+    """A message and its sender, without headers and tokens, which are secret."""
 
     session_id: str
     message: bytes
@@ -57,8 +57,6 @@ class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Client(msgspec.Struct, frozen=True, kw_only=True):
-    """An open stream with its session."""
-
     caller: Caller
     stream: EventStream
     channel: DuplexSession
@@ -66,8 +64,6 @@ class _Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpSse:
-    """The two endpoints."""
-
     def __init__(
         self,
         *,
@@ -93,11 +89,11 @@ class HttpSse:
         return (session for client in self._clients.values() if (session := client.channel.session))
 
     async def connect(self, request: HttpRequest) -> web.StreamResponse:
-        """Open a stream, announce its URL for messages, and serve until the client disconnects.
+        """Open a stream, announce its message URL, and serve it until the client disconnects.
 
-        1. the method is GET: 405
-        2. the client accepts event streams: 406
-        3. the daemon is not shutting down, and the quota of streams: 503
+        1. The method is GET: 405
+        2. The client accepts event streams: 406
+        3. The daemon is not shutting down, and the quota of streams allows it: 503
         """
         caller = request.caller.rate_limit_key
         refusal = self._refusal_of_stream(request) or await self._streams.reserve(caller)
@@ -120,13 +116,13 @@ class HttpSse:
             self._active_requests.begin_stream(task, identity)
             view = "" if request.view is None else f"/{request.view}"
             endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
-            # 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that it is valid behind any proxy.
+            # 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that the URL is valid behind any proxy.
             await client.stream.send(endpoint.encode(), event="endpoint")
             await client.ended.wait()
             return await client.stream.close()
         finally:
             self._active_requests.end(task)
-            # First, so that no call starts after the others are cancelled.
+            # Unregister first, so that no call starts after the others are cancelled.
             del self._clients[session_id]
             client.stream.stop()
             await client.channel.close()
@@ -134,11 +130,11 @@ class HttpSse:
     async def post(self, request: HttpRequest) -> web.StreamResponse:
         """Handle a message. The response goes to the stream.
 
-        1. the method is POST: 405
-        2. the session exists and matches the caller and the view: 404; or another replica holds it and checks this
-        3. the body is readable (see `read_body`) and JSON-RPC: 400
-        4. the session still exists: 404
-        5. the limit of requests in flight: 503
+        1. The method is POST: 405
+        2. The session exists and matches the caller and the view: 404. Another replica checks its own sessions.
+        3. The body is readable (see `read_body`) and JSON-RPC: 400
+        4. The session still exists: 404
+        5. The limit of requests in flight allows it: 503
         """
         if request.raw.method != "POST":
             return request.refuse(_only("POST"))
@@ -147,7 +143,7 @@ class HttpSse:
         is_elsewhere = self._remote is not None and self._remote.holds(session_id)
         if client is None and not is_elsewhere:
             return request.refuse(_UNKNOWN)
-        # First the session: bodies are only read for callers with a session.
+        # Check the session first: bodies are only read for callers with a session.
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, HttpError):
             return request.refuse(body)
@@ -169,7 +165,7 @@ class HttpSse:
         return refusal
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Handle a message from another replica, with the headers and token of the stream's request."""
+        """Handle a message from another replica with the headers and token of the stream's request."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)
         if client is None:
@@ -188,7 +184,7 @@ class HttpSse:
 
     def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
-            return _UNKNOWN  # the session ended while the body was read
+            return _UNKNOWN  # The session ended while the body was read.
         if isinstance(message, Request | Batch) and client.channel.in_flight + size_of(message) > MAX_IN_FLIGHT:
             return BUSY
         return None
@@ -205,13 +201,13 @@ class HttpSse:
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to this time for calls, then cancel them and close the streams."""
+        """Wait up to `seconds` for calls, then cancel them and close the streams."""
         self.begin_draining()
         await asyncio.gather(*(self._finish(client, seconds) for client in self._clients.values()))
 
     async def _finish(self, client: _Client, seconds: float) -> None:
         await client.channel.drain(seconds)
-        # First, so that cancelled calls respond with an error.
+        # Cancel first, so that cancelled calls respond with an error.
         await client.channel.cancel_all()
         client.ended.set()
 
@@ -225,7 +221,7 @@ class HttpSse:
             try:
                 await stream.send(message)
             except ConnectionError:
-                ended.set()  # the client does not read
+                ended.set()  # The client does not read.
             return True
 
         channel = DuplexSession(dispatcher=self._dispatcher, caller=request.caller, write=write)
@@ -258,8 +254,8 @@ class RemoteStreams:
         return f"{self._replica.name}.{session_id}"
 
     def holds(self, session_id: str) -> bool:
-        """Whether the id contains the name of another replica."""
-        # The client could have invented the id, and the name becomes part of a key in the store.
+        """Return whether the id contains the name of another replica."""
+        # Clients could invent the id, and the name becomes part of a key in the store.
         name, dot, _ = session_id.partition(".")
         return bool(dot) and name.isalnum() and name.isascii() and name != self._replica.name
 

@@ -1,4 +1,4 @@
-"""The in-memory binding: a modern client in the same process, for the command line and for tests."""
+"""The in-memory transport: a modern client in the same process, for the command line and tests."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -18,19 +18,16 @@ from gateway.wire.jsonrpc import Request
 from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-"""Receives the notifications before a response."""
+"""Receives the notifications that precede a response."""
 
 
 OURSELVES: Final = MappingProxyType[str, Json]({"name": "mcp-gateway", "version": __version__})
 
 
-async def _ignore(_notification: JsonObject) -> None:
-    """Ignore notifications."""
+async def _ignore(_notification: JsonObject) -> None: ...
 
 
 class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """An `Exchange` with a coroutine in the same process."""
-
     listener: Listener
     caller: Caller
 
@@ -38,8 +35,7 @@ class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
         await self.listener(notification)
         return True
 
-    async def close_stream(self, retry_ms: int | None) -> None:
-        """Do nothing: there is no stream."""
+    async def close_stream(self, retry_ms: int | None) -> None: ...
 
 
 class MemoryClient:

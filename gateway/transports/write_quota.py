@@ -1,7 +1,7 @@
 """Limits the response bytes that wait for their readers, per caller and in total.
 
 This protects against clients that request large responses on many connections and do not read them. Responses over the
-quota wait for room. The same amount can wait, and anything beyond that is refused. Small responses and events are
+quota wait for room. Up to the same amount can wait, and anything beyond is refused. Small responses and events are
 exempt, because connection buffers and the write timeout bound them.
 """
 
@@ -74,7 +74,7 @@ class WriteQuota:
             raise
         finally:
             self._end_turn(caller, turn)
-            self._grant()  # the next response may fit
+            self._grant()  # The next response may fit.
         return turn.granted.done()
 
     def release_bytes(self, caller: str, size: int) -> None:

@@ -1,1 +1,1 @@
-"""HTTP below MCP: guard, proxies, quotas, admin API. In: aiohttp requests. Out: checked `HttpRequest`s."""
+"""HTTP handling that is independent of MCP: request checks, proxy headers, quotas and the admin API."""

@@ -1,7 +1,7 @@
-"""Tracks the requests in progress by identity, and ends those whose credential is no longer valid.
+"""Tracks requests in progress, and ends those whose credential is no longer valid.
 
-Handlers are cancelled as if their client had disconnected. Subscriptions are closed with a result instead, which their
-client must receive (2026-07-28 basic/patterns/subscriptions). Sessions are revalidated by `Sessions`.
+Their handlers are cancelled, as on a disconnect. Subscriptions end with a result instead, as 2026-07-28
+basic/patterns/subscriptions requires. `Sessions` revalidates sessions.
 """
 
 import asyncio
@@ -13,16 +13,14 @@ from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]
-"""Return the identity that the same credential has now, or None if it is no longer valid."""
+"""Returns the current identity of the same credential, or None if the credential is no longer valid."""
 Admits = Callable[[str | None, Identity], bool]
-"""Whether a view exists and an identity can use it. None is the whole catalog."""
+"""Returns whether a view exists and the identity can use it. The view None is the whole catalog."""
 
 
 class ActiveRequests:
-    """The requests in progress, each with its task and its identity."""
-
     def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
-        """`end_subscription` ends the subscription that a task serves. It returns False if there is none."""
+        """`end_subscription` ends the subscription of a task. It returns False if the task has none."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
         """The identity of each request, and the view that it was sent to."""
@@ -33,7 +31,6 @@ class ActiveRequests:
         return len(self._served)
 
     def begin(self, task: Task, identity: Identity, *, view: str | None = None) -> None:
-        """Register the request that `task` serves, until `end`."""
         self._served[task] = identity, view
 
     def end(self, task: Task) -> None:
@@ -42,7 +39,7 @@ class ActiveRequests:
             expiry.cancel()
 
     def begin_stream(self, task: Task, identity: Identity) -> None:
-        """Register a stream response, until `end` or until the credential expires."""
+        """Register a stream until `end` is called or its credential expires."""
         expiry = None
         if identity.expires_at is not None:
             # Credentials expire by wall-clock time (RFC 7519 §4.1.4), but timers use the event loop's clock.
@@ -54,7 +51,7 @@ class ActiveRequests:
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
         """End requests without a valid credential, and streams whose scopes or view have changed."""
         for task, (identity, view) in list(self._served.items()):
-            # Calls keep the scopes that they started with. Streams would go on reporting hidden primitives.
+            # Running calls keep their original scopes. Streams would keep reporting primitives that are now hidden.
             now = renewed(identity)
             if now is None or (task in self._streams and (now != identity or not admits(view, now))):
                 self._stop(task)

@@ -1,7 +1,6 @@
 """The admin API: health, readiness, status, metrics, log level and reload.
 
-It is served on the main listener or on its own. Anyone can call the probes. All other paths are for operators, and are
-404 for everyone else.
+Probes are open to everyone. For callers who are not operators, all other paths return 404.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -25,76 +24,69 @@ log: Final = structlog.get_logger(__name__)
 
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Responses show the current state and contain no HTML."""
 _HIDDEN_PROBLEMS: Final = "there are problems; operators can see them at /-/status"
 
 
 class Tasks(Protocol):
-    """Access to the daemon's tasks, without their arguments and results."""
+    """Access to running tasks, without their arguments and results."""
 
     async def listed(self) -> JsonObject: ...
-    async def shown(self, task_id: str) -> JsonObject | None:
-        """Return a task, or None if it does not exist."""
+    async def shown(self, task_id: str) -> JsonObject | None: ...
 
     async def cancel(self, task_id: str) -> JsonObject | None:
         """Cancel a task and return it, or None if it does not exist."""
 
 
 class Workers(Protocol):
-    """The workers of the daemon, including this process."""
+    """The worker processes, including this one."""
 
     async def status(self) -> JsonObject: ...
     async def readiness(self, own: JsonObject) -> JsonObject: ...
-    async def set_log_level(self, level: str) -> None:
-        """Set the log level of the other workers."""
+    async def set_log_level(self, level: str) -> None: ...
 
 
 class BrowserConsole(Protocol):
-    """The web console. Users who sign in to it can call `/-/api/…`."""
+    """The web console. Users who are signed in can call `/-/api/…`."""
 
-    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Add the console's paths below each prefix."""
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
 
     def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Return a handler for signed-in users that falls back to `otherwise`."""
+        """Wrap a handler: serve signed-in users, and pass all others to `otherwise`."""
 
 
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     api: str = ""
-    """The path below `/-/api`, for which `path` is an older alias; empty if there is none."""
+    """The path below `/-/api`, for which `path` is an older alias. Empty if there is none."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
-    """Whether anyone can call it, with any Host. All other paths are for operators."""
+    """Whether anyone can call the path, with any Host."""
 
 
 class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     status: Callable[[], JsonObject]
-    """The status of this process."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """Return the metrics in the Prometheus text format that suits the `Accept` header, and its media type."""
+    """Returns the metrics in the text format selected by the `Accept` header, and its media type."""
     logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
-    """Reload the files. The result lists the `problems` that prevent it."""
+    """Reloads the files. The result lists the `problems` that prevented it."""
     config: Callable[[], Awaitable[JsonObject]]
-    """Return the configuration without secrets."""
+    """Returns the configuration without secrets."""
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
-    """Return the response of `/-/api/` without the caller; the argument is the main listener's URL."""
+    """Returns the response of `/-/api/` without the caller. The argument is the main listener's URL."""
     workers: Workers | None = None
-    """None if the daemon has a single process."""
     console: BrowserConsole | None = None
-    """None if the console is disabled."""
 
     def application(
         self, middleware: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)
     ) -> web.Application:
         """Return the application of a separate admin listener.
 
-        On a private listener, callers need the operator scope. On any other, every caller is an operator. `prefixes`
-        are the paths where proxies mount the daemon.
+        On a private listener, callers need the operator scope. Otherwise every caller is an operator. `prefixes` are
+        the paths under which proxies mount the gateway.
         """
         application = web.Application()
         self._mount(application.router, middleware, is_main=False, is_private=is_private, prefixes=prefixes)
@@ -114,7 +106,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         is_private: bool,
         prefixes: Iterable[str],
     ) -> None:
-        # aiohttp refuses to add a route twice, and both prefixes are empty without `public_url`.
+        # aiohttp rejects duplicate routes, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)
         for route in self._paths(middleware if is_private else None, is_main=is_main):
             answer = _by_method(route)
@@ -153,7 +145,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response({"healthy": True}, request)
 
     async def _ready(self, request: HttpRequest, *, middleware: Middleware | None) -> web.Response:
-        """Report readiness. Only operators see the problems; without `middleware`, everyone is an operator."""
+        """Report readiness. Only operators see the problems. Without `middleware`, every caller is an operator."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
@@ -194,7 +186,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return _task_response(await self.tasks.cancel(request.raw.match_info["id"]), request)
 
     async def _log_level(self, request: HttpRequest) -> web.Response:
-        """Return the log level. A POST with `?level=debug` or `?level=transports=debug` sets it."""
+        """Return the log level. A POST with `?level=debug` or `?level=transports=debug` changes it."""
         if request.raw.method == "POST":
             before, wanted = self.logs.level, request.raw.query.get("level", "")
             try:
@@ -203,18 +195,18 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
                 return json_response({"error": f"level: {error}"}, request, status=400)
             if self.workers is not None:
                 await self.workers.set_log_level(wanted)
-            log.warning("log level changed", now=wanted, before=before)  # `level` is a reserved key
+            log.warning("log level changed", now=wanted, before=before)
         rooms = {"rooms": self.logs.room_levels} if self.logs.room_levels else {}
         return json_response({"level": self.logs.level, **rooms}, request)
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()
-        # RFC 9110 §15.5.21: the request is valid, but the files cannot be processed.
+        # RFC 9110 §15.5.21: the request is valid, but the files cannot be loaded.
         return json_response(report, request, status=422 if report["problems"] else 200)
 
 
 def is_local(request: HttpRequest) -> bool:
-    """Whether the request comes from this machine, and not through a local proxy."""
+    """Return whether the request comes from this machine and not through a local proxy."""
     raw = request.raw
     return (
         is_loopback_address(raw.remote or "")
@@ -250,11 +242,11 @@ def _by_method(route: AdminPath) -> Endpoint:
 
 
 def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
-    """Return an endpoint that is 404 for everyone but operators."""
+    """Return an endpoint that responds with 404 to callers who are not operators."""
 
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        is_known = request.identity.principal is not None  # the middleware has checked the scope
-        # CSRF: a web page in a local browser also sends requests from this machine.
+        is_known = request.identity.principal is not None
+        # CSRF: web pages in a local browser can also send requests from this machine.
         is_of_a_page = request.raw.method not in _READ and "Origin" in request.raw.headers
         if not is_known and (is_of_a_page or (is_main and not is_local(request))):
             error = "not found; the admin API is only available to callers on this machine"
@@ -265,5 +257,4 @@ def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
 
 
 async def _is_operator(middleware: Middleware, request: HttpRequest) -> bool:
-    """Whether the caller of an open path is an operator."""
     return is_local(request) if middleware.authenticator.is_open else await middleware.holds(request, OPERATORS)

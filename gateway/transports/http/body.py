@@ -10,7 +10,7 @@ from gateway.wire.accept import JSON
 
 
 class FramingError(Exception):
-    """The extensions and trailers of a chunked body are much larger than its content."""
+    """The extensions and trailers of a chunked body are far larger than its content."""
 
 
 _FRAMING_TOO_LARGE: Final = HttpError(
@@ -19,26 +19,26 @@ _FRAMING_TOO_LARGE: Final = HttpError(
 
 
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | HttpError:
-    """Return the whole body, or the reason for refusing it.
+    """Read the whole body, or return an error.
 
     1. `Content-Type` is JSON: 415
-    2. there is no `Content-Encoding`, which could expand a few bytes into many: 415
+    2. There is no `Content-Encoding`, which could expand a few bytes into many: 415
     3. `Content-Length` is within the limit: 413
-    4. the received bytes are within the limit: 413
-    5. the chunk framing is not many times larger than the content: 413
-    6. the body arrives in time: 408
+    4. The received bytes are within the limit: 413
+    5. The chunk framing is not far larger than the content: 413
+    6. The body arrives in time: 408
     """
     headers = request.headers
     if (
         headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON
-    ):  # `content_type` parses parameters, which are rare
+    ):  # `content_type` parses parameters, which few clients send.
         return HttpError(status=415, message=f"Content-Type must be {JSON}")
     coding = headers.get(hdrs.CONTENT_ENCODING)
     if coding is not None and coding.strip().lower() != "identity":
         return HttpError(status=415, message="The body must not be compressed: send it without Content-Encoding")
     content = request.content
-    is_here = content.is_eof()  # the usual case: the body came with the head
-    # Chunked bodies announce no length. Their size is checked below.
+    is_here = content.is_eof()  # Usually the body arrives together with the head.
+    # Chunked bodies have no announced length. Their size is checked below.
     if not is_here and (request.content_length or 0) > limit:
         return _too_large(limit)
     try:
@@ -58,7 +58,7 @@ def _too_large(limit: int) -> HttpError:
 
 async def _read(content: StreamReader, limit: int, seconds: float) -> bytes:
     body = bytearray()
-    # A timeout per read would let a client hold the request forever with a byte now and then.
+    # With a timeout per read, a client that sends single bytes could hold the request open forever.
     async with asyncio.timeout(seconds):
         while chunk := await content.readany():
             body += chunk

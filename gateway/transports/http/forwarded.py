@@ -1,21 +1,21 @@
 """Decides which forwarded headers to trust. No I/O.
 
-A reverse proxy reports the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix` or in `Forwarded`
-(RFC 7239), which anyone can send. Threats handled here:
+Reverse proxies report the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix` or in `Forwarded` (RFC
+7239). Any client can send these headers too. Threats:
 
-- A client connects directly and sends these headers to fake its address, a permitted Host, or TLS. Only peers in
+- A client connects directly and sends them to fake its address, an allowed Host, or TLS. Only peers in
   `listen.trusted_proxies` are trusted.
-- A client sends them through a proxy that appends. Its own values are to the left, so the address chain is read from
-  the
-  right. The first address that is not a trusted proxy is the client. The scheme and host come from the same position.
-- A client sends the header family that the proxy does not set. If both families are present and differ, neither is
-  used.
-- A client leaves a quote open so that it swallows the proxy's value. One syntax error invalidates the whole header.
-- A prefix such as `//evil.example.com`, or a host with a path or credentials, would change the URLs that we emit. Each
+- A client sends them through a proxy that appends to them. The client's own values are to the left, so the address
+  chain is read from the right. The first address that is not a trusted proxy is the client. Scheme and host are taken
+  from the same position.
+- A client sends the header family that the proxy does not set. If both families are present and differ, both are
+  ignored.
+- A client leaves a quote open to hide the proxy's value. A syntax error invalidates the whole header.
+- A prefix such as `//evil.example.com`, or a host with a path or credentials, would change the URLs that we send. Each
   value must match a strict pattern.
 
-Ignored headers have no effect: the connection determines the client and `Host` the host. The operator's duty remains: a
-trusted proxy must set or remove each of these headers.
+If the headers are ignored, the client's address comes from the connection and the host from `Host`. Trusted proxies
+must set or remove every header listed above.
 """
 
 import re
@@ -39,32 +39,33 @@ _NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-
 _NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PAIR: Final = re.compile(rf'({_NAME})=({_NAME}|"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*")[ \t]*([;,]|$)[ \t]*')
 _QUOTED_PAIR: Final = re.compile(r"\\(.)")
-# The longest addresses have 15 characters (IPv4) or 45 (IPv6 that ends in an IPv4 address).
+# The longest addresses have 15 characters (IPv4) or 45 (IPv6 with an embedded IPv4 address).
 _NODE: Final = re.compile(
     r"(?P<v4>[0-9.]{7,15})(?::[0-9]{1,5})?|\[(?P<v6>[0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|(?P<bare>[0-9A-Fa-f:.]{2,45})"
 )
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _SCHEME: Final = re.compile(r"https?", re.IGNORECASE)
-# No empty segments, because `//host` names a host (RFC 3986 §4.2), and no dot segments, which clients resolve (§5.2.4).
+# No empty segments, because `//host` names a host (RFC 3986 §4.2). No dot segments, because clients resolve them
+# (§5.2.4).
 _SEGMENT: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@-]+"
 _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
 
 
 class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The endpoint as the client sees it: the client's address, and the scheme, host and prefix that it used."""
+    """The address of the client, and the scheme, host and prefix that it used."""
 
     address: str
-    """The client's address; empty if the transport has none."""
+    """The client's address. Empty if the transport has none."""
     scheme: str
     host: str
-    """The value of `Host`: the name that the client used, with its port."""
+    """The `Host` that the client sent, including the port."""
     prefix: str
-    """The path prefix that the client uses; empty, or without a trailing slash."""
+    """The path prefix that the client used, without a trailing slash. Can be empty."""
     public_url: str | None = None
 
     @property
     def base_url(self) -> str:
-        """The daemon's URL as the client sees it, without a trailing slash."""
+        """The base URL of the gateway as the client sees it, without a trailing slash."""
         return self.public_url or f"{self.scheme}://{self.host}{self.prefix}"
 
 
@@ -78,13 +79,11 @@ class _ForwardedValues(msgspec.Struct, frozen=True):
 
 
 class TrustedProxies:
-    """Peers whose forwarded headers are trusted."""
-
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
-        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of headers.
+        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of the headers.
 
         Raises:
-            ValueError: an entry is neither an address nor a range.
+            ValueError: An entry is neither an address nor a range.
         """
         listed = tuple(networks)
         self._networks: Final = tuple(parse_network(text) for text in listed if text != UNIX)
@@ -99,7 +98,7 @@ class TrustedProxies:
         return self._public_prefix or ""
 
     def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: MultiMapping[str]) -> ClientEndpoint:
-        """Return how the client reached us.
+        """Return the client's address and the URL that it used.
 
         Args:
             peer: The address of the connection's peer.
@@ -110,13 +109,13 @@ class TrustedProxies:
         return self.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=self.believed_lines(peer, fields))
 
     def believed_lines(self, peer: str, fields: MultiMapping[str]) -> tuple[Lines, ...]:
-        """Return the forwarded headers of a trusted peer; empty for any other."""
+        """Return the forwarded headers of a trusted peer. Empty for all other peers."""
         if not (self._networks or self._trusts_unix) or not self._trusts(plain_address(peer)):
             return ()
         return tuple(tuple(fields.getall(name, ())) for name in _NAMES)
 
     def client_endpoint_of(self, *, peer: str, scheme: str, host: str, lines: tuple[Lines, ...]) -> ClientEndpoint:
-        """Like `client_endpoint`, with the result of `believed_lines`."""
+        """Like `client_endpoint`, for the result of `believed_lines`."""
         address = plain_address(peer)
         if not lines:
             return ClientEndpoint(
@@ -156,7 +155,7 @@ class TrustedProxies:
             address=address if addresses else None,
             scheme=_lower(_in_form(_SCHEME, _at(_items(schemes), hops))),
             host=_lower(_in_form(_HOST, _at(_items(hosts), hops))),
-            # Proxies do not agree on the meaning of several prefixes.
+            # Proxies disagree about the meaning of several prefixes.
             prefix=_in_form(_PREFIX, listed[0].rstrip("/")) if len(listed) == 1 else None,
         )
 
@@ -178,20 +177,20 @@ class TrustedProxies:
         believed, hops = peer, 0
         for text in reversed(chain):
             address = _parsed_node(text)
-            # An unknown node cannot be trusted, nor can the values to its left.
+            # An unknown node cannot be trusted, and neither can the values to its left.
             if address is None:
                 break
             believed, hops = str(address), hops + 1
             if not self._trusts(believed):
                 break
-        # The peer itself wrote the last element, even if that contains no address.
+        # The trusted peer itself wrote the last element, even if it contains no address.
         return believed, max(hops, 1)
 
 
 def plain_address(text: str) -> str:
-    """Return an IPv4 address in plain form, even if it is IPv4-mapped."""
-    # Dual-stack sockets report IPv4 peers as `::ffff:192.0.2.1`, which older Pythons do not treat as loopback. Other
-    # addresses need no parsing.
+    """Convert an IPv4-mapped IPv6 address to IPv4."""
+    # Dual-stack sockets report IPv4 peers as `::ffff:192.0.2.1`, which older Python versions do not treat as loopback.
+    # Skip parsing for all other addresses.
     if not text.startswith("::"):
         return text
     parsed = _parsed_address(text)
@@ -207,18 +206,18 @@ def _parsed_address(text: str) -> IpAddress | None:
 
 
 def _parsed_node(text: str) -> IpAddress | None:
-    """Parse an address with or without a port. `unknown` and obfuscated nodes (RFC 7239 §6.3) are None."""
+    """Parse an address with or without a port. Return None for `unknown` and obfuscated nodes (RFC 7239 §6.3)."""
     match = _NODE.fullmatch(text)
     return None if match is None else _parsed_address(match["v4"] or match["v6"] or match["bare"])
 
 
 def _items(lines: Lines) -> list[str]:
-    """Split a comma-separated header, across all its lines (RFC 9110 §5.3)."""
+    """Split a comma-separated header across all its lines (RFC 9110 §5.3)."""
     return [item.strip(" \t") for line in lines for item in line.split(",")]
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """Return the value of the proxy that the client connected to. Shorter lists were not appended to."""
+    """Return the value set by the proxy that the client connected to. Some proxies do not append to the list."""
     return items[-min(hops, len(items))] if items else None
 
 
@@ -231,17 +230,17 @@ def _lower(text: str | None) -> str | None:
 
 
 def _agreed(one: str | None, other: str | None) -> str | None:
-    """Return the value if only one family has it or both agree."""
+    """Return the value if only one family contains it or both agree."""
     return (one or other) if one is None or other is None or one == other else None
 
 
 def _parse_forwarded(field: str) -> Sequence[Mapping[str, str]]:
-    """Parse a `Forwarded` header (RFC 7239 §4). Return no elements if it contains any error."""
+    """Parse a `Forwarded` header (RFC 7239 §4). Return an empty list if it contains a syntax error."""
     elements: list[dict[str, str]] = [{}]
     position = 0
     while position < len(field):
         match = _PAIR.match(field, position)
-        # Duplicate parameters are an error too, because parsers could choose different ones.
+        # Reject duplicate parameters, because parsers could choose different ones.
         if match is None or (name := match[1].lower()) in elements[-1]:
             return []
         elements[-1][name] = _QUOTED_PAIR.sub(r"\1", match[2][1:-1]) if match[2].startswith('"') else match[2]

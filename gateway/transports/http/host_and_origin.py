@@ -1,22 +1,19 @@
 """Checks hosts, origins and message framing. No I/O.
 
-Threats handled here:
+Threats:
 
-- DNS rebinding: a web page whose name was pointed at this machine sends requests from the user's browser. Their `Host`
-  is
-  the page's name, so `Host` must be a configured name.
-- A web page of another site sends requests to a daemon on loopback. Its `Origin` must be allowed. `Origin: null` (a
-  sandboxed frame or a local file) is refused unless configured.
-- Request smuggling: two parsers disagree on where a message ends. aiohttp's parser (llhttp in strict mode) refuses
-  duplicate lengths, lengths with `Transfer-Encoding`, invalid lengths, codings that do not end in `chunked`, folded
-      lines,
-  bare CR and LF, spaces before a colon, control characters and malformed chunks, and closes the connection. Tests check
-  all of these with and without nginx. Codings other than `chunked` are refused here.
+- DNS rebinding: a web page points its own name at this machine and sends requests from the user's browser. Their `Host`
+  is the page's name, so `Host` must be a configured name.
+- A web page of another site sends requests to a loopback listener. `Origin` must be allowed. `Origin: null` (a
+  sandboxed frame or a local file) is rejected unless it is configured.
+- Request smuggling: two parsers disagree on where a message ends. aiohttp's parser (llhttp in strict mode) rejects
+  ambiguous lengths, codings, line endings and chunks, and closes the connection. Tests cover each case with and without
+  nginx. Codings other than `chunked` are rejected here.
 - A target in absolute form with a different host than `Host`: the target's host is checked (RFC 9112 §3.2.2).
 - HTTP/0.9, which has no headers.
 
-A `Host` that is an IP address cannot be a rebound name. On a wildcard address, any IP address is accepted. `Upgrade` is
-ignored (RFC 9110 §7.8).
+A `Host` that is an IP address cannot be a rebound name. A listener on a wildcard address accepts any IP address.
+`Upgrade` is ignored (RFC 9110 §7.8).
 """
 
 import re
@@ -32,14 +29,14 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import plain_address
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
-# Pages of other origins can only read safelisted headers (Fetch). Browser clients need these two.
+# By default, pages of other origins can only read safelisted headers (Fetch). Browser clients need these two.
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = 600
-"""How long browsers cache a preflight response."""
+"""How long browsers can cache a preflight response."""
 
 _ANY: Final = "*"
 _NO_ORIGIN: Final = ""
-"""The normal form of an invalid origin."""
+"""The result of normalizing an invalid origin."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _ALLOWED_HEADERS: Final = {
@@ -66,8 +63,6 @@ _HIGHEST_PORT: Final = 65535
 
 
 class Guard:
-    """The allow-lists for `Host` and `Origin`."""
-
     def __init__(
         self,
         *,
@@ -78,7 +73,7 @@ class Guard:
     ) -> None:
         hosts = _default_hosts(address, public_url) if allowed_hosts is None else allowed_hosts
         self._hosts = frozenset(host.lower() for host in hosts)
-        # With the dot: `*.example.com` must not match `evilexample.com`.
+        # Keep the dot: `*.example.com` must not match `evilexample.com`.
         self._suffixes = tuple(host[1:] for host in self._hosts if host.startswith("*."))
         self._takes_addresses = allowed_hosts is None and address.host in _WILDCARDS
         self._takes_loopback_origins = allowed_origins is None
@@ -86,9 +81,9 @@ class Guard:
         self._origins = frozenset(origin_of(_without_path(origin)) for origin in origins)
 
     def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
-        """Return the reason for refusing a request, if any.
+        """Return an error unless the host and origin are allowed.
 
-        1. `Host` is permitted: 421 (RFC 9110 §15.5.20)
+        1. `Host` is allowed: 421 (RFC 9110 §15.5.20)
         2. `Origin` is missing or allowed: 403 (2025-11-25 basic/transports, "Security Warning")
         """
         if not self._is_our_host(host):
@@ -113,7 +108,7 @@ class Guard:
 
     def cors(self, origin: str | None) -> Mapping[str, str]:
         """Return the headers that let pages of an allowed origin read the response."""
-        # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could mix up origins.
+        # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could return a response for the wrong origin.
         if origin is None or not self.is_allowed_origin(origin):
             return _VARY
         return {
@@ -124,8 +119,7 @@ class Guard:
         }
 
     def preflight(self, origin: str, *, requested_headers: str) -> Mapping[str, str]:
-        """Return the headers of the response to a preflight."""
-        # Fetch §3.2.3 has no patterns, so each requested `Mcp-Param-*` header is named.
+        # Fetch §3.2.3 has no patterns, so list each requested `Mcp-Param-*` header.
         names = [name.strip() for name in requested_headers.split(",")]
         parameters = [name for name in names if _PARAMETER_HEADER.fullmatch(name)]
         return {
@@ -149,7 +143,7 @@ class Guard:
 
 
 def _named(field: str, value: str, form: re.Pattern[str]) -> str:
-    """Quote the value only if it is short and well-formed."""
+    """Quote the value for an error message, if it is short and well-formed."""
     return f"the {field} {value!r}" if len(value) <= _MAX_SHOWN_LENGTH and form.fullmatch(value) else f"this {field}"
 
 
@@ -157,13 +151,12 @@ _VARY: Final[Mapping[str, str]] = {"Vary": "Origin"}
 
 
 def is_loopback_host(host: str | None) -> bool:
-    """Whether a `Host` value is a loopback name, with any port."""
+    """Return whether a `Host` value is a loopback name, with any port."""
     match = _HOST.fullmatch((host or "").lower())
     return match is not None and match["name"].removesuffix(".") in _LOOPBACK_NAMES
 
 
 def is_loopback_address(address: str) -> bool:
-    """Whether a peer's address is a loopback address."""
     return is_loopback_name(plain_address(address))
 
 
@@ -185,7 +178,7 @@ def origin_of(text: str) -> str:
     if origin is None or host is None or (host["port"] and int(host["port"]) > _HIGHEST_PORT):
         return _NO_ORIGIN
     scheme, name = origin["scheme"], host["name"]
-    # Browsers omit the default port, but the file can contain it.
+    # Browsers omit the default port, but the configuration can contain it.
     is_default = host["port"] is None or (scheme, int(host["port"])) in {("http", 80), ("https", 443)}
     return f"{scheme}://{name}" if is_default else f"{scheme}://{name}:{int(host['port'])}"
 
@@ -212,10 +205,10 @@ _CHUNKED: Final = "chunked"
 
 
 def refusal_of(request: web.BaseRequest) -> HttpError | None:
-    """Return the reason for refusing a request, if any.
+    """Return an error unless the version and framing are supported.
 
-    1. its version is HTTP/1.0 or later: 505
-    2. its transfer coding is `chunked` or none: 501
+    1. The version is HTTP/1.0 or later: 505
+    2. The transfer coding is `chunked` or missing: 501
     """
     if request.version < HttpVersion10:
         return HttpError(status=505, message="HTTP/1.1 is required", headers={"Connection": "close"})
@@ -227,9 +220,9 @@ def refusal_of(request: web.BaseRequest) -> HttpError | None:
 
 
 def host_of(request: web.BaseRequest) -> str:
-    """Return the host of the target if it has one, otherwise `Host`."""
+    """Return the host of the request target, or `Host` if the target has none."""
     target = request.raw_path
     if target.startswith("/") or "://" not in target:
         return request.headers.get("Host", "")
-    # Credentials are kept: a host with credentials does not match the guard's pattern.
+    # Keep credentials, so that a host with credentials does not match the guard's pattern.
     return target.partition("://")[2].partition("/")[0].partition("?")[0]

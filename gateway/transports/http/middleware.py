@@ -37,34 +37,31 @@ _MAX_CACHED_LENGTH: Final = 512
 
 
 class _PeerCheck(NamedTuple):
-    """The result of checking a peer, host and origin. It is cached, because clients send many requests."""
+    """The cached result of checking a peer, host and origin."""
 
     client_endpoint: ClientEndpoint
     refusal: HttpError | None
-    """The guard's refusal."""
     headers: Mapping[str, str]
-    """Headers of every response."""
+    """Headers added to every response."""
 
 
 class _Head(NamedTuple):
-    """The result of checking the headers of a connection's last request."""
+    """The result of checking the headers of a connection's previous request."""
 
     lines: RawHeaders
-    """The raw headers."""
     length_at: int
-    """The index of `Content-Length`, whose value can change."""
+    """The index of `Content-Length`, the only value that can differ."""
     version: HttpVersion
     fields: HeaderFields
     peer_check: _PeerCheck
     refusal: HttpError | None
-    """The reason for refusing the request, if any."""
 
     def __repr__(self) -> str:
         """Hide the headers, which contain credentials."""
         return "_Head()"
 
     def fits(self, lines: RawHeaders) -> bool:
-        """Whether headers differ only in their content length."""
+        """Return whether the headers are the same except for the content length."""
         at, known = self.length_at, self.lines
         return (
             len(lines) == len(known)
@@ -76,12 +73,10 @@ class _Head(NamedTuple):
 
 class _Connection(Protocol):
     last_head: _Head | None
-    """The next request usually has the same headers except for its content length."""
+    """The next request usually repeats the headers, with a different content length."""
 
 
 class Middleware:
-    """Wraps endpoints in handlers."""
-
     def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
         *,
@@ -92,15 +87,15 @@ class Middleware:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
     ) -> None:
-        """Configure the checks.
+        """Create the middleware.
 
         Args:
             guard: Checks hosts and origins.
             proxies: The proxies whose forwarded headers are trusted.
             authenticator: Identifies callers.
-            metadata: Makes the challenges of 401 and 403 responses.
-            is_draining: Whether connections should close after their next response.
-            mask: Removes secrets from error messages, which can quote a key sent in the wrong header.
+            metadata: Builds the challenges of 401 and 403 responses.
+            is_draining: Whether connections close after their next response.
+            mask: Removes secrets from error messages, such as a key sent in the wrong header.
         """
         self.authenticator: Final = authenticator
         self.metadata: Final = metadata
@@ -111,7 +106,7 @@ class Middleware:
         self._cached_peer_check: Final = lru_cache(maxsize=_MAX_CACHED)(self._make_peer_check)
 
     def public(self, endpoint: Endpoint) -> Handler:
-        """Accept every request. Probes can have any Host."""
+        """Accept every request. Health probes can have any Host."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             headers = self._headers(SERVER)
@@ -120,13 +115,13 @@ class Middleware:
         return handle
 
     def client_endpoint(self, raw: web.Request) -> ClientEndpoint:
-        """Return how the request's client reached us, without checking it."""
+        """Return the client's address and URL without checking them."""
         return self._proxies.client_endpoint(
             peer=raw.remote or "", scheme=raw.scheme, host=host_of(raw), fields=raw.headers
         )
 
     def checked(self, endpoint: Endpoint) -> Handler:
-        """Accept requests with a permitted host and origin."""
+        """Accept requests with an allowed host and origin."""
         return self._handler(endpoint)
 
     def authenticated(
@@ -139,14 +134,14 @@ class Middleware:
     ) -> Handler:
         """Accept requests that pass all checks.
 
-        1. the host and origin: see `Guard.check`; preflights are answered here, because they carry no credential
-        2. the credential: see `Authenticator.identify`
-        3. the scopes, and the view if the path names one: see `_denial`
+        1. The host and origin: see `Guard.check`. Preflights end here, because they contain no credential.
+        2. The credential: see `Authenticator.identify`.
+        3. The scopes, and the view if the path names one: see `_denial`.
         """
         return self._handler(endpoint, scopes=scopes, binding=binding, names_view=names_view)
 
     def cors_public(self, endpoint: Endpoint) -> Handler:
-        """Accept requests with a permitted Host from any origin, because the response is public."""
+        """Accept requests with an allowed Host from any origin, because the response is public."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             peer_check = self._check_peer(raw, origin=None)
@@ -170,7 +165,7 @@ class Middleware:
         binding: Binding = Binding.STREAMABLE_HTTP,
         names_view: bool = False,
     ) -> Handler:
-        """Return the handler of a path; `scopes` is None without authentication."""
+        """Return the handler of a path. `scopes` is None without authentication."""
         make_challenge: MakeChallenge | None = None
         if scopes is not None:
             make_challenge = partial(self.metadata.challenge, scopes=scopes)
@@ -180,7 +175,7 @@ class Middleware:
             if head.refusal is not None:
                 return self._refuse(head.refusal)
             headers = self._headers(head.peer_check.headers)
-            # Fetch: preflights carry no credential.
+            # Fetch: preflights contain no credential.
             if raw.method == "OPTIONS":
                 return self._options(raw, _origin(raw), headers)
             try:
@@ -204,7 +199,7 @@ class Middleware:
                 if denial is not None:
                     return self._deny(denial, request)
                 return await endpoint(request)
-            except (ConnectionError, asyncio.CancelledError) as error:  # the client disconnected
+            except (ConnectionError, asyncio.CancelledError) as error:  # The client disconnected.
                 # Break the reference cycle between aiohttp's task and the traceback, which would keep the response in
                 # memory.
                 error.__context__ = None
@@ -213,11 +208,11 @@ class Middleware:
         return handle
 
     def _denial(self, request: HttpRequest, scopes: frozenset[str] | None) -> AuthError | HttpError | None:
-        """Return why an authenticated caller cannot use the path, if so.
+        """Return an error unless the authenticated caller can use the path.
 
-        1. the caller has the path's scopes: 403
-        2. the token is not limited to other views (RFC 8707): 401
-        3. the view exists, and the caller has its scopes: 404, or 403 if the view is visible
+        1. The caller has the path's scopes: 403
+        2. The token is not limited to other views (RFC 8707): 401
+        3. The view exists, and the caller has its scopes: 404, or 403 if the view is visible
         """
         identity, name = request.identity, request.view
         if scopes and not identity.holds(scopes):
@@ -233,7 +228,7 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Whether the credentials of an unauthenticated request have these scopes."""
+        """Return whether the credentials of an unauthenticated request have these scopes."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 
@@ -252,10 +247,10 @@ class Middleware:
         # A target in absolute form contains a host.
         is_plain = raw.raw_path.startswith("/")
         connection = cast("_Connection", raw.protocol)
-        # Credentials are not part of this cache. They are checked for every request.
+        # Credentials are not cached. They are checked for every request.
         last = connection.last_head if is_plain else None
         lines = raw.raw_headers
-        # The refusal also depends on the version.
+        # The HTTP version affects the result too.
         if last is not None and last.version == raw.version:
             if last.lines == lines:
                 return last
@@ -272,7 +267,7 @@ class Middleware:
             peer_check=peer_check,
             refusal=refusal_of(raw) or peer_check.refusal,
         )
-        # `fits` ignores the content length, so requests without one are not cached.
+        # `fits` only ignores the content length, so requests without one are not cached.
         if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
@@ -280,7 +275,7 @@ class Middleware:
     def _check_peer(self, raw: web.Request, *, origin: str | None) -> _PeerCheck:
         peer, host = raw.remote or "", host_of(raw)
         lines = self._proxies.believed_lines(peer, raw.headers)
-        # Clients choose these values. Caching long ones would use too much memory.
+        # Clients choose these values, so do not cache long ones.
         length = len(host) + len(origin or "")
         if lines:
             length += sum(len(line) for several in lines for line in several)
@@ -319,6 +314,6 @@ class Middleware:
 
 
 def _origin(raw: web.Request) -> str | None:
-    """Return `Origin`. Repeated values are joined (RFC 9110 §5.3), which no allow-list matches."""
+    """Return `Origin`. Repeated values are joined (RFC 9110 §5.3) and then match no allow-list."""
     first = raw.headers.get("Origin")
     return first if first is None else ", ".join(raw.headers.getall("Origin"))

@@ -1,6 +1,6 @@
 """Limits concurrent sessions, streams or connections, in total and per caller.
 
-Without a limit per caller, a single caller could use up the total.
+The limit per caller prevents a single caller from using up the total.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ log: Final = structlog.get_logger(__name__)
 
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
-"""Totals up to this are not divided between callers."""
+"""Totals up to this number are not divided between callers."""
 _ANSWER_SECONDS: Final = 5.0
-"""How long the shared store can take."""
+"""The timeout of a request to the shared store."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""The share of descriptors for connections. The rest is for child processes, files and outbound connections."""
+"""The fraction of descriptors for connections. The rest is for child processes, files and outbound connections."""
 _RESERVED: Final = 24
-"""The minimum number of descriptors that are not for connections."""
+"""The minimum number of descriptors kept for other uses."""
 _UNKNOWN: Final = 32
-"""The number of open descriptors assumed if the system does not report it."""
+"""The assumed number of open descriptors, if the system does not report it."""
 _MAX_CONNECTIONS: Final = 65_536
 _FEW_CONNECTIONS: Final = 1000
 _MOST_OF_OPERATORS: Final = 32
@@ -42,20 +42,16 @@ _MOST_OF_OPERATORS: Final = 32
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A refused caller."""
-
     at: float
     """Unix time."""
     caller: str
 
 
 class ResourceQuota:
-    """Counts the sessions, streams or connections in use, in total and per caller."""
-
     def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
-        """`noun` is the key under `limits`, and `default` the total if the file sets none.
+        """`noun` is the key under `limits`, and `default` the total if the key is not set.
 
-        A quota that the file sets (`is_written`) applies to all replicas together. The default applies per process.
+        A configured quota (`is_written`) applies to all replicas together. The default applies per process.
         """
         self.in_all: Final = shares.in_all or default
         self.per_caller: Final = shares.per_caller or max(self.in_all // 2, min(self.in_all, _SMALL))
@@ -80,7 +76,7 @@ class ResourceQuota:
         return self._sum
 
     def refusal_of(self, caller: str) -> HttpError | None:
-        """Return the reason for refusing this caller, if any. An empty name means an unknown caller."""
+        """Return an error if the caller has reached a limit. An empty name means an unknown caller."""
         if self._sum >= self.in_all:
             return self.refusal(caller)
         if caller and self._used[caller] >= self.per_caller:
@@ -88,7 +84,7 @@ class ResourceQuota:
         return None
 
     def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
-        """Record a refusal and return it: the total is used up, or (`is_callers`) the caller's share."""
+        """Record and return a refusal by the caller's limit (`is_callers`) or by the total."""
         self.refused += 1
         self.refusals.append(Refusal(time.time(), caller))
         reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
@@ -97,21 +93,21 @@ class ResourceQuota:
         return HttpError(status=503, message=reason, headers=RETRY)
 
     def share(self, store: RedisSemaphores) -> None:
-        """Count reservations across all replicas, if the file sets the quota."""
+        """Count a configured quota across all replicas."""
         if self.is_written:
             self._shared = SharedQuota(store, noun=self._noun)
             self.store = store
 
     @property
     def is_shared(self) -> bool:
-        """Whether the quota applies to all replicas at the moment."""
+        """Return whether the quota currently applies to all replicas."""
         return self.store is not None and not self.store.is_away
 
     async def reserve(self, caller: str) -> HttpError | None:
-        """Reserve one for a caller until `release`, or return the reason for refusing."""
+        """Reserve one until `release`, or return an error."""
         if (refusal := self.refusal_of(caller)) is not None:
             return refusal
-        # Counted before the store is asked, so that concurrent requests see it.
+        # Count before asking the store, so that concurrent requests are included.
         self.acquire(caller)
         if self._shared is None:
             return None
@@ -138,13 +134,13 @@ class ResourceQuota:
     def _count_out(self, caller: str) -> None:
         self._sum -= 1
         self._used[caller] -= 1
-        # Keeping an entry for every past caller would leak memory.
+        # Without this, entries of past callers would accumulate.
         if not self._used[caller]:
             del self._used[caller]
 
 
 class SharedQuota:
-    """This replica's share of a quota that all replicas use together."""
+    """This replica's part of a quota shared by all replicas."""
 
     def __init__(self, store: RedisSemaphores, *, noun: str) -> None:
         self._noun: Final = noun
@@ -152,16 +148,17 @@ class SharedQuota:
         self._all: Final = Semaphores(f"all {noun}", store=store)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
-        """Reserve one; otherwise return the key of the limit that is reached: the caller, or empty for the total."""
+        """Reserve one. On failure, return the key of the exceeded limit: the caller, or empty for the total."""
         taken: list[FairSemaphore] = []
-        # The caller's limit is first, so that the total is not reserved in vain. Unknown callers only have the total.
+        # Check the caller's limit first, so that the total is not reserved in vain. Unknown callers have no limit of
+        # their own.
         limits = [(self._callers, caller, per_caller), (self._all, "", in_all)]
         for semaphores, key, most in limits if caller else limits[1:]:
             semaphore = semaphores[key]
             deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
             try:
                 await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
-            # Release what was reserved, even if cancelled.
+            # Release earlier reservations, even if cancelled.
             except BaseException as error:
                 for each in taken:
                     each.release()
@@ -180,7 +177,7 @@ class SharedQuota:
 def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
     """Return the quota of `limits.connections`. The default is most of the free descriptors.
 
-    With trusted proxies there is no default limit per caller, because all connections come from the proxies.
+    There is no default limit per caller with trusted proxies, because they open all connections.
     """
     most = _most_connections()
     if most < _FEW_CONNECTIONS:
@@ -191,7 +188,6 @@ def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuo
 
 
 def admin_connection_quota() -> ResourceQuota:
-    """Return the quota of the admin listener."""
     return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
 
 

@@ -32,7 +32,7 @@ _CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-
 
 
 class HeaderFields(msgspec.Struct, frozen=True):
-    """The headers of a request. Requests with the same headers share this object."""
+    """The headers of a request, shared by requests with the same headers."""
 
     by_name: Mapping[str, str]
     """Headers by lower-case name, without credentials. Repeated headers are joined (RFC 9110 §5.3)."""
@@ -44,7 +44,7 @@ class HeaderFields(msgspec.Struct, frozen=True):
 
 def read_fields(raw: web.BaseRequest) -> HeaderFields:
     fields = {name.lower(): value for name, value in raw.headers.items()}
-    # Repeated headers: the last value has replaced the earlier ones.
+    # Join repeated headers, of which only the last value is kept so far.
     if len(fields) < len(raw.headers):
         for name in fields:
             fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
@@ -54,8 +54,6 @@ def read_fields(raw: web.BaseRequest) -> HeaderFields:
 
 
 class HttpRequest:
-    """A request as endpoints receive it."""
-
     __slots__ = (
         "_binding",
         "_caller",
@@ -109,7 +107,7 @@ class HttpRequest:
 
     def _access_token(self) -> Credential | None:
         if self.identity.principal is None:
-            # Credentials that were not checked are never passed on.
+            # Never pass on credentials that were not checked.
             return None
         return access_token_of(self.identity, self.raw.headers.getall("Authorization", ()))
 
@@ -134,7 +132,7 @@ class HttpRequest:
 
     @property
     def last_event_id(self) -> str | None:
-        """`Last-Event-ID`; None if missing or empty (WHATWG HTML §9.2.4)."""
+        """`Last-Event-ID`. None if missing or empty (WHATWG HTML §9.2.4)."""
         return self._fields.by_name.get("last-event-id") or None
 
     def answer(
@@ -147,7 +145,7 @@ class HttpRequest:
     def refuse(
         self, error: HttpError | InvalidMessageError, message: Message | None = None, *, revision: str | None = None
     ) -> web.Response:
-        """Return an error response to the message, in the form of its revision."""
+        """Return an error response, formatted for the revision of the message."""
         return refuse(error, headers=self.response_headers, message=message, revision=revision)
 
 
@@ -155,7 +153,7 @@ Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 
 
 def current_task() -> Task:
-    """Return the task that handles the request. `Request.task` is the task of the connection.
+    """Return the task that handles the request. aiohttp's `Request.task` is the task of the connection.
 
     Raises:
         RuntimeError: There is no current task.

@@ -7,14 +7,14 @@ import msgspec
 from gateway.transports.write_quota import WriteQuota
 
 WRITE_TIMEOUT_SECONDS: Final = 30.0
-"""How long a write waits for a slow reader."""
+"""The timeout of a write to a slow reader."""
 
 
 class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Timeouts of event streams in seconds, and the quota of unread bytes that all streams share."""
+    """Timeouts of event streams in seconds, and the quota of unread bytes that they share."""
 
     keepalive: float
-    """The interval between two keep-alive comments."""
+    """The interval between keep-alive comments."""
     write_timeout: float = WRITE_TIMEOUT_SECONDS
     quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
 
@@ -24,4 +24,4 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes."""
     pace: StreamTimeouts
     receive_seconds: float = 30.0
-    """The time limit for receiving the body."""
+    """The timeout for receiving the body."""

@@ -1,8 +1,7 @@
 """Serves OAuth 2.0 Protected Resource Metadata (RFC 9728), which points clients to the authorization server.
 
-There is one document per endpoint URL. It is served below our own prefix and, for proxies that forward the host's
-well-known paths, between the host and the prefix as RFC 9728 specifies. Challenges use the former, which any proxy
-forwards.
+Each endpoint URL has a document. It is served below our own prefix, and between the host and the prefix as RFC 9728
+specifies. Challenges use the first URL, because every proxy forwards it.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,10 +19,10 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import Endpoint, HttpRequest
 
 FindView = Callable[[str], ViewEntry | None]
-"""Return the view with this name, if it is being served."""
+"""Returns the view with this name, or None if it is not served."""
 
 VIEW: Final = "/{view}"
-"""The suffix of a view's paths."""
+"""The path suffix of a view."""
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
@@ -32,14 +31,13 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The path of the MCP endpoint."""
     find_view: FindView
-    """Finds a view. Each view has its own document."""
     others: tuple[str, ...] = ()
     """The paths of other endpoints."""
 
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
     ) -> Challenge:
-        """Return the challenge for a path and view that need these scopes in addition to the usual ones."""
+        """Return the challenge for a path and view. `scopes` are required in addition to the usual ones."""
         oauth = self.authenticator.oauth
         view = None if name is None else self.find_view(name)
         if name is not None:
@@ -56,7 +54,6 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
-        """Yield each path with its endpoint."""
         documents = {"": self.path, **{resource.rstrip("/"): resource for resource in (self.path, *self.others)}}
         for suffix, resource in documents.items():
             for place in {WELL_KNOWN + suffix, prefix + WELL_KNOWN + suffix, WELL_KNOWN + prefix + suffix}:

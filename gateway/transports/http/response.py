@@ -38,10 +38,10 @@ def refuse(
     message: Message | None = None,
     revision: str | None = None,
 ) -> web.Response:
-    """Return an error as a JSON-RPC error with its HTTP status, and with the message's id if it is a request."""
+    """Return a JSON-RPC error with its HTTP status, and with the id of the request if there is one."""
     if isinstance(error, InvalidMessageError):
         if error.code == ErrorCode.PARSE_ERROR:
-            revision = None  # the body has no id in any revision
+            revision = None  # In this case, no revision includes the id.
         return whole_response(results.error_reply(error, request_id=None, revision=revision), headers=headers)
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)

@@ -1,7 +1,7 @@
-"""Serves server cards and the catalog that lists them (SEP-2127, a draft).
+"""Serves server cards and their catalog (SEP-2127, a draft).
 
-Cards require `listen.public_url`, whose URL they contain. Each view has a card too, unless the view is hidden and
-requires scopes.
+Cards contain `listen.public_url`, which is therefore required. Each view has a card, except hidden views that require
+scopes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.wire import jsonrpc
 
 CARD: Final = "/server-card"
-"""The suffix of a card's path."""
+"""The path suffix of a card."""
 AI_CATALOG: Final = "/.well-known/ai-catalog.json"
 _NO_NAME: Final = {
     "error": "not found; the name of a card must start with a reversed domain: set `server.website_url`, or a "
@@ -36,8 +36,6 @@ _NO_VIEW: Final = {"error": "not found; there is no such view"}
 
 
 class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
-    """The cards of a daemon and its views."""
-
     public_url: str
     path: str
     """The path of the MCP endpoint."""
@@ -49,7 +47,6 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the current views."""
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
-        """Yield each path with its endpoint."""
         endpoint = self.path.rstrip("/")
         for before in {"", prefix}:
             yield f"{before}{endpoint}{CARD}", self._answer_card
@@ -114,7 +111,7 @@ def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> we
 
 
 def _names(raw: web.Request, etag: str) -> bool:
-    """Whether `If-None-Match` contains this entity tag (RFC 9110 §13.1.2)."""
+    """Return whether `If-None-Match` contains this entity tag (RFC 9110 §13.1.2)."""
     sent = ",".join(raw.headers.getall("If-None-Match", ()))
-    # The comparison is weak, so `W/` is ignored.
+    # Weak comparison, so ignore `W/`.
     return any(each.strip().removeprefix("W/") in {etag, "*"} for each in sent.split(","))

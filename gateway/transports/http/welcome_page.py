@@ -1,4 +1,4 @@
-"""The page at `/` for browsers: what this server is, and how to connect a client."""
+"""The page at `/` that tells people how to connect a client."""
 
 import re
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ _PAGE: Final = """\
 
 
 def wants_page(request: HttpRequest) -> bool:
-    """Whether a browser asks for the root."""
+    """Return whether a browser requests the root."""
     accepted = request.raw.headers.get("Accept", "")
     is_root = request.raw.path in {"/", f"{request.client_endpoint.prefix}/"}
     return is_root and request.raw.method in {"GET", "HEAD"} and "text/html" in accepted.lower()
@@ -51,7 +51,7 @@ def wants_page(request: HttpRequest) -> bool:
 def welcome_page(
     request: HttpRequest, dispatcher: Dispatcher, *, path: str, has_console: bool, is_open: bool
 ) -> web.Response:
-    """Return the page. With authentication, it names no tools."""
+    """Return the page. With authentication, the page lists no tools."""
     base_url = request.client_endpoint.base_url.rstrip("/")
     info = dispatcher.server_info
     name = str(info["name"])

@@ -1,8 +1,7 @@
 """One connection of an HTTP listener, with limits on connections, idle time and chunk framing.
 
-Threats handled here: connections that send nothing, heads that arrive byte by byte (slow loris), and callers that open
-too many connections. Chunk extensions and trailers (RFC 9112 §7.1) are limited here too, because only the parser sees
-them.
+Threats: connections that send nothing, heads that arrive byte by byte (slow loris), and callers that open too many
+connections. Chunk extensions and trailers (RFC 9112 §7.1) are limited here, because only the parser sees them.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from gateway.transports.http.response import SERVER, refuse
 log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""Silences aiohttp, which logs each malformed request with a traceback. `handle_error` logs our own errors."""
+"""Silences aiohttp, which logs a traceback for each malformed request. `handle_error` logs our own errors."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
@@ -35,7 +34,7 @@ _BAD_HEAD: Final = (
     f"The request head is malformed or too large (limits: {_MAX_LINE_LENGTH} bytes per line, {_MAX_FIELDS} headers)"
 )
 _LINGER_SECONDS: Final = 10.0
-"""The time to read the rest of a body after the response. Closing earlier could lose the response."""
+"""How long to read the rest of a body after the response. Closing earlier could lose the response."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _FRAMING_BYTES: Final = 65_536
 _FRAMING_PER_BYTE: Final = 8
@@ -43,20 +42,18 @@ _FRAMING_PER_BYTE: Final = 8
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a listener's connections."""
-
     quota: ResourceQuota = msgspec.field(default_factory=lambda: connection_quota(Quota()))
     handshake_seconds: float = 10.0
-    """The time limit of a TLS handshake."""
+    """The timeout of a TLS handshake."""
     head_seconds: float = 30.0
-    """The time limit for a request head, from the start of the connection or from the head's first byte."""
+    """The timeout of a request head, from the start of the connection or from the first byte of the head."""
     idle_seconds: float = 660.0
-    """The time between a response and the next request. Proxies keep connections for up to 600 seconds, and should
+    """The timeout between a response and the next request. Proxies keep connections for up to 600 seconds and should
     close first.
     """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller whose quota counts the connection; empty for loopback, which can be a proxy."""
+        """Return the caller to whom the connection counts. Empty for loopback, which can be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self.quota.is_share_unsaid and is_loopback_address(address):
             return ""
@@ -90,9 +87,9 @@ class HttpConnection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             keepalive_timeout=connection_limits.idle_seconds,
             lingering_time=self._linger_seconds,
-            access_log=cast("logging.Logger", None),  # no access log, as in aiohttp's runner
+            access_log=cast("logging.Logger", None),  # No access log, as in aiohttp's runner.
             logger=IDLE,
-            # `read_body` refuses compressed bodies. aiohttp would decompress them first.
+            # `read_body` rejects compressed bodies, so do not let aiohttp decompress them first.
             auto_decompress=False,
             max_line_size=_MAX_LINE_LENGTH,
             max_field_size=_MAX_LINE_LENGTH,
@@ -129,9 +126,9 @@ class HttpConnection(web.RequestHandler):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_idle and not data.isspace():  # RFC 9112 §2.2: ignore empty lines before a request
+        if self._is_idle and not data.isspace():  # RFC 9112 §2.2: ignore empty lines before a request.
             self._has_partial_head = True
-            if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads arrive in one piece
+            if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # Most heads arrive in one piece.
                 self._wait_for_head()
         try:
             super().data_received(data)
@@ -142,7 +139,7 @@ class HttpConnection(web.RequestHandler):
             self._count_framing(self._body, len(data))
 
     def _count_framing(self, body: StreamReader, received: int) -> None:
-        """Refuse a chunked body whose framing is much larger than its content."""
+        """Reject a chunked body whose framing is far larger than its content."""
         self._body_bytes += received
         if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
             self._refuse_body(body)
@@ -153,10 +150,10 @@ class HttpConnection(web.RequestHandler):
     def _refuse_body(self, body: StreamReader) -> None:
         body.set_exception(FramingError())
         self._ignores_input = True
-        self.close()  # after the response
+        self.close()  # After the response.
 
     def request_begun(self, *, chunked_body: StreamReader | None) -> None:
-        """Note that a head was read. Bytes of the body are counted from here."""
+        """Record that a head was read. Bytes of the body are counted from here."""
         self._stop_waiting()
         self._has_partial_head = self._is_idle = False
         self._body, self._body_bytes = chunked_body, 0
@@ -179,7 +176,7 @@ class HttpConnection(web.RequestHandler):
         # `ConnectionError` means that the client disconnected.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError):
             log.error("request handler failed", path=request.path, method=request.method, exc_info=exc or True)
-        # Only for the `ConnectionError` that it raises if part of a response was sent.
+        # aiohttp raises `ConnectionError` here if part of a response was already sent.
         super().handle_error(request, status, exc, message)
         text = _BAD_HEAD if status == _BAD_REQUEST else "Internal error"
         response = refuse(HttpError(status=status, message=text), headers=SERVER)
@@ -189,7 +186,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response. The router's own responses get our headers."""
+        """Send a response. Add our headers to the router's own responses."""
         if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):
@@ -197,7 +194,7 @@ class HttpConnection(web.RequestHandler):
         resp, is_gone = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._mark_idle)
         if self._ignores_input:
-            await asyncio.sleep(self._linger_seconds)  # input is dropped; a disconnect ends the wait
+            await asyncio.sleep(self._linger_seconds)  # Further input is dropped. A disconnect ends the wait.
         return resp, is_gone
 
     def _mark_idle(self) -> None:
@@ -215,7 +212,7 @@ class HttpConnection(web.RequestHandler):
 
     def _on_head_timeout(self) -> None:
         self._deadline = None
-        # Browsers and connection pools connect in advance. Without a request there is nothing to respond to.
+        # Browsers and connection pools connect in advance. Without a request, no response is due.
         if not self._has_partial_head:
             self.force_close()
             return
@@ -224,9 +221,8 @@ class HttpConnection(web.RequestHandler):
         self._send_error(HttpError(status=408, message=message))
 
     def _send_error(self, refusal: HttpError) -> None:
-        """Send an error and close the connection."""
         if self.transport is not None:
-            # A closed transport still sends what was written to it.
+            # A closed transport still sends the data that was written before.
             self.transport.write(_response(refusal))
         self.force_close()
 

@@ -22,16 +22,16 @@ from gateway.transports.listener.server_tls import ServerTls
 log: Final = structlog.get_logger(__name__)
 
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""The time that connections have to end after their requests are cancelled."""
+"""How long connections have to end after their requests are cancelled."""
 _BACKLOG: Final = 4096
-"""The kernel's queue of connections, such as those that arrive during a restart."""
+"""The kernel's queue of new connections, for example during a restart."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ListenError(Exception):
-    """Cannot listen on the address; the text states the reason."""
+    """The address cannot be listened on. The message states the reason."""
 
 
 class HttpListener:
@@ -47,12 +47,12 @@ class HttpListener:
         tls: ServerTls | None = None,
         connection_limits: ConnectionLimits | None = None,
     ) -> None:
-        """Configure the listener.
+        """Create the listener.
 
         Args:
             application: Handles requests.
             address: Where to listen.
-            direct: Handlers of the paths with most requests, which skip the application's slower router.
+            direct: Handlers of the most requested paths, which bypass the slower router.
             inherited: Sockets to listen on instead of `address`. They are closed at the end.
             tls: The TLS certificate.
             connection_limits: Limits of the connections.
@@ -81,7 +81,7 @@ class HttpListener:
         server = self._server = web.Server(
             partial(_handle, self._direct, router.request_handler),
             request_factory=partial(_make_request, router.request_factory),
-            handler_cancellation=True,  # 2026-07-28: closing the connection cancels
+            handler_cancellation=True,  # 2026-07-28: closing the connection cancels.
         )
         try:
             for place in self._inherited or (None,):
@@ -100,16 +100,15 @@ class HttpListener:
         self._servers.clear()
 
     async def close(self) -> None:
-        """Close all connections."""
         self.stop_accepting()
         for handshake in self._handshakes:
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         if self._server is not None:
-            await asyncio.sleep(0)  # accepted requests start before idle connections are closed
+            await asyncio.sleep(0)  # Let accepted requests start before closing idle connections.
             self._server.pre_shutdown()
             try:
-                # aiohttp waits twice: until handlers end, and again after it has cancelled them.
+                # aiohttp waits twice: until handlers end, and again after cancelling them.
                 async with asyncio.timeout(2 * _SHUTDOWN_GRACE_SECONDS + 1):
                     await self._server.shutdown(_SHUTDOWN_GRACE_SECONDS)
             except TimeoutError:
@@ -135,7 +134,7 @@ class HttpListener:
 
 
 class TlsAcceptor(asyncio.Protocol):
-    """Accepts a TCP connection, and starts TLS if the quota allows. Nothing is read before that."""
+    """Accepts TCP connections and starts TLS if the quota allows it. Nothing is read before."""
 
     def __init__(
         self,
@@ -162,7 +161,7 @@ class TlsAcceptor(asyncio.Protocol):
     def _begin(self, descriptor: int, caller: str) -> None:
         try:
             accepted = socket.socket(fileno=os.dup(descriptor))
-        except OSError:  # no descriptors left
+        except OSError:  # No descriptors are left.
             return
         # `connect_accepted_socket` requires a non-blocking socket.
         accepted.settimeout(0)
@@ -174,7 +173,7 @@ class TlsAcceptor(asyncio.Protocol):
     async def _shake_hands(self, accepted: socket.socket, caller: str) -> None:
         connection = self._connect(caller)
         try:
-            with suppress(OSError):  # TLS errors, lost connections and timeouts
+            with suppress(OSError):  # TLS errors, lost connections and timeouts.
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection,
                     accepted,
@@ -182,7 +181,7 @@ class TlsAcceptor(asyncio.Protocol):
                     ssl_handshake_timeout=self._connection_limits.handshake_seconds,
                 )
         finally:
-            if not connection.has_begun:  # otherwise it releases the quota itself
+            if not connection.has_begun:  # Otherwise the connection itself releases the quota.
                 self._connection_limits.quota.release(caller)
 
 
@@ -199,11 +198,11 @@ def _make_request(
     protocol: web.RequestHandler,
     *rest: Any,
 ) -> web.BaseRequest:
-    """Create a request and tell its connection that a head was read, which only the parser knows."""
+    """Create a request and tell its connection that a head was read. Only the parser knows that."""
     if isinstance(protocol, HttpConnection):
         protocol.request_begun(chunked_body=body if message.chunked else None)
     if message.url.absolute:
-        # aiohttp decodes the host, which can fail. `host_of` reads it from `raw_path`.
+        # aiohttp decodes the host, which can fail. `host_of` reads the host from `raw_path`.
         message = message._replace(url=message.url.relative())
     return make(message, body, protocol, *rest)
 

@@ -1,9 +1,9 @@
-"""Loads a listener's certificate and key.
+"""Loads the certificate and key of a listener.
 
-All checks are in `load_identity`, so a bad renewed certificate is a configuration problem and the old one stays in use.
-Replacing the certificate is one assignment: open connections are not affected, and the next handshake uses the new one.
+`load_identity` makes all checks. If a renewed certificate is invalid, the old one stays in use. A replaced certificate
+applies from the next handshake, and open connections are not affected.
 
-Allowed are TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because
+Supported are TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because
 it costs the server more than the client. HTTP/2 is not offered.
 """
 
@@ -26,7 +26,7 @@ _CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """A certificate and its key. Two are equal if their bytes are equal."""
+    """A certificate and its key."""
 
     chain: bytes
     key: bytes = field(repr=False)
@@ -51,17 +51,16 @@ class ServerTls:
 
 
 def identity_files(tls: Tls, problems: Problems) -> tuple[Path, Path]:
-    """Return the paths of the certificate and the key."""
     return problems.directory / tls.cert, problems.directory / tls.key
 
 
 def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     """Load the files and report their problems.
 
-    1. both files are readable
-    2. the certificate is valid PEM
-    3. the key is valid PEM, not encrypted, and matches the certificate
-    4. a warning if clients would refuse the certificate today
+    1. Both files are readable.
+    2. The certificate is valid PEM.
+    3. The key is valid PEM, not encrypted, and matches the certificate.
+    4. Warn if clients would reject the certificate today.
     """
     cert, key = identity_files(tls, problems)
     chain, secret = _read(cert, problems.at("cert")), _read(key, problems.at("key"))
@@ -76,7 +75,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except ssl.SSLError as error:
         problems.at("key").error(f"{key} {_ENCRYPTED if password.was_called else _fault(error)}")
         return None
-    except OSError as error:  # removed since it was read
+    except OSError as error:  # Removed since it was read.
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
     warning = _refused_by_clients(context, chain)
@@ -122,7 +121,7 @@ def _fault(error: ssl.SSLError) -> str:
 
 
 class _PasswordCallback:
-    """Password callback, without which OpenSSL would prompt on the terminal."""
+    """Password callback. Without one, OpenSSL prompts on the terminal."""
 
     was_called = False
 
@@ -132,11 +131,11 @@ class _PasswordCallback:
 
 
 def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
-    """Return why a client that trusts this certificate would refuse it, from a handshake in memory."""
+    """Return why a client that trusts this certificate would reject it. Performs a handshake in memory."""
     client = _trusting(chain)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
-    for end in ends * 3:  # the number of flights of a handshake
+    for end in ends * 3:  # The number of flights of a handshake.
         try:
             end.do_handshake()
         except ssl.SSLWantReadError:
@@ -157,7 +156,7 @@ def _trusting(chain: bytes) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    # The file rarely contains the root, so each certificate in it is trusted.
+    # The file rarely contains the root, so trust each certificate in it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=chain.decode("ascii", errors="replace"))
     return context

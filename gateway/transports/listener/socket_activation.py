@@ -1,6 +1,6 @@
-"""Takes over sockets from the service manager: socket activation, see sd_listen_fds(3).
+"""Takes over sockets from the service manager (socket activation, see sd_listen_fds(3)).
 
-The sockets outlive the process, so connections wait in their queue during a restart instead of being refused.
+The sockets outlive the process, so connections are queued during a restart instead of being refused.
 """
 
 import os
@@ -17,24 +17,24 @@ ADMIN: Final = "admin"
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 Inherited = Mapping[str, tuple[socket.socket, ...]]
-"""Sockets by listener: `ADMIN` or empty."""
+"""Sockets by listener. The key is `ADMIN` or empty."""
 
 
 class InheritedError(Exception):
-    """An inherited descriptor cannot be used; the text states the reason."""
+    """An inherited descriptor cannot be used. The message states the reason."""
 
 
 def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
-    """Take the inherited sockets, and remove the variables from the environment of child processes.
+    """Take the inherited sockets, and remove their variables from the environment of child processes.
 
-    1. `LISTEN_PID` is this process; otherwise there are none
-    2. each descriptor is a listening stream socket
+    1. `LISTEN_PID` is this process. Otherwise return no sockets.
+    2. Each descriptor is a listening stream socket.
 
     Raises:
         InheritedError: A descriptor is not a listening stream socket.
     """
     process, count, names = (environ.pop(name, "") for name in _VARIABLES)
-    # `isdigit` accepts `²`, which `int` does not.
+    # `isdigit` accepts `²`, which `int` rejects.
     if process != str(os.getpid()) or not count.isascii() or not count.isdigit():
         return {}
     by_listener: dict[str, tuple[socket.socket, ...]] = {}
@@ -47,7 +47,7 @@ def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
 
 
 def address_of(sockets: tuple[socket.socket, ...]) -> Address:
-    """Return the address of the sockets that most clients can reach."""
+    """Return the address that most clients can reach."""
     return max((_address(each) for each in sockets), key=lambda address: (not address.is_loopback, address.is_wildcard))
 
 
@@ -65,7 +65,7 @@ def _listening(descriptor: int) -> socket.socket:
     except OSError as error:
         raise InheritedError(f"descriptor {descriptor} was announced but is not a socket: {error.strerror}") from error
     if taken.type is not socket.SOCK_STREAM or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        # The object would close the descriptor, which belongs to something else.
+        # Detach, or the object would close a descriptor that belongs to other code.
         taken.detach()
         raise InheritedError(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
     return taken
@@ -73,6 +73,6 @@ def _listening(descriptor: int) -> socket.socket:
 
 def _address(listening: socket.socket) -> Address:
     if listening.family is socket.AF_UNIX:
-        return Address("localhost", 0)  # access depends on the file's mode
+        return Address("localhost", 0)  # Access depends on the file's mode.
     host, port = listening.getsockname()[:2]
     return Address(host, port)

@@ -1,7 +1,8 @@
-"""The response to one POST, committed as late as possible.
+"""The response to one POST, which becomes an event stream only if necessary.
 
-As long as nothing is written, an error keeps its HTTP status and a result stays `application/json`, which every client
-and proxy handles best. The response becomes an event stream when a notification comes first or the result takes long.
+Until something is written, an error can have its own HTTP status and a result can be `application/json`, which all
+clients and proxies support. The response becomes an event stream if a notification comes first or the result takes
+long.
 """
 
 import asyncio
@@ -62,7 +63,6 @@ class DeferredResponses:
         headers: Mapping[str, str] | None = None,
         preamble: Callable[[], bytes] = bytes,
     ) -> "DeferredResponse":
-        """Create a response; see `DeferredResponse`."""
         response = DeferredResponse(self, request, headers=headers, preamble=preamble)
         if request.accepted.names_event_stream:
             self._due[response] = time.monotonic() + SOON_SECONDS
@@ -76,7 +76,7 @@ class DeferredResponses:
     def _open_due(self) -> None:
         self._timer = None
         while self._due:
-            # The first response is due first, because dictionaries keep insertion order.
+            # Dictionaries keep insertion order, so the first response is due first.
             response, due = next(iter(self._due.items()))
             if (left := due - time.monotonic()) > 0:
                 self._timer = asyncio.get_running_loop().call_later(left, self._open_due)
@@ -86,8 +86,6 @@ class DeferredResponses:
 
 
 class DeferredResponse:
-    """An `Exchange` on the connection of its request."""
-
     __slots__ = ("_accepted", "_headers", "_is_over", "_owner", "_preamble", "_request", "_stream", "_whole", "caller")
 
     def __init__(
@@ -111,7 +109,6 @@ class DeferredResponse:
 
     @property
     def stream(self) -> EventStream:
-        """The event stream, created on first use."""
         if self._stream is None:
             self._stream = EventStream(
                 self._request.raw,
@@ -124,7 +121,7 @@ class DeferredResponse:
 
     @property
     def is_open(self) -> bool:
-        """Whether the response has become an event stream."""
+        """Return whether the response has become an event stream."""
         return self._stream is not None and self._stream.is_open
 
     @property
@@ -132,27 +129,27 @@ class DeferredResponse:
         return self._accepted.event_stream
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a notification before the response. Clients that do not accept event streams only get the response."""
-        await asyncio.sleep(0)  # let other tasks run while a tool reports in a tight loop
+        """Send a notification. Clients that do not accept event streams receive only the response."""
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
         if self._is_over or not self.takes_events:
             return False
-        # The call must not fail. The handler notices the end of the connection.
+        # The call must not fail. The handler detects the end of the connection.
         with suppress(ConnectionError):
             await self.stream.send(jsonrpc.encode(notification))
         return True
 
     async def write(self, chunk: bytes) -> None:
-        """Write encoded events; see `EventStream.write`."""
+        """Write encoded events. See `EventStream.write`."""
         await self.stream.write(chunk)
 
     def abort(self) -> None:
         self.stream.abort()
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Do nothing: without event ids the client could not resume."""
+        """Do nothing: without event ids, the client could not resume."""
 
     def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
-        """Write the response: the stream's last event, or a whole response.
+        """Write the response, as the stream's last event or as a whole.
 
         The returned awaitable does not hold the reply, which is as large as its event.
 
@@ -187,7 +184,7 @@ class DeferredResponse:
         reply = self._whole
         self._whole = None
         headers = self._headers
-        if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes
+        if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes.
             headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
         if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
             return whole_response(reply, headers=headers)
@@ -195,7 +192,7 @@ class DeferredResponse:
 
     async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
         pace, caller = self._owner.pace, self.caller.rate_limit_key
-        # Before the head is written, so that a refusal has its own status.
+        # Before the head is written, so that a refusal can have its own status.
         quota, seconds = pace.quota, pace.write_timeout
         if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=seconds):
             log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)

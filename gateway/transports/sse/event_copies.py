@@ -1,8 +1,8 @@
 """Copies events of resumable streams to the shared store, for clients that resume at another replica.
 
-Each session stream is a Redis stream of limited length that expires. Events are written in the background. A replica
-that resumes a stream reads the copied events and waits for new ones. It asks the first replica for the state of the
-stream, which then closes the lost connection.
+Each session stream is a Redis stream with a maximum length and an expiry. Events are written in the background. A
+replica that resumes a stream reads the copied events and waits for new ones. It also asks the first replica for the
+state of the stream, which then closes the lost connection.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from gateway.state.replica import Replica
 log: Final = structlog.get_logger(__name__)
 
 MAX_WAITING_BYTES: Final = 16 * 2**20
-"""The maximum number of bytes that wait to be written. Further events are not copied."""
+"""The maximum number of bytes queued for writing. Further events are not copied."""
 _KIND: Final = "stream asked for"
 _POLL_SECONDS: Final = 5.0
 """The interval at which the other replica is asked whether the stream is still live."""
 _FRAME: Final = b"f"
 _END: Final = b"end"
 
-# Retried writes meet their own entries, whose ids Redis refuses.
+# A retried write finds its own entries, whose ids Redis rejects.
 _APPEND: Final = Script.of("""
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])
@@ -46,7 +46,7 @@ class RemotePlace(NamedTuple):
     number: int
     after: int
     answers: str | int | None
-    """The id of the stream's request; None for a GET stream."""
+    """The id of the stream's request. None for a GET stream."""
 
 
 class EventCopies:
@@ -72,7 +72,7 @@ class EventCopies:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Respond to other replicas; `abort_connection` returns whether more events will follow."""
+        """Respond to other replicas. `abort_connection` returns whether more events will follow."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
@@ -83,11 +83,9 @@ class EventCopies:
         self._replica.mailbox.on(_KIND, answered)
 
     def write(self, nonce: str, number: int, event: int, frame: bytes) -> None:
-        """Copy an event in the background."""
         self._put(self._key(nonce, self._replica.name, number), f"{event}-1", frame)
 
     def end(self, nonce: str, number: int, last: int) -> None:
-        """Write the end of a stream in the background."""
         # `-2` sorts after the last event, which has `-1`.
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
@@ -102,7 +100,7 @@ class EventCopies:
         return [fields[_FRAME] for _, fields in entries if fields[_FRAME] != _END]
 
     async def until_end(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        """Yield the events after a position and all new ones. Yield None at the end if the response will never come.
+        """Yield the events after a position and all new ones. Yield None if the response will never come.
 
         Raises:
             StoreAwayError: The store cannot be read.
@@ -122,7 +120,7 @@ class EventCopies:
         yield None
 
     async def _ask(self, nonce: str, place: RemotePlace) -> bool:
-        """Ask the other replica. Return False if no more events will follow."""
+        """Ask the other replica whether more events will follow."""
         question = msgspec.msgpack.encode((nonce, place.number))
         return bool(await self._replica.mailbox.ask(place.process, _KIND, question))
 
@@ -166,8 +164,6 @@ class EventCopies:
 
 
 class SessionCopies:
-    """The copies of one session's streams."""
-
     __slots__ = ("_copies", "_nonce", "_written")
 
     def __init__(self, copies: EventCopies, nonce: str) -> None:

@@ -1,8 +1,8 @@
-"""Keeps events for clients that resume a stream (`Last-Event-ID`). In memory, no I/O.
+"""Stores events in memory for clients that resume a stream (`Last-Event-ID`). No I/O.
 
-Events and bytes are limited per stream and per session, bytes in total, and all by age. A session over its limit drops
-its own oldest events, those of finished streams first. Over the total limit, the oldest events of all sessions are
-dropped.
+Events and bytes are limited per stream and per session. The total size and the age are limited too. A session over its
+limit drops its oldest events, starting with finished streams. Over the total limit, the oldest events of all sessions
+are dropped.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.wire.jsonrpc import RequestId
 log: Final = structlog.get_logger(__name__)
 
 _EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
-"""The process, the stream, the event, and the id of the request that the stream belongs to."""
+"""The process, the stream, the event, and the id of the stream's request."""
 _MAX_REQUEST_ID: Final = 128
 """The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
@@ -34,8 +34,6 @@ _FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an 
 
 
 class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the kept events."""
-
     stream_events: int = 1000
     stream_bytes: int = 4 * 2**20
     session_events: int = 2000
@@ -45,7 +43,7 @@ class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayQuota:
-    """The bytes that all sessions keep together."""
+    """The total size of the events of all sessions."""
 
     __slots__ = ("_has_dropped", "bounds", "streams", "used")
 
@@ -62,7 +60,7 @@ class ReplayQuota:
 
     def make_room(self) -> None:
         """Drop the oldest events until an eighth of the total is free."""
-        if not self._has_dropped:  # warn once, not for each of thousands
+        if not self._has_dropped:  # Warn once, not for each of thousands.
             self._has_dropped = True
             log.warning("events dropped: all sessions together keep too many for replay", bytes=self.used)
         oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
@@ -75,8 +73,6 @@ class ReplayQuota:
 
 
 class Cursor(NamedTuple):
-    """A position in a stream."""
-
     stream: SessionStream
     after: int
 
@@ -88,9 +84,9 @@ class LostAnswer(NamedTuple):
 
 
 class EventStore:
-    """The streams of one session by number, with their kept events.
+    """The streams of one session by number, with their stored events.
 
-    The process in an event id is the address of its stream.
+    Event ids contain the process that holds the stream.
     """
 
     __slots__ = (
@@ -115,7 +111,7 @@ class EventStore:
         process: str = "p",
         copies: SessionCopies | None = None,
     ) -> None:
-        """`process` is the name of this process and start. `copies` are for other replicas."""
+        """`process` identifies this run of the process. `copies` are for other replicas."""
         self._copies: Final = copies
         self._process: Final = process
         self.sends_priming_event: Final = sends_priming_event
@@ -129,7 +125,7 @@ class EventStore:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return the number of streams that are open or have kept events."""
+        """Return the number of streams that are open or have stored events."""
         return len(self._streams)
 
     def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
@@ -146,7 +142,7 @@ class EventStore:
         return stream
 
     def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
-        """Return the position after an event; None if nothing follows it, or its successors are no longer kept."""
+        """Return the position after an event. None if nothing follows, or if later events were dropped."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self._process:
             return self._elsewhere(match)
@@ -168,7 +164,7 @@ class EventStore:
         return Cursor(stream, after)
 
     def _elsewhere(self, match: re.Match[str]) -> RemotePlace | LostAnswer | None:
-        """Return the position of another process's event, of which there can be copies."""
+        """Return the position of another process's event, which may have been copied."""
         lost = _lost_with_its_process(match[4])
         if self._copies is None:
             return lost
@@ -183,7 +179,7 @@ class EventStore:
         if self._copies is not None:
             self._copies.write(stream.number, stream.last, frame)
         self._room.streams[stream] = self
-        self._streams[stream.number] = stream  # it was forgotten while a client resumed it
+        self._streams[stream.number] = stream  # It was forgotten while a client resumed it.
         stream.keep(frame)
         self._count(len(frame), events=1)
         bounds = self._room.bounds
@@ -204,22 +200,20 @@ class EventStore:
         return not stream.is_over
 
     def discard_if_done(self, stream: SessionStream) -> None:
-        """Forget a stream that is done and has no kept events."""
         if self._copies is not None and stream.is_over:
             self._copies.end(stream.number, stream.last)
         if not stream.frames and stream.is_at_rest:
             self._streams.pop(stream.number, None)
 
     def expire(self) -> None:
-        """Forget expired events."""
         oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
-        # Streams leave the store with their last event, so iterate over a copy.
+        # Iterate over a copy, because streams without events are removed.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
                 self.forget_oldest(stream)
 
     def close(self) -> None:
-        """Forget everything and keep no more events."""
+        """Forget everything and store no more events."""
         self._is_closed = True
         for stream in list(self._streams.values()):
             while stream.frames:
@@ -233,7 +227,6 @@ class EventStore:
         self.forget_oldest(stream)
 
     def forget_oldest(self, stream: SessionStream) -> None:
-        """Forget the oldest kept event of a stream."""
         size = stream.forget_oldest()
         if not stream.frames:
             del self._room.streams[stream]
@@ -253,7 +246,7 @@ def _carried(request_id: RequestId) -> bytes:
 
 
 def _lost_with_its_process(carried: str | None) -> LostAnswer | None:
-    """Decode the request id of another process's stream; None if the stream belonged to no request."""
+    """Decode the request id of another process's stream. None if the stream belonged to no request."""
     if carried is None:
         return None
     try:

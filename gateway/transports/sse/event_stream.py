@@ -1,7 +1,7 @@
 """Writes server-sent events (WHATWG HTML §9.2) as one HTTP response.
 
-Nothing is written before the first event. A reader that does not keep up loses its connection after a timeout. Comments
-keep idle streams alive, because proxies close silent connections.
+Nothing is written before the first event. Slow readers lose their connection after a timeout. Comments keep idle
+streams alive, because proxies close silent connections.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from gateway.wire.accept import EVENT_STREAM
 log: Final = structlog.get_logger(__name__)
 
 MESSAGE: Final = "message"
-"""The type of events with JSON-RPC messages. HTTP+SSE also has `endpoint`."""
+"""The type of events with JSON-RPC messages. HTTP+SSE also uses `endpoint`."""
 
 PART_BYTES: Final = 256 * 1024
-"""The size of the parts in which large events and responses are written."""
+"""Large events and responses are written in parts of this size."""
 _COMMENT: Final = b":\n\n"
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
-    "Cache-Control": "no-cache, no-transform",  # also disables compression, which would delay events
-    "X-Accel-Buffering": "no",  # nginx would buffer events
+    "Cache-Control": "no-cache, no-transform",  # Also disables compression, which would delay events.
+    "X-Accel-Buffering": "no",  # nginx would buffer events.
 }
 
 
@@ -61,7 +61,7 @@ class EventStream:
         caller: str = "",
         until_close: bool = False,
     ) -> None:
-        """Configure the stream.
+        """Create the stream.
 
         Args:
             request: The request.
@@ -69,7 +69,7 @@ class EventStream:
             headers: Headers of the response.
             preamble: The start of the stream.
             caller: The caller.
-            until_close: The body ends with its connection instead of a last chunk: see `_UnframedResponse`.
+            until_close: End the body by closing the connection. See `_UnframedResponse`.
         """
         self._request = request
         self._pace = pace
@@ -78,7 +78,7 @@ class EventStream:
         self._headers = headers
         self._preamble = preamble
         self._response: web.StreamResponse | None = None
-        self._exempt = 0  # bytes waiting to be written that the quota does not count
+        self._exempt = 0  # Queued bytes that are exempt from the quota.
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._pending = 0
@@ -88,7 +88,7 @@ class EventStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the status and media type are fixed because something is being written."""
+        """Return whether the status and media type can no longer change."""
         return self._response is not None or self._pending > 0
 
     def open_soon(self) -> None:
@@ -100,7 +100,7 @@ class EventStream:
         await self.write(b"" if self._preamble else _COMMENT)
 
     async def send(self, data: bytes, *, event: str = MESSAGE) -> None:
-        """Write an event; `data` is one line.
+        """Write an event. `data` must be one line.
 
         Raises:
             ConnectionError: The reader disconnected or was too slow.
@@ -133,7 +133,6 @@ class EventStream:
         self._timer = self._beating = None
 
     def abort(self) -> None:
-        """Abort the connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
@@ -145,7 +144,7 @@ class EventStream:
         self._exempt += exempt
         self._pending += 1
         try:
-            await self._take_room(counted)  # before the lock, whose queue would be unbounded
+            await self._take_room(counted)  # Before the lock, whose queue would be unbounded.
             try:
                 async with self._lock:
                     if self._is_closed:
@@ -196,10 +195,10 @@ class EventStream:
 
     async def _show_life(self) -> None:
         with suppress(ConnectionError):
-            if not self._pending:  # else an event is being written
+            if not self._pending:  # Otherwise an event is being written.
                 await self.write(_COMMENT)
             self._beat_in(self._pace.keepalive)
-        self._beating = None  # free the finished task
+        self._beating = None  # Free the finished task.
 
 
 class _UnframedResponse(web.StreamResponse):
@@ -209,7 +208,7 @@ class _UnframedResponse(web.StreamResponse):
     writes no last chunk, but its connections are closed.
     """
 
-    _length_check = False  # aiohttp would otherwise use chunks
+    _length_check = False  # Otherwise aiohttp uses chunks.
 
     def __init__(self, *, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers)
@@ -242,7 +241,7 @@ def abort_slow_reader(request: web.Request) -> NoReturn:
 
 
 async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool = False) -> None:
-    """Write large data in parts: the transport would copy the whole and hold the copy."""
+    """Write large data in parts. Otherwise the transport would copy and hold the whole data."""
     rest = data
     if len(data) > PART_BYTES:
         whole = memoryview(data)
@@ -256,7 +255,7 @@ async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: b
 
 
 def encode_event(data: bytes, *, kind: str = MESSAGE, event_id: bytes | None = None) -> bytes:
-    """Encode an event; `data` is one line."""
+    """Encode an event. `data` must be one line."""
     # JSON contains no line breaks, so one `data` line is enough.
     id_field = b"" if event_id is None else b"id: %b\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

@@ -1,7 +1,7 @@
 """The exchange of a session's request, which outlives the request's connection.
 
-MCP 2025-11-25 basic/transports, "Sending Messages to the Server", 6: a disconnect is not a cancellation. Undelivered
-events are kept for a client that resumes. A stream is opened with its first event, because most responses need none.
+A disconnect is not a cancellation (2025-11-25 basic/transports, "Sending Messages to the Server", 6). Undelivered
+events are stored for a client that resumes. Most responses need no stream, so it is opened with the first event.
 """
 
 import asyncio
@@ -38,23 +38,23 @@ class RequestStream:
         self._ending: asyncio.Future[bytes | None] | None = None
 
     def connect(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
-        """Attach the request's own connection; see `SessionStream.connect`."""
+        """Attach the request's own connection. See `SessionStream.connect`."""
         self._response = response
         self._ending = ending = asyncio.get_running_loop().create_future()
         return ending
 
     def disconnect(self, response: DeferredResponse) -> None:
-        self._response = self._ending = None  # free the response in its result
+        self._response = self._ending = None  # Free the response in its result.
         if self._stream is not None:
             self._stream.disconnect(response)
 
     def preamble(self) -> bytes:
-        """Open the stream and return its priming event; see `SessionStream.preamble`."""
+        """Open the stream and return its priming event. See `SessionStream.preamble`."""
         return self._opened().preamble
 
     async def send(self, notification: JsonObject) -> bool:
-        await asyncio.sleep(0)  # let other tasks run while a tool reports in a tight loop
-        # The event is already kept for a client that resumes.
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
+        # The event is already stored for a client that resumes.
         with suppress(ConnectionError):
             return await self._opened().send_event(jsonrpc.encode(notification))
         return True
@@ -63,13 +63,13 @@ class RequestStream:
         await self._opened().close_for_polling(retry_ms)
 
     def finish(self, reply: Reply) -> None:
-        """Send the response to the connection, or keep it for a client that resumes."""
+        """Send the response to the connection, or store it for a client that resumes."""
         self.is_over = True
         if self._response is None or self._response.choose_form(reply):
             self._opened().end(reply.body, stand_in=self._too_large)
         elif self._stream is not None:
             self._stream.end(None, stand_in=self._too_large)
-        elif self._ending is not None and not self._ending.done():  # the handler could have been cancelled
+        elif self._ending is not None and not self._ending.done():  # The handler could have been cancelled.
             self._ending.set_result(None)
 
     def _opened(self) -> SessionStream:
@@ -102,5 +102,4 @@ class NoStream:
         del notification
         return False
 
-    async def close_stream(self, retry_ms: int | None) -> None:
-        """Do nothing: there is no stream."""
+    async def close_stream(self, retry_ms: int | None) -> None: ...

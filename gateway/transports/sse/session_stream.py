@@ -1,7 +1,7 @@
 """One stream of a session, independent of its connection (2025-11-25 basic/transports, "Resumability").
 
-Event ids contain the numbers of the stream and the event, so they are unique in the session. Events are kept for
-clients that lose their connection. A stream has one connection at a time; resuming replaces it.
+Event ids contain the numbers of the stream and the event, so they are unique in the session. Events are stored for
+clients that lose their connection. A stream has one connection at a time. A client that resumes replaces it.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ RETRY_MS: Final = 1000
 """The default reconnection delay after a deliberate close, in milliseconds."""
 
 RECONNECT_MS: Final = 3000
-"""The reconnection delay after the end of a stream. Official clients try twice, so a restart can take twice as long."""
+"""The reconnection delay after the end of a stream. Official clients retry twice, so a restart can take twice as long.
+"""
 
 
 class StreamConnection(Protocol):
@@ -24,7 +25,7 @@ class StreamConnection(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything has been written."""
+        """Return whether anything was written."""
 
     async def write(self, chunk: bytes) -> None:
         """Write encoded events.
@@ -33,25 +34,25 @@ class StreamConnection(Protocol):
             ConnectionError: The reader disconnected.
         """
 
-    def abort(self) -> None:
-        """Drop the connection."""
+    def abort(self) -> None: ...
 
 
 class StreamStore(Protocol):
-    """Keeps the events of streams: an `EventStore`."""
-
     @property
     def sends_priming_event(self) -> bool:
-        """Whether streams start with a priming event, since 2025-11-25. Older clients fail on events without data."""
+        """Return whether streams start with a priming event (since 2025-11-25).
+
+        Older clients fail on events without data.
+        """
 
     def fits(self, frame: bytes) -> bool: ...
     def keep(self, stream: "SessionStream", frame: bytes) -> None: ...
     def discard_if_done(self, stream: "SessionStream") -> None:
-        """Forget a stream that is done and has no kept events."""
+        """Forget a stream that is done and has no stored events."""
 
 
 class SessionStream:
-    """The messages of one request, or those that belong to no request."""
+    """The messages of one request, or messages that belong to no request."""
 
     __slots__ = (
         "_ending",
@@ -99,7 +100,7 @@ class SessionStream:
 
     @property
     def preamble(self) -> bytes:
-        """The priming event, with which the client can resume before any other event."""
+        """The priming event. It allows the client to resume before any other event."""
         if not self._store.sends_priming_event:
             return b""
         retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
@@ -107,11 +108,11 @@ class SessionStream:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no more events will follow, unless a client resumes the stream."""
+        """Return whether no more events will follow unless a client resumes the stream."""
         return self.is_over if self.answers_request else self._out is None
 
     def after(self, number: int) -> list[bytes]:
-        """Return the kept events after this one."""
+        """Return the stored events after this one."""
         frames = self.frames or ()
         first = self.last - len(frames) + 1
         return [frame for at, (_, frame) in enumerate(frames, first) if at > number]
@@ -129,14 +130,14 @@ class SessionStream:
         return len(frame)
 
     def connect(self, out: StreamConnection | None, *, ending: asyncio.Future[bytes | None]) -> None:
-        """Attach a connection; without `out`, it only gets the end.
+        """Attach a connection. Without `out`, the caller only receives the end.
 
         `ending` receives the last event, or None, when the connection must end.
         """
         self._out, self._ending = out, ending
 
     async def resume(self, out: StreamConnection, *, after: int) -> asyncio.Future[bytes | None]:
-        """Write the events after this one, then attach the connection. Return its `ending`, see `connect`.
+        """Write the events after this one, then attach the connection. Return its `ending`. See `connect`.
 
         Raises:
             ConnectionError: The reader disconnected again.
@@ -144,9 +145,9 @@ class SessionStream:
         # Before the lock, which a write to the lost connection can hold until it times out.
         self.abort_connection()
         async with self._lock:
-            self.abort_connection()  # another connection came first
+            self.abort_connection()  # Another connection came first.
             written = after
-            while written < self.last:  # the response can come meanwhile
+            while written < self.last:  # The response can come meanwhile.
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)
@@ -164,25 +165,24 @@ class SessionStream:
             self._disconnect(None)
 
     def disconnect(self, out: StreamConnection) -> None:
-        """Detach the connection."""
         if self._out is out:
             self._disconnect(None)
         self._store.discard_if_done(self)
 
     async def send_event(self, data: bytes) -> bool:
-        """Write an event to the connection, and keep it for clients that resume.
+        """Write an event to the connection, and store it for clients that resume.
 
         Returns:
             False if the stream is over, or if there is no connection and the client cannot resume.
 
         Raises:
-            ConnectionError: The reader has just disconnected. The event is kept.
+            ConnectionError: The reader has just disconnected. The event is stored.
         """
         async with self._lock:
             if self.is_over or not self._has_reader:
                 return False
             frame = self._framed(data)
-            # Kept before it is written, in case the reader disconnects in between.
+            # Store it before writing, in case the reader disconnects in between.
             self._store.keep(self, frame)
             if self._out is not None:
                 await self._out.write(frame)
@@ -191,7 +191,7 @@ class SessionStream:
     def end(self, data: bytes | None, *, stand_in: Callable[[], bytes]) -> None:
         """Finish the stream with an optional last event.
 
-        A response that is too large to keep is replaced by an error, so that the client does not wait forever.
+        A response that is too large to store is replaced by an error, so that the client does not wait forever.
         """
         # Without the lock, which a slow reader can hold. The connection's handler writes the last event.
         self.is_over = True

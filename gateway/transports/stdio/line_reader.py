@@ -1,7 +1,7 @@
 """Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
-The descriptor stays blocking, because the parent process can share it, and is read only when it is readable. epoll does
-not support files and /dev/null, which are always readable.
+The parent process can share the descriptor, so it stays blocking and is read only when readable. epoll does not support
+files and /dev/null, which are always readable.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class LineMark(Enum):
 
 
 class LineReader:
-    """Reads lines without their line ends. For one consumer."""
+    """Reads lines without their line ends, for one consumer."""
 
     def __init__(self, descriptor: int, *, limit: int) -> None:
         self._descriptor: Final = descriptor
@@ -56,13 +56,12 @@ class LineReader:
 
     @property
     def is_hung_up(self) -> bool:
-        """Whether the writer has disconnected. There can be lines left."""
+        """Return whether the writer has disconnected. Lines can remain in the buffer."""
         poll = select.poll()
-        poll.register(self._descriptor, 0)  # POLLHUP is always reported
+        poll.register(self._descriptor, 0)  # POLLHUP is always reported.
         return any(happened & select.POLLHUP for _, happened in poll.poll(0))
 
     def end(self) -> None:
-        """Stop reading: the next result is the end."""
         self._has_ended = True
         self._buffer.clear()
         self._scanned = 0
@@ -99,7 +98,7 @@ class LineReader:
             return
         try:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
-        except OSError:  # EPERM: epoll does not support files and /dev/null
+        except OSError:  # EPERM: epoll does not support files and /dev/null.
             self._is_always_readable = True
         else:
             self._is_watching = True
@@ -114,7 +113,7 @@ class LineReader:
             chunk = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # a closed terminal
+        except OSError:  # The terminal was closed.
             chunk = b""
         if not chunk:
             self._has_ended = True

@@ -1,10 +1,9 @@
 """Writes lines to standard output without blocking the event loop.
 
-The descriptor stays blocking, because the parent process can share it. Lines that fit are written at once, others in
-order by a thread. Tasks wait while too much is queued, so memory is bounded.
+The parent process can share the descriptor, so it stays blocking. Lines that fit are written at once. A thread writes
+the others in order. To bound the memory, tasks wait while the queue is full.
 
-`BackgroundWriter` is for logs: it drops lines when full and always uses its thread. Protocol messages must not be
-dropped.
+`BackgroundWriter`, which is for logs, drops lines instead. Protocol messages must not be dropped.
 """
 
 import asyncio
@@ -21,12 +20,10 @@ from gateway.transports.write_quota import EXEMPT_BYTES
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
 MAX_WAITING_BYTES: Final = 64 * 2**20
 STANDSTILL_SECONDS: Final = 2.0
-"""The time in which a live reader reads something."""
+"""A reader that reads nothing for this long is considered stuck."""
 
 
 class LineWriter:
-    """Writes lines with a queue and a thread."""
-
     def __init__(self, descriptor: int, *, max_waiting: int = MAX_WAITING_BYTES) -> None:
         """`max_waiting` is the maximum number of bytes of large lines that wait for room."""
         self._max_waiting: Final = max_waiting
@@ -83,14 +80,14 @@ class LineWriter:
         return True
 
     async def close(self, seconds: float) -> None:
-        """Wait up to this time for the queue to be written, then drop the rest."""
+        """Wait up to `seconds` for the queue to be written, then drop the rest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._queued_bytes and not self.gone.is_set():
                     self._has_room.clear()
                     await self._has_room.wait()
         with self._wake:
-            # The thread is not joined, because its write can block forever. It is a daemon thread.
+            # Do not join the daemon thread, because its write can block forever.
             self._is_closing = True
             self._wake.notify()
         self._mark_gone()
@@ -106,14 +103,14 @@ class LineWriter:
     def _put(self, line: bytes) -> None:
         if self.gone.is_set():
             return
-        data = line + b"\n"  # the only copy
+        data = line + b"\n"  # The only copy.
         if not self._queued_bytes:
             data = data[self._write_what_fits(data) :]
         if data and not self.gone.is_set():
             self._queue_for_thread(data)
 
     def _write_what_fits(self, data: bytes) -> int:
-        """Return the number of bytes written. A ready pipe takes PIPE_BUF bytes without blocking (pipe(7))."""
+        """Return the number of bytes written. A ready pipe accepts PIPE_BUF bytes without blocking (pipe(7))."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:
@@ -147,7 +144,7 @@ class LineWriter:
                     return
                 data = self._queue.popleft()
             is_written = write_all(self._descriptor, data)
-            with suppress(RuntimeError):  # the loop is closed
+            with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(self._note_written if is_written else self._note_gone, len(data))
             if not is_written:
                 return

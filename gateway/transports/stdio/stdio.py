@@ -25,8 +25,8 @@ from gateway.wire.jsonrpc import Request
 class StandardStreams(msgspec.Struct, frozen=True):
     """Private duplicates of standard input and output, which child processes do not inherit.
 
-    A `print` in a plugin or the output of a child process must not end up between MCP messages, and nothing else must
-    read them. So descriptor 1 becomes standard error, and descriptor 0 reads as empty.
+    A `print` in a plugin or the output of a child process must not end up between MCP messages, and no other code must
+    read them. Therefore descriptor 1 becomes standard error, and descriptor 0 is empty.
     """
 
     reading: int
@@ -34,7 +34,7 @@ class StandardStreams(msgspec.Struct, frozen=True):
 
     @classmethod
     def take(cls) -> Self:
-        """Take the streams, once, before anything else is imported or started.
+        """Take over the streams, once, before anything else is imported or started.
 
         This is never undone, because Python writes buffered output of plugins when the process ends.
         """
@@ -47,21 +47,19 @@ class StandardStreams(msgspec.Struct, frozen=True):
 
 
 MAX_IN_FLIGHT: Final = 1024
-"""The number of requests in flight at which reading pauses."""
+"""Reading pauses at this number of requests in flight."""
 AFTER_INPUT_SECONDS: Final = 0.5
-"""The time that calls have after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
+"""How long calls can run after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
 """The number of lines handled before other tasks run."""
 STANDSTILL_SECONDS: Final = 1.0
-"""The time after which a client that has disconnected and reads nothing is given up, even if input is left."""
+"""How long to wait for a client that has disconnected and reads nothing, even if input remains."""
 
 
 _END: Final = LineMark.END
 
 
 class Stdio:
-    """The client on the process's standard streams."""
-
     def __init__(  # noqa: PLR0913 - the parts and limits of a transport
         self,
         *,
@@ -72,15 +70,15 @@ class Stdio:
         scopes: frozenset[str] | None = None,
         view: str | None = None,
     ) -> None:
-        """Configure the transport.
+        """Create the transport.
 
         Args:
             dispatcher: Handles messages.
             streams: The descriptors to read and write.
             max_line: The maximum size of a message in bytes.
             max_unread: The maximum number of response bytes that wait for the client.
-            scopes: The client's scopes; None for all.
-            view: The view that the client uses; None for the whole catalog.
+            scopes: The client's scopes. None for all.
+            view: The view that the client uses. None for the whole catalog.
         """
         self._max_line: Final = max_line
         self._dispatcher: Final = dispatcher
@@ -111,17 +109,16 @@ class Stdio:
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1
-            # `next` does not suspend while lines are buffered, so other tasks would not run.
+            # `next` does not suspend while lines are buffered, so let other tasks run.
             if taken % _LINES_OF_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._channel.drain(self._write_timeout)
         await self.close()
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to this time for calls, including new ones. Then cancel them and refuse new ones.
+        """Wait up to `seconds` for calls, including new ones. Then cancel them and refuse new ones.
 
-        Refused requests get a response until the process exits, because the client has no connection whose end it would
-        notice.
+        Refused requests receive a response until the process exits, because the client has no connection to watch.
         """
         self._write_timeout = seconds
         self._is_draining = True
@@ -130,7 +127,6 @@ class Stdio:
         await self._channel.cancel_all()
 
     async def close(self) -> None:
-        """End the transport and cancel its calls."""
         self._reader.end()
         if self._watch is not None:
             self._watch.cancel()

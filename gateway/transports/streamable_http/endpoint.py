@@ -1,7 +1,7 @@
 """Streamable HTTP: one path for both eras (2025-03-26 … 2025-11-25 basic/transports, 2026-07-28 streamable-http).
 
-The era of a POST depends only on its body and version header. A modern request is cancelled when its connection closes.
-A legacy request belongs to its session: see `session_endpoint`.
+The body and version header of a POST determine its era. A modern request is cancelled when its connection closes. A
+legacy request belongs to its session: see `session_endpoint`.
 """
 
 import asyncio
@@ -26,13 +26,11 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Reque
 _LISTEN: Final = "subscriptions/listen"
 """The only method whose response is always a stream."""
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""The time that cancelled calls have to end."""
+"""How long cancelled calls have to end."""
 _NOT_ALLOWED: Final = HttpError(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
 
 
 class StreamableHttp:
-    """The MCP endpoint."""
-
     def __init__(
         self,
         *,
@@ -87,7 +85,7 @@ class StreamableHttp:
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Close the streams, and wait up to this time for calls, including new ones. Then cancel the modern calls.
+        """Close the streams and wait up to `seconds` for calls, including new ones. Then cancel the modern calls.
 
         Calls of sessions end with their sessions.
         """
@@ -97,7 +95,7 @@ class StreamableHttp:
         end = loop.time() + seconds
         while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
             await asyncio.wait(busy, timeout=left)
-        # First, so that cancelled calls respond with an error.
+        # Cancel first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         for task in self._modern:
             task.cancel()
@@ -107,15 +105,15 @@ class StreamableHttp:
     async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
         """Handle a message.
 
-        1. the client accepts JSON or event streams: 406
-        2. the body is readable: see `read_body`
-        3. the body is JSON-RPC: 400
-        4. during shutdown, it opens no session or subscription: 503
-        5. a modern message: see `Dispatcher.answer`
-        6. a legacy message: see `SessionEndpoint.post`
+        1. The client accepts JSON or event streams: 406
+        2. The body is readable: see `read_body`.
+        3. The body is JSON-RPC: 400
+        4. During shutdown, it opens no session or subscription: 503
+        5. A modern message: see `Dispatcher.answer`.
+        6. A legacy message: see `SessionEndpoint.post`.
         """
         accepted = request.accepted
-        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both. One is enough for us.
+        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both. We require only one.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
@@ -148,7 +146,7 @@ class StreamableHttp:
     async def _answer(
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
-        """Respond to a modern message. It is cancelled with its connection."""
+        """Respond to a modern message, and cancel it if its connection closes."""
         response = self._responses.open(request)
         self._modern.add(task)
         try:
@@ -156,7 +154,7 @@ class StreamableHttp:
             # A drain must not cancel the writing of a response.
             self._modern.discard(task)
             writing = response.finish(reply)
-            del reply  # free it while its copy is written
+            del reply  # Free the reply while its copy is written.
             return await writing
         finally:
             self._modern.discard(task)

@@ -18,8 +18,6 @@ NOTHING: Final = SessionRecord(expires=0)
 
 
 class LiveSession:
-    """A session with its running tasks and its event streams."""
-
     __slots__ = ("_tasks", "caller", "nonce", "readers", "saved", "session", "streams", "used_at")
 
     def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
@@ -43,7 +41,7 @@ class LiveSession:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the session has unsaved changes."""
+        """Return whether there are unsaved changes."""
         saved, session = self.saved, self.session
         return (
             saved is None
@@ -108,7 +106,6 @@ class LiveSession:
         return task
 
     def begin_reading(self) -> None:
-        """Count an open stream until `end_reading`."""
         self.readers += 1
 
     def end_reading(self) -> None:

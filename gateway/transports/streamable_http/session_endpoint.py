@@ -65,10 +65,10 @@ class SessionEndpoint:
     async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
         """Handle a legacy message of `size` bytes.
 
-        1. `initialize` without a session id opens a session
-        2. all others need a session: see `_admit`
-        3. batches need a session of 2025-03-26: 400
-        4. requests run in the session, up to a limit: 503; other messages are handled at once
+        1. `initialize` without a session id opens a session.
+        2. All others need a session: see `_admit`.
+        3. Batches need a session of 2025-03-26: 400
+        4. Requests run in the session, up to a limit: 503. Other messages are handled at once.
         """
         if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
@@ -84,7 +84,7 @@ class SessionEndpoint:
         return await self._handle_one_way(message, live, http)
 
     async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
-        """Refuse an invalid message, in the form of the session's revision if the caller owns it."""
+        """Reject an invalid message, in the form of the session's revision if the caller owns the session."""
         session_id, version = http.session_id, http.version
         if session_id is None or (version is not None and is_modern_date(version)):
             return http.refuse(error)
@@ -94,11 +94,11 @@ class SessionEndpoint:
     async def get(self, http: HttpRequest) -> web.StreamResponse:
         """Open the session's GET stream, or resume any stream after an event.
 
-        1. the session: see `_admit`
-        2. the client accepts event streams: 406
-        3. the quota of streams: 503
-        4. `Last-Event-ID`, if present, belongs to this session: 400; if the event is no longer kept, a new stream is
-           opened
+        1. The session: see `_admit`.
+        2. The client accepts event streams: 406
+        3. The quota of streams allows it: 503
+        4. `Last-Event-ID`, if present, belongs to this session: 400. If the event is no longer stored, a new stream is
+           opened.
         """
         live = await self._admit(http)
         if isinstance(live, HttpError):
@@ -108,7 +108,7 @@ class SessionEndpoint:
         if (refusal := await self._streams.reserve(live.caller)) is not None:
             return http.refuse(refusal)
         try:
-            if self._sessions.served_here(live.session.id) is not live:  # the session ended meanwhile
+            if self._sessions.served_here(live.session.id) is not live:  # The session ended meanwhile.
                 return http.refuse(_SESSION_UNKNOWN)
             self._dispatcher.identity_changed(live.session, http.caller.identity)
             self._active_requests.begin_stream(current_task(), http.caller.identity)
@@ -140,7 +140,7 @@ class SessionEndpoint:
         return web.Response(status=204, headers=http.response_headers)
 
     async def _open(self, request: Request, http: HttpRequest) -> web.StreamResponse:
-        # Checked before any work. `Sessions.open` counts the session.
+        # Check before any work. `Sessions.open` counts the session.
         if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal, request)
         reply = await self._dispatcher.answer(request, NoStream(http.caller))
@@ -166,7 +166,7 @@ class SessionEndpoint:
         return whole_response(reply, headers=http.response_headers)
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Respond to a request that needs no wait, so no stream or task is needed."""
+        """Respond without a stream or task to a request that needs no wait."""
         reply = await self._answer(message, NoStream(http.caller), live)
         return await DeferredResponse(self._responses, http).finish(reply)
 
@@ -178,11 +178,11 @@ class SessionEndpoint:
         task = live.spawn(self._answer_on(stream, message, live))
 
         def finish(task: asyncio.Task[Reply]) -> None:
-            if not stream.is_over:  # the task was cancelled or failed
+            if not stream.is_over:  # The task was cancelled or failed.
                 stream.finish(_reply_of(task, message))
 
         task.add_done_callback(finish)
-        del task  # free its result while the copy is written
+        del task  # Free its result while the copy is written.
         try:
             # A connection can end before its call does (`close_for_polling`).
             return await response.end(await ending)
@@ -204,14 +204,14 @@ class SessionEndpoint:
         return reply
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
-        """Relay a stream of another replica: up to its response, or continue a GET stream here."""
+        """Relay a stream of another replica up to its response. A GET stream continues here."""
         assert self._sessions.copies is not None  # noqa: S101 - only they return remote positions
         out = self._event_stream(http)
         fresh: SessionStream | None = None
         live.begin_reading()
         try:
             await out.open()
-            # The client first sees that it is connected, because the other replica can take a while.
+            # Connect the client first, because the other replica can take a while.
             if place.answers is not None:
                 async for frame in self._sessions.copies.until_end(live.nonce, place):
                     await out.write(_lost(place.answers) if frame is None else frame)
@@ -221,7 +221,7 @@ class SessionEndpoint:
             fresh = live.streams.open(answers_request=False)
             await out.write(fresh.preamble)
         except StoreAwayError:
-            return await out.close()  # the client can resume later
+            return await out.close()  # The client can resume later.
         finally:
             live.end_reading()
             if fresh is None:
@@ -239,7 +239,7 @@ class SessionEndpoint:
 
     async def _stream_events(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write the events after the cursor and all new events, until the stream or the connection ends."""
-        live.begin_reading()  # no context managers: an open stream would hold their frames
+        live.begin_reading()  # No context managers: an open stream would hold their frames.
         try:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
@@ -266,10 +266,10 @@ class SessionEndpoint:
     async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
         """Find the session of a request.
 
-        1. batches need a session: 400
-        2. the request has a session id: 400, or 405 for a modern client, which only uses POST
-        3. the session exists and matches the caller and the view: 404; see `Sessions.find`
-        4. the version header, if present, is a legacy revision: 400
+        1. Batches need a session: 400
+        2. The request has a session id: 400, or 405 for a modern client, which only uses POST
+        3. The session exists and matches the caller and the view: 404. See `Sessions.find`.
+        4. The version header, if present, is a legacy revision: 400
         """
         session_id, version = http.session_id, http.version
         live = None if session_id is None else await self._sessions.find(session_id, http.caller)
@@ -294,7 +294,7 @@ _POST_ALONE: Final = HttpError(
     status=405, message="This revision of the protocol only supports POST", headers={"Allow": "POST"}
 )
 _NO_BATCHES: Final = HttpError(status=400, message="Batches are only supported in a session of revision 2025-03-26")
-# 2025-11-25 basic/transports, "Session Management", 2 to 4: 400 without an id; 404 makes the client initialize again.
+# 2025-11-25 basic/transports, "Session Management", 2 to 4: 400 without an id. 404 makes the client initialize again.
 _SESSION_REQUIRED: Final = HttpError(
     status=400, message=f"The {SESSION_HEADER} header is missing. Start a session with `initialize`"
 )
@@ -309,7 +309,6 @@ def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None
 
 
 def _lost(request_id: RequestId) -> bytes:
-    """Return the error event for a request whose process ended."""
     error = RpcError(ErrorCode.INTERNAL_ERROR, "The server restarted before it responded")
     return encode_event(results.error_reply(error, request_id=request_id, revision=None).body or b"")
 

@@ -1,7 +1,7 @@
-"""Signed session ids with the content of `initialize`, so that every process with the key can serve the session.
+"""Signed session ids that contain the data of `initialize`, so that every process with the key can serve the session.
 
-2025-11-25 basic/transports, "Session Management": ids are visible ASCII, globally unique and cryptographically secure.
-Clients can read the content, so it contains no secrets or tokens.
+Ids are visible ASCII, globally unique and cryptographically secure (2025-11-25 basic/transports, "Session Management").
+Clients can read them, so they contain no secrets or tokens.
 """
 
 import hashlib
@@ -33,18 +33,16 @@ class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
     issued_at: int
     """Seconds since the epoch."""
     owner: str | None
-    """The issuer and subject, or the name of a key (see `owner_mark`); None for anonymous callers."""
+    """The issuer and subject, or the name of a key (see `owner_mark`). None for anonymous callers."""
     revision: str
     capabilities: dict[str, Json]
     client_name: str
     client_version: str
     view: str | None = None
-    """The view of the session; None for the whole catalog."""
+    """The view of the session. None for the whole catalog."""
 
 
 class SessionIds:
-    """Issues and verifies session ids."""
-
     def __init__(self, keys: SigningKeys, *, clock: Callable[[], float]) -> None:
         self._tokens: Final = SignedTokens(keys, SessionClaims, purpose="session-id")
         self._clock: Final = clock
@@ -53,7 +51,7 @@ class SessionIds:
         """Set the id of a session and return its content."""
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         given, known = session.capabilities, _known(session.capabilities)
-        # Drop more and more of what the client declared until the id fits.
+        # Drop more and more of the client's declarations until the id fits.
         for capabilities, most in ((given, 1), (known, 1), (known, 2), ({}, 4)):
             claims = SessionClaims(
                 nonce=nonce,

@@ -1,6 +1,6 @@
 """Forwards session messages between replicas.
 
-A client's response goes to the replica that sent the request, which is part of the request's id. Cancellations and root
+A client's response goes to the replica that sent the request. The request id contains its name. Cancellations and root
 changes go to all replicas that hold the session, unless the request runs here.
 """
 
@@ -20,7 +20,6 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Response
 
 FORWARDED: Final = "session message"
-"""The message kind of a `SessionMessage`."""
 _RECEIVED: Final = b""
 _CANCELLED: Final = "notifications/cancelled"
 _ROOTS_CHANGED: Final = "notifications/roots/list_changed"
@@ -34,8 +33,6 @@ class SessionMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionMessages:
-    """Sends session messages to other replicas, and receives theirs."""
-
     def __init__(self, sessions: Sessions, replica: Replica, *, dispatcher: Dispatcher) -> None:
         self._sessions: Final = sessions
         self._replica: Final = replica
@@ -45,7 +42,7 @@ class SessionMessages:
         replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
 
     async def forward(self, message: Message, live: LiveSession) -> HttpError | None:
-        """Forward messages for other replicas. Return an error if that fails."""
+        """Forward messages to other replicas. Return an error if that fails."""
         try:
             for entry in message.entries if isinstance(message, Batch) else (message,):
                 match entry:
@@ -59,10 +56,10 @@ class SessionMessages:
         return None
 
     async def _forward_answer(self, request_id: str, answer: Response, live: LiveSession) -> None:
-        """Forward a response to the replica in its id, if that is another one."""
+        """Forward a response to the replica named in its id, if that is another one."""
         begin, _, rest = request_id.partition("-")
         asked_by, _, _ = rest.partition("-")
-        # The client could have invented the id, and the name becomes part of a key in the store.
+        # Clients could invent the id, and the name becomes part of a key in the store.
         if request_id in live.session.pending_answers or begin != "gateway" or not asked_by.isalnum():
             return
         outcome = {"result": answer.result} if answer.error is None else {"error": answer.error}

@@ -1,7 +1,7 @@
 """Manages the legacy sessions of the HTTP listener.
 
 A session ends when its client deletes it, when it is idle for `listen.session_ttl`, or when a reload removes its
-credential. Running calls end with the session or the process, but the session continues in the next process. When
+credential. When the process ends, running calls are cancelled, but the session continues in the next process. When
 `limits.sessions` is reached, new sessions are refused instead of evicting active ones.
 """
 
@@ -38,7 +38,7 @@ from gateway.wire.revisions import V2025_11_25
 log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
-"""The time that cancelled calls have to end."""
+"""How long cancelled calls have to end."""
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _MAX_ENDED: Final = 100_000
@@ -46,13 +46,12 @@ _REPLAY: Final = ReplayBounds()
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys and stores with which sessions outlive the process."""
+    """Keys and stores that let sessions outlive the process."""
 
     keys: SigningKeys
     store: SessionStore
     clock: Callable[[], float]
     replica: Replica | None = None
-    """This replica; None for a single process."""
 
     @classmethod
     def none(cls) -> Self:
@@ -64,7 +63,7 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions:
     """The sessions that this process serves. Others are restored when they are used.
 
-    A session's id contains the content of `initialize`, and the store its changes since then.
+    A session's id contains the data of `initialize`. The store contains its changes since then.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Sessions:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Save all sessions, which continue in the next process, and cancel their calls."""
+        """Save all sessions for the next process, and cancel their calls."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
@@ -141,25 +140,25 @@ class Sessions:
         return (live.session for live in self._live.values())
 
     async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
-        """Give a new session its id and register it, unless all replicas together have too many."""
+        """Create the id of a new session and register it, unless all replicas together have too many."""
         claims = self._ids.issue(session)
         if self._count is not None and (refusal := await self._count.refusal_of(claims.nonce, caller)) is not None:
             session.end()
             return refusal
         live = self._keep(session, claims.nonce, caller=caller)
-        if self._store.is_shared:  # another process can get its next request
+        if self._store.is_shared:  # Another process can receive its next request.
             await self.save(live)
         else:
             self._save_all([live])
         return live
 
     async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
-        """Return the caller's session; None if it has ended or belongs to someone else.
+        """Return the caller's session. None if it has ended or belongs to another caller.
 
-        1. a session served here must match the caller and the view
-        2. otherwise one of our keys has signed the id for this caller
-        3. the session has not ended or expired
-        4. the quota allows it: 503
+        1. A session served here must match the caller and the view.
+        2. Otherwise, one of our keys has signed the id for this caller.
+        3. The session has not ended or expired.
+        4. The quota allows it: 503
         """
         live = self._live.get(session_id)
         if live is None:
@@ -215,7 +214,7 @@ class Sessions:
     async def delete(self, session_id: str) -> None:
         """End a session in all processes."""
         if (live := self._live.get(session_id)) is not None:
-            # First, so that no request starts in it meanwhile.
+            # First, so that no new request starts in it.
             ended = self._record_end(live.nonce)
             self._close(session_id)
             await self._store.save(live.nonce, ended)
@@ -249,11 +248,9 @@ class Sessions:
 
     @property
     def running(self) -> frozenset[asyncio.Task[Reply]]:
-        """The tasks of all sessions."""
         return frozenset(task for live in self._live.values() for task in live.tasks)
 
     def end_streams(self) -> None:
-        """Close all GET streams."""
         for live in self._live.values():
             live.session.outbox.close()
 
@@ -297,7 +294,7 @@ class Sessions:
         if claims is None or claims.owner != owner_mark(caller.identity.subject_key) or claims.view != caller.view:
             return None
         record = await self._store.load(claims.nonce)
-        if (live := self._live.get(session_id)) is not None:  # a concurrent request restored it
+        if (live := self._live.get(session_id)) is not None:  # A concurrent request restored it.
             live.touch()
             return live
         if not self._can_continue(claims, record):
@@ -313,9 +310,9 @@ class Sessions:
         return live
 
     def _can_continue(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
-        """Whether a session that is not served here can continue.
+        """Return whether a session that is not served here can continue.
 
-        A session without a record must be too young to have expired, or the process too young to have a record.
+        A session without a record must be too new to have expired, or the process too new to have a record.
         """
         if self._ended.get(claims.nonce) is not None:
             return False
@@ -327,7 +324,7 @@ class Sessions:
 
     @property
     def _record_seconds(self) -> float:
-        """The lifetime of a record in seconds, longer than the TTL because uses are saved late."""
+        """The lifetime of a record in seconds. Longer than the TTL, because uses are saved late."""
         return self.ttl.total_seconds() + 2 * self._slack
 
     def _record_end(self, nonce: str) -> SessionRecord:
@@ -339,13 +336,13 @@ class Sessions:
     def _record(self, live: LiveSession) -> SessionRecord:
         """Return the current record of a session, which is about to be saved."""
         session, before = live.session, live.saved
-        # Before `initialized`, clients get no notifications and know the lists from the start.
+        # Before `initialized`, clients receive no notifications and know the lists from the start.
         known = before.lists if before is not None and session.is_initialized else {}
         lists = self._dispatcher.told(session, before=known)
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
-        """Whether the record is outdated: the session would expire too early or get notifications twice."""
+        """Return whether the record is outdated: the session would expire too early or receive notifications twice."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True
@@ -365,7 +362,7 @@ class Sessions:
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
-        # Nothing outlives its TTL by more than a quarter.
+        # Sessions outlive their TTL by at most a quarter.
         pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
@@ -377,7 +374,7 @@ class Sessions:
                         self._stop_serving(session_id)
                 self._save_all([live for live in self._live.values() if self._is_stale(live)])
                 self._store.forget_expired()
-            except Exception:  # Boundary: without this task nothing would expire
+            except Exception:  # Boundary: without this task nothing would expire.
                 log.exception("session sweep failed")
 
 
@@ -393,11 +390,10 @@ class SharedSessionCount:
         self._writes: Final = BackgroundTasks()
 
     async def close(self) -> None:
-        """Wait for pending writes."""
         await self._writes.wait()
 
     async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session, or return the reason for refusing it."""
+        """Count a new session, or return an error."""
         quota = self._quota
         admission = await self._count.add(
             nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller

@@ -1,1 +1,1 @@
-"""The catalog: the immutable set of served primitives, its compiler, and the store that holds the current one."""
+"""The immutable set of served primitives: its compiler, and the store of the current catalog."""

@@ -18,7 +18,7 @@ from gateway.wire.headers import HeaderParameter
 
 
 class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a tool: the schema for clients, the inputs for templates, and the validator for calls."""
+    """Prepares and validates the arguments of a tool's calls."""
 
     schema: JsonObject
     """The `inputSchema` sent to clients."""
@@ -31,7 +31,6 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
-    """Which arguments are files, if any."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
         """Fill in defaults, coerce, validate, parse integers, confine paths, decode files.
@@ -42,7 +41,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         if not self.validates:
             return arguments
         prepared: JsonObject = self.defaults.fill(arguments)
-        # Valid arguments are not coerced: the text "1" stays text where text is expected.
+        # Coercion would turn the text "1" into a number where text is allowed, so it runs only for invalid arguments.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
         if self.integers is not None:
@@ -52,20 +51,20 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         return prepared if self.files is None else self._decoded(self.files, prepared)
 
     def size_of_files(self, arguments: JsonObject) -> int:
-        """Return the total size of the files as sent, in characters."""
+        """Return the total size of the encoded files, in characters."""
         return 0 if self.files is None else self.files.size(arguments)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Replace files by descriptions, for logs."""
+        """Replace file contents with descriptions, for logs."""
         return arguments if self.files is None else self.files.described(arguments)
 
     def _coerced(self, arguments: JsonObject) -> JsonObject:
         prepared = arguments
         if self.coerce:
-            # Coercion may have parsed an object that has its own defaults.
+            # Coercion can parse an object whose properties have defaults.
             prepared = self.defaults.fill(coerced(arguments, self.validator))
             if not self.validator.is_valid(prepared):
-                # A required member stays, so that the error reports its null.
+                # Required nulls are kept, so that the error reports them.
                 given = self.defaults.fill(without_nulls(prepared, self.validator))
                 prepared = given if self.validator.is_valid(given) else prepared
         if errors := self.validator.errors(prepared, noun="argument"):

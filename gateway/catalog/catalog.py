@@ -1,4 +1,4 @@
-"""The immutable set of served primitives. The compiler creates it, and requests only look things up."""
+"""The immutable set of served primitives."""
 
 import hashlib
 import re
@@ -45,7 +45,7 @@ class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     tags: frozenset[str] = frozenset()
     names: Mapping[ListKind, re.Pattern[str]] = msgspec.field(default_factory=dict)
-    """By kind. A kind without an entry selects no names."""
+    """Name pattern per kind. A kind without a pattern selects nothing by name."""
 
     def fits(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         pattern = self.names.get(kind)
@@ -53,18 +53,16 @@ class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the catalog with a separate endpoint."""
-
     name: str
     include: ViewSelection | None = None
-    """None: everything."""
+    """None includes everything."""
     exclude: ViewSelection | None = None
     instructions: str | None = None
-    """None: those of the whole catalog."""
+    """None uses the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        """Whether a primitive belongs to the view. Resources have two names: key and URI."""
+        """Whether a primitive belongs to the view. A resource has two names: its key and its URI."""
         tags, names = tuple(tags), tuple(names)
         if self.include is not None and not self.include.fits(kind, tags=tags, names=names):
             return False
@@ -72,7 +70,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_of(primitive: Primitive) -> tuple[str, ...]:
-    """Return the names of a primitive that views can select."""
     match primitive:
         case Resource(name=name, uri=uri):
             return name, uri
@@ -83,11 +80,9 @@ def names_of(primitive: Primitive) -> tuple[str, ...]:
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `limits` that applies to calls."""
-
     rate_limit: RateLimit | None = None
     of_caller: tuple[int, int] | None = None
-    """Maximum number of concurrent and of waiting calls of one caller."""
+    """Maximum number of running and of waiting calls per caller."""
     of_all: tuple[int, int] | None = None
     sampling: SamplingLimits = defaults_of(SamplingLimits)
     tasks: TaskLimits = defaults_of(TaskLimits)
@@ -97,7 +92,7 @@ NO_LIMITS: Final = CallLimits()
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition or operation that is not served, and why."""
+    """A definition or operation that is not served, and the reason."""
 
     kind: str
     name: str
@@ -110,7 +105,7 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
 
 # `dict` is required by `cached_property`.
 class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """The immutable set of served primitives. Mappings are in list order, which is file order."""
+    """The immutable set of served primitives. Mappings keep the order of the file."""
 
     generation: int
     server_info: JsonObject
@@ -118,63 +113,56 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     instructions: str | None
     """Instructions from the files. See `all_instructions`."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Instructions of upstreams, by upstream name."""
+    """Instructions by upstream name."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
     resources: Mapping[str, Resource] = msgspec.field(default_factory=empty)
-    """By URI."""
     resource_templates: tuple[ResourceTemplate, ...] = ()
     prompts: Mapping[str, Prompt] = msgspec.field(default_factory=empty)
     skills: Mapping[str, Skill] = msgspec.field(default_factory=empty)
-    """By URI of the SKILL.md, which is a resource."""
+    """By URI of the SKILL.md."""
     aliases: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=empty)
     """Old name → name, for "tools", "resources" (URIs) and "prompts"."""
     scopes: frozenset[str] = frozenset()
-    """Scopes that affect which primitives a caller sees."""
     access_digest: str = ""
-    """Digest of the scopes that each primitive requires."""
     views: Mapping[str, View] = msgspec.field(default_factory=empty)
-    """The views, by name."""
     databases: frozenset[DatabaseProfile] = frozenset()
-    """Databases whose connections are kept open."""
+    """Databases with open connections."""
     searches: Mapping[str, "PutSearch"] = msgspec.field(default_factory=empty)
-    """By name of the views with `search`."""
+    """By name of the view."""
     scoped_to: frozenset[str] | None = None
-    """The scopes that this part is for. None: the whole catalog."""
+    """Scopes of the caller. None if scopes do not limit the catalog."""
     view: str | None = None
-    """The view that this part belongs to."""
     listed_tools: tuple[Tool, ...] | None = None
-    """The listed tools, if these are not all tools: in views with `search`."""
+    """Tools to list in a view with `search`. None lists all tools."""
     beyond: "Catalog | None" = None
-    """The same caller's catalog without the view, for resources that tools and prompts of the view read."""
+    """The caller's catalog without the view. Tools and prompts of the view can read its resources."""
     left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    """Problems that do not prevent serving."""
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of each definition, or those in the lock if the locked version is served."""
+    """Digests of the served definitions. For a definition that is served in its locked version, those in the lock."""
     lock_differences: tuple[Difference, ...] = ()
-    """Differences between the files and the lock."""
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Digest of each list as clients see it, for "tools", "resources" and "prompts"."""
+    """Digest of each list as clients see it, by "tools", "resources" and "prompts"."""
 
     @cached_property
     def result_meta(self) -> bytes:
-        """`_meta` of all results: the server's info, encoded as JSON once."""
+        """JSON of the `_meta` that every result contains."""
         return jsonrpc.encode({META_SERVER_INFO: self.server_info})
 
     @cached_property
     def all_instructions(self) -> str | None:
-        """The instructions of the files, then of each upstream with a primitive in this part."""
+        """The instructions of the files, followed by those of each upstream with a primitive in this catalog."""
         names = {each.upstream for each in self.primitives()} if self.upstream_instructions else ()
         said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
         return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions
 
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
-        """The fingerprints of the lists without entries of upstreams."""
+        """Fingerprints of the lists without primitives of upstreams."""
         digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
@@ -185,21 +173,20 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def is_part(self) -> bool:
-        """Whether this is only a part of the catalog."""
         return self.scoped_to is not None or self.view is not None
 
     def where(self, predicate: Callable[[Primitive], bool]) -> "Catalog":
-        """Return the part with the matching primitives. Scopes and aliases stay those of the whole."""
+        """Return a catalog with only the matching primitives. Scopes and aliases are kept."""
         return self._listing(filter(predicate, self.primitives()))
 
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
-        """Return the catalog with only these tools listed. All others can still be called."""
+        """Return a catalog that lists only these tools. Clients can still call the other tools."""
         listed = tuple(tools)
         digests = (each.digest or definition_digest(each.definition) for each in listed)
         return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
-        """Return the catalog with other primitives, and everything derived from them."""
+        """Return a catalog with other primitives, and recompute everything derived from them."""
         found = self._listing(primitives)
         lists: dict[str, Mapping[str, Primitive]] = {
             "tools": found.tools,
@@ -232,19 +219,17 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         )
 
     def primitives(self) -> Iterator[Primitive]:
-        """All primitives in list order, resources before templates."""
         return chain[Primitive](
             self.tools.values(), self.resources.values(), self.resource_templates, self.prompts.values()
         )
 
     @property
     def sanitizer(self) -> Sanitizer:
-        """Sanitizes everything that is sent to clients."""
         return Sanitizer(redactor=self.redactor)
 
     @property
     def masker(self) -> Sanitizer:
-        """Masks secrets but keeps control characters, for displays that make them visible."""
+        """Masks secrets but keeps control characters, for output that makes them visible."""
         return Sanitizer(redactor=self.redactor, keeps_controls=True)
 
     def tool(self, name: str) -> Tool | None:
@@ -254,16 +239,17 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.prompts.get(name) or self.prompts.get(self.aliases.get("prompts", {}).get(name, ""))
 
     def uris_of(self, uri: str) -> frozenset[str]:
-        """Return the current and old URIs of the resource that `uri` refers to."""
+        """Return the current URI and all aliases of a resource."""
         aliases = self.aliases.get("resources", {})
         current = aliases.get(uri, uri)
-        # Clients can have subscribed to any of them.
+        # Clients can be subscribed to any of these URIs.
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """Find the resource for `uri` and its variables: an exact URI first, then templates in file order.
+        """Return the resource for `uri` and its variables.
 
-        Among templates of upstreams, the closest match wins.
+        Exact URIs win over templates. The first matching template wins, or the closest match among templates of
+        upstreams.
         """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
@@ -281,16 +267,16 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 PutSearch = Callable[[Catalog], Catalog]
-"""Adds the search tools to a part of the catalog and removes most tools from its list."""
+"""Adds the search tools to a catalog, and removes most other tools from its list."""
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
-    """Return old name → name. Names of other primitives are never aliases."""
+    """Return the current name for each old name. Names of other primitives are never aliases."""
     return {alias: key for key, each in primitives.items() for alias in each.aliases if alias not in primitives}
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Return name used by pages → name. Ambiguous names, and names of tools, are left out."""
+    """Return the tool for each name that pages use. Ambiguous names and names of other tools are left out."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name
@@ -300,11 +286,10 @@ def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
 
 
 def _access_digest(primitives: Iterable[Primitive]) -> str:
-    # The class is included, because a tool, a resource and a prompt can have the same name.
+    # A tool, a resource and a prompt can have the same name, so the class is part of the key.
     needs = {(type(each).__name__, each.name, *sorted(each.access.scopes)) for each in primitives if each.access.scopes}
     return hashlib.sha256(repr(sorted(needs)).encode()).hexdigest()
 
 
 def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
-    # Visible primitives are in every part.
     return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)

@@ -1,6 +1,6 @@
-"""A catalog whose executors explain what they would do instead of doing it.
+"""Explains requests instead of running them.
 
-The request is handled like a real one, so aliases, defaults, coercion and errors are the same.
+Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors are those of a real request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,25 +18,22 @@ from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.templates.caller import named_facts
 
 EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""Client capabilities that satisfy every definition."""
+"""Declares everything that a definition can require of a client."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a call, read or prompt, with secrets masked."""
-
     name: str
-    """Key of the primitive in the file."""
     does: str
-    """The rest of a sentence that starts with the name."""
+    """Text that completes a sentence starting with the name."""
     arguments: JsonObject
-    """Validated arguments with defaults, as the backend receives them."""
+    """Validated arguments with defaults, as passed to the backend."""
     question: str | None
-    """Text of `confirm` that the user would have to accept."""
+    """The text of `confirm` to show the user."""
     facts: Mapping[str, Json]
-    """The command, request or function of the backend."""
+    """The command, request or function that the backend would run."""
     timeout_seconds: float
     from_caller: JsonObject
-    """The facts of the caller that templates of the definition read, by name such as `caller.subject`."""
+    """Facts of the caller that templates use, by name such as `caller.subject`."""
 
     def as_json(self) -> dict[str, Json]:
         described = {
@@ -105,8 +102,6 @@ class _Explainer(msgspec.Struct, frozen=True):
 
 
 class _Nothing:
-    """Returns empty results and contents, because nothing was run."""
-
     def shape(self, _outcome: Outcome, _invocation: Invocation) -> ToolResult:
         return ToolResult(content=())
 

@@ -1,4 +1,4 @@
-"""Keeps serving the locked version of a definition that has changed in the files. Pure."""
+"""Keeps serving the locked version of a definition that has changed in the files."""
 
 from msgspec.structs import replace
 
@@ -9,28 +9,28 @@ from gateway.config.models.document import LISTS, Document
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Add the served version of definitions that `catalog` leaves out, if that version is locked.
+    """Add the served version of each definition that `catalog` leaves out, if that version is locked.
 
-    Definitions that were removed from the files are not kept, so that an operator can remove a tool at once. Skills are
-    not kept either, because their files are read when a client asks.
+    Definitions that are no longer in the files are dropped, so that an operator can remove a tool at once. Skills are
+    dropped too, because their files are read on request.
     """
     left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}
     if served is None:
         return catalog
     pinned = {name for name in left_out if name in locked and name[0] != SKILLS}
-    # The served version may also differ from the lock, for example after `mcp-gateway lock`.
+    # The served version can differ from the lock, for example after `mcp-gateway lock`.
     kept = {name for name in pinned if served.pins.get(name) == locked[name]}
     if not kept:
         return catalog
     primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
     order = _order(document)
-    # Files of skills and pages of tools are not in a section, and come last. Templates come after resources.
+    # Files of skills and pages of tools are not in a section, so they come last. Templates follow resources.
     primitives.sort(
         key=lambda each: (isinstance(each, ResourceTemplate), order.get((each.kind, each.name), len(order)))
     )
     return replace(
         catalog.with_primitives(primitives),
-        redactor=catalog.redactor | served.redactor,  # kept definitions contain former secrets
+        redactor=catalog.redactor | served.redactor,  # kept definitions can contain old secrets
         instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
         upstream_instructions={
             **catalog.upstream_instructions,

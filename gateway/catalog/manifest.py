@@ -1,4 +1,4 @@
-"""Manifests: what a configuration offers and to whom. Two manifests can be compared to show the effect of a change.
+"""Describes what a configuration serves and to whom, to show the effect of a change.
 
 A daemon publishes its manifest (`/-/config`), so secrets are masked.
 """
@@ -27,20 +27,17 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, list[str]]
     """Keys of the listed definitions, by kind."""
     fingerprints: Mapping[str, str]
-    """Fingerprint of each list."""
+    """By kind."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions and sections of a configuration, and its audiences."""
-
     written: Mapping[str, Json]
-    """Configured values by path: `tools.deploy`, `connections.github`, `listen`."""
+    """Values in the file by path, such as `tools.deploy` or `listen`."""
     left_out: Mapping[str, str]
-    """Why a definition is not served, by path."""
+    """Path of a definition → why it is not served."""
     code: Mapping[str, str]
-    """Digest of the code of a definition's functions, by path."""
+    """Path of a definition → digest of its code."""
     audiences: Mapping[str, Audience]
-    """Audiences by name."""
 
     def as_json(self) -> JsonObject:
         found: JsonObject = msgspec.to_builtins(self)
@@ -60,7 +57,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest(document: Document, catalog: Catalog) -> Manifest:
-    """Create the manifest of a document and its catalog."""
     redactor = catalog.redactor  # a secret in one field is masked in all fields
     return Manifest(
         written=redactor.json(dict(_written(document, catalog))),
@@ -83,12 +79,11 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _skill(skill: Skill) -> JsonObject:
-    """Return the front matter of a skill and the digest of each file."""
     return {**skill.entry["frontmatter"], "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]}}
 
 
 def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:
-    """Yield an audience for each API key, for tokens without scopes, and for tokens with one of the relevant scopes."""
+    """Yield an audience for each API key, for tokens without scopes, and for each relevant scope."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, _audience(catalog)
@@ -97,13 +92,13 @@ def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audi
         yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
     if auth.oauth:
         yield "token without scopes", _audience(scoped(catalog, frozenset()))
-        # Sets of scopes would be too many: 2^n.
+        # There are 2^n sets of scopes, so only single scopes are listed.
         for scope in sorted(catalog.scopes):
             yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
 
 
 def _audiences_of_views(catalog: Catalog) -> dict[str, Audience]:
-    """Return an audience for each view, for callers with all scopes."""
+    """Return an audience with all scopes for each view."""
     return {f"view {name}": _audience(viewed(catalog, view)) for name, view in catalog.views.items()}
 
 

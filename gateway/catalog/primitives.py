@@ -1,4 +1,4 @@
-"""Compiled primitives, ready to run. Only values; the compiler creates them.
+"""Compiled primitives, as immutable values.
 
 Every `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` adapts it to older revisions.
 """
@@ -25,12 +25,10 @@ from gateway.wire.headers import HeaderParameter
 
 
 class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
-    """Scopes that a caller needs for a primitive or a view."""
-
     scopes: frozenset[str] = frozenset()
-    """All of them are required."""
+    """All of these are required."""
     is_visible: bool = False
-    """List it to callers without the scopes, so that they can request more scopes."""
+    """List the primitive to callers without the scopes, so that they can request them."""
 
     def is_listed_for(self, held: frozenset[str]) -> bool:
         return self.is_visible or self.scopes <= held
@@ -40,92 +38,81 @@ EVERYBODY: Final = RequiredScopes()
 
 
 class ResultShape(Protocol):
-    """The compiled `output:` of a tool."""
-
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult: ...
 
 
 class ContentsShape(Protocol):
-    """Converts a resource's outcome to contents: UTF-8 as text, otherwise a blob, limited to `max_size`."""
+    """Converts a resource's outcome to contents: UTF-8 as text, otherwise a blob."""
 
     def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
         """Return `ReadResourceResult.contents`.
 
         Raises:
-            ExecutionError: the outcome is a failure or too large.
+            ExecutionError: the outcome is a failure or exceeds `max_size`.
         """
 
 
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
-    """Suggested values for one argument or variable."""
-
     values: Sequence[str]
     total: int | None
-    """Number of all values, or None if it is unknown."""
+    """Number of all values, or None if unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
-    """Members of the result's `_meta`."""
+    """`_meta` of the result."""
 
 
 class Completer(Protocol):
-    """A source of suggestions for one argument or variable."""
-
     async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
-        """Return the values that match `value`, ignoring case: those that start with it first, in source order."""
+        """Return the values that start with `value`, then those that contain it, ignoring case."""
 
 
 class Primitive(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields shared by tools, resources, resource templates and prompts."""
+    """Fields that tools, resources, resource templates and prompts share."""
 
     kind: ClassVar[ListKind]
-    """Section of the file and announced list. Templates belong to resources."""
+    """Section of the file, and list that is announced. Templates belong to resources."""
     name: str
-    """Key in the file."""
     definition: JsonObject
     timeout: timedelta
     concurrency: int
     queue: int
     rate_limit: RateLimit | None = None
     rate_key: TextTemplate | None = None
-    """The callers with the same value share the rate of one caller; None: each caller has a separate rate."""
+    """Callers with equal keys share one rate limit. None: each caller has a separate limit."""
     caller_facts: frozenset[str] = frozenset()
-    """Facts of the caller that its templates read: `subject`, `claims.team`, or `claims` for all claims."""
+    """Facts of the caller that templates use: `subject`, `claims.team`, or `claims` for all claims."""
     ask_timeout: timedelta = ASK_TIMEOUT
-    """Time limit for the client to answer an input request."""
+    """Time limit for an answer to an input request."""
     access: RequiredScopes = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     upstream: str = ""
-    """Name of the upstream that runs it, or ""."""
+    """Name of the upstream, or ""."""
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
-    """Capabilities that the client must have declared, in the form of ClientCapabilities."""
+    """Required client capabilities, as in ClientCapabilities."""
     version: str = ""
-    """Changes with the definition in the files and the code of its plugin, even where clients do not see it."""
+    """Changes with the definition in the files and the plugin's code, even if clients see no difference."""
     digest: bytes = b""
-    """Digest of the definition as clients see it, or b"" if it is not known yet."""
+    """Digest of the definition as clients see it, or b"" until it is known."""
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled `confirm:` of a tool."""
-
     message: TextTemplate
     is_optional: bool
-    """Run the tool without confirmation if the client cannot ask the user."""
+    """Whether the tool runs without confirmation if the client cannot ask the user."""
 
 
 class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled `task:` of a tool whose calls can become tasks."""
-
     is_required: bool
-    """Whether clients without support for tasks are rejected."""
+    """Whether clients must support tasks."""
     asks_before: bool
     """Whether questions are asked before the task is created."""
     after: float
-    """Seconds after which a running call becomes a task."""
+    """Seconds until a running call becomes a task."""
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """How often the tool can be started again after its process died."""
+    """How often the tool is started again after the process died."""
 
 
 class Tool(Primitive, frozen=True, kw_only=True):
@@ -136,22 +123,19 @@ class Tool(Primitive, frozen=True, kw_only=True):
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
-    """Unlisted name that pages served by this gateway use for the tool, if it differs."""
+    """Name of the tool in pages of this server, if it differs."""
     task: TaskRules | None = None
-    """None if calls never become tasks."""
     is_immediate: bool = False
-    """Whether a call never waits, because the result only depends on the file and the arguments."""
+    """Whether the result depends only on the file and the arguments, so that a call never waits."""
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of a skill (SEP-2640)."""
-
     entry: JsonObject
-    """Entry for `skills/list` and `skills/get`: URI of the SKILL.md, front matter, digests of the files."""
+    """Entry of `skills/list` and `skills/get`: URI of the SKILL.md, front matter, digests of the files."""
     directories: Mapping[str, tuple[JsonObject, ...]]
-    """URI of each directory → definitions of its entries."""
+    """URI of a directory → definitions of its entries."""
     index: int = 0
-    """Index of its entry in `skills:`, from 0."""
+    """Index in `skills:`, from 0."""
 
     @property
     def name(self) -> str:
@@ -159,7 +143,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resource(Primitive, frozen=True, kw_only=True):
-    """A resource with an exact URI: a definition, or one file of a `files:` glob or a skill."""
+    """A resource with a fixed URI: a definition, or one file of a glob or skill."""
 
     kind = "resources"
     uri: str
@@ -169,14 +153,14 @@ class Resource(Primitive, frozen=True, kw_only=True):
     is_shared: bool = True
     """Whether all callers read the same content."""
     skill: Skill | None = None
-    """The skill, if this is its SKILL.md."""
+    """Set for the SKILL.md of a skill."""
 
 
 class TemplateMatcher(Protocol):
     """A compiled URI template (RFC 6570, limited to forms that can be matched)."""
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """Return the variables for which the template expands to `uri`, percent-decoded once, or None."""
+        """Return the percent-decoded variables that expand to `uri`, or None."""
 
 
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):
@@ -184,19 +168,17 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     uri_template: str
     matcher: TemplateMatcher
     rank: Callable[[str], tuple[bool, int]] | None = None
-    """How closely an upstream's template matches a URI. The greatest value wins. None for templates of the files,
-    where the first match wins."""
+    """How closely an upstream's template matches a URI. The highest value wins. None for templates of the files, where
+    the first match wins.
+    """
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
     is_shared: bool = True
-    """Whether all callers read the same content."""
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
 class PromptMessages(Explainable, Protocol):
-    """The compiled `messages:` of a prompt, or the function that returns them."""
-
     async def render(self, invocation: Invocation) -> Blocks | Relayed: ...
 
 
@@ -208,7 +190,7 @@ class Prompt(Primitive, frozen=True, kw_only=True):
 
 
 _FINGERPRINT_BYTES: Final = 12
-"""Kept short, because each session stores three and each cursor contains one."""
+"""Short, because each session stores three fingerprints and each cursor contains one."""
 
 
 def fingerprint(digests: Iterable[bytes]) -> str:
@@ -220,13 +202,13 @@ def fingerprint(digests: Iterable[bytes]) -> str:
 def definition_digest(definition: JsonObject) -> bytes:
     """Digest a definition as clients see it.
 
-    The size and time of a file are left out: a changed file is an update for subscribers, not a changed list.
+    The size and time of a file are left out, because a changed file is an update for subscribers, not a changed list.
     """
     return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def content_digest(definition: JsonObject, content: str) -> bytes:
-    """Digest a definition together with the digest of its content, so that every change changes the list."""
+    """Digest a definition and its content, so that changed content changes the list."""
     return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
 
 

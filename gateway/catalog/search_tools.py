@@ -1,7 +1,7 @@
-"""The two tools of a view with `search: true`: one finds tools, the other calls them.
+"""The two tools of a view with `search: true`: `search_tools` finds tools, and `call_tool` calls them.
 
-A call of `call_tool` is rewritten to a call of the named tool before it is processed. Access, limits, metrics, audit
-and input requests therefore use the real name and arguments.
+`call_tool` is rewritten to the named tool before the call is processed. Access, limits, metrics, audit and input
+requests therefore see the real name and arguments.
 """
 
 import re
@@ -33,10 +33,7 @@ MAX_FOUND: Final = 50
 def with_search(
     part: Catalog, *, tools: Mapping[str, Tool], always: re.Pattern[str] | None, threads: DaemonThreadPool
 ) -> Catalog:
-    """Add the two tools to a part of the catalog, and list only them and `always`.
-
-    `search_tools` searches the tools of this part.
-    """
+    """Add the two tools, and list only them and the tools that match `always`."""
     listed = [tool for name, tool in part.tools.items() if always is not None and always.match(name)]
     found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
     own = {**tools, SEARCH_TOOLS: replace(tools[SEARCH_TOOLS], executor=found)}
@@ -45,7 +42,7 @@ def with_search(
 
 
 def _is_for_models(tool: Tool) -> bool:
-    """Whether models can call it, not only pages (SEP-1865, "Visibility"). Upstreams can send anything here."""
+    """Whether models can call the tool (SEP-1865, "Visibility"). The metadata of upstreams is untrusted."""
     match tool.definition.get("_meta"):
         case {"ui": {"visibility": [*whom]}}:
             return "model" in whom
@@ -53,7 +50,7 @@ def _is_for_models(tool: Tool) -> bool:
 
 
 class SearchExecutor:
-    """Searches the tools of one part of the catalog, so only tools that its callers may see."""
+    """Searches the tools of one caller's catalog."""
 
     def __init__(self, tools: Sequence[Tool], *, threads: DaemonThreadPool) -> None:
         self._tools: Final = tools
@@ -90,7 +87,7 @@ class CallExecutor:
 
 
 def unwrapped(request: Request, catalog: Catalog) -> Request:
-    """Return the request to process. Requests other than valid calls of `call_tool` are returned unchanged."""
+    """Rewrite a valid call of `call_tool`. Return other requests unchanged."""
     if catalog.listed_tools is None or request.method != "tools/call" or request.params.get("name") != CALL_TOOL:
         return request
     given = request.params.get("arguments")
@@ -103,10 +100,7 @@ def unwrapped(request: Request, catalog: Catalog) -> Request:
 
 
 def _object(value: Json) -> Json:
-    """Parse a JSON string, which models send instead of an object. Null means no arguments.
-
-    Arguments of other tools are coerced in the same way.
-    """
+    """Parse a JSON string, which some models send instead of an object. Null means no arguments."""
     if not isinstance(value, str):
         return {} if value is None else value
     try:

@@ -1,6 +1,6 @@
-"""Remembers primitives that a reload removed or renamed, so that errors for later calls can explain it.
+"""Remembers removed and renamed primitives, so that errors for later calls can explain the change.
 
-A model that still uses an old name can then correct its call instead of repeating it. Only names are remembered.
+A model that uses an old name can then correct its call instead of repeating it.
 """
 
 import time
@@ -19,7 +19,6 @@ from gateway.plugin import ListKind
 
 LIFETIME: Final = timedelta(minutes=10)
 MAX_TOMBSTONES: Final = 1000
-"""Maximum number of remembered names."""
 
 _NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
 
@@ -27,13 +26,13 @@ _NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     now_called: str | None
-    """The new name or URI, if it was only renamed."""
+    """The new name or URI of a renamed primitive."""
     matcher: TemplateMatcher | None = None
-    """Matcher of a resource template."""
+    """Set for resource templates."""
     scopes: frozenset[str] = frozenset()
-    """Scopes that were required to see it."""
+    """Scopes that were required to see the primitive."""
     tags: tuple[str, ...] = ()
-    """Its tags, which determine its views."""
+    """Tags, which determine its views."""
 
 
 TombstonesByName = Mapping[tuple[ListKind, str], Tombstone]
@@ -48,11 +47,11 @@ class Tombstones:
         """Oldest first."""
 
     def note(self, old: Catalog, new: Catalog, *, gone: TombstonesByName | None = None) -> None:
-        """Remember the names missing in `new` (`gone`, if computed before), and forget those that it contains."""
+        """Remember the names missing in `new`, and forget those that it contains. `gone` can be computed in advance."""
         tombstones = {key: each for key, each in self._tombstones.items() if self._is_recent(each)}
         tombstones |= self.gone(old, new) if gone is None else gone
         working = {kind: _callable(new, kind) for kind in {kind for kind, _ in tombstones}}
-        # A name can reappear as another primitive or an alias.
+        # A name can reappear as another primitive or as an alias.
         tombstones = {key: each for key, each in tombstones.items() if key[1] not in working[key[0]]}
         self._tombstones = dict(list(tombstones.items())[-MAX_TOMBSTONES:])
 
@@ -62,7 +61,7 @@ class Tombstones:
         return dict(list(found.items())[-MAX_TOMBSTONES:])
 
     def find(self, kind: ListKind, name: str) -> Tombstone | None:
-        """Find the tombstone of a name or URI, or of the template that served it."""
+        """Return the tombstone of a name or URI, or of a template that matched the URI."""
         if (tombstone := self._tombstones.get((kind, name))) is not None:
             return tombstone if self._is_recent(tombstone) else None
         if kind != "resources":
@@ -83,10 +82,10 @@ class Tombstones:
                 name,
                 Tombstone(
                     at=self._clock(),
-                    # If only an alias was removed, its primitive still exists.
+                    # An alias can be removed while its primitive still exists.
                     now_called=key if key in after else successors.get(key),
                     matcher=primitive.matcher if isinstance(primitive, ResourceTemplate) else None,
-                    # A visible primitive was on every list, so its removal is not confidential.
+                    # Every caller could see a visible primitive.
                     scopes=frozenset() if primitive.access.is_visible else primitive.access.scopes,
                     tags=primitive.tags,
                 ),
@@ -108,14 +107,14 @@ def _listed(catalog: Catalog, kind: ListKind) -> Mapping[str, Primitive]:
 
 
 def _callable(catalog: Catalog, kind: ListKind) -> dict[str, str]:
-    """Return name or alias → listed name."""
+    """Return the listed name for each name and alias."""
     listed = _listed(catalog, kind)
     aliases = catalog.aliases.get(kind, {})
     return {**{name: name for name in listed}, **{alias: key for alias, key in aliases.items() if key in listed}}
 
 
 def _successors(before: Mapping[str, Primitive], after: Mapping[str, Primitive]) -> Mapping[str, str]:
-    """Return old name → new name, if exactly one removed and one added primitive have the same description."""
+    """Return the new name for each old name, if exactly one added primitive has the same description."""
     gone = _by_description({name: before[name] for name in before.keys() - after.keys()})
     come = _by_description({name: after[name] for name in after.keys() - before.keys()})
     return {

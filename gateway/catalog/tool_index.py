@@ -1,6 +1,6 @@
-"""Ranks tools by how well they match a query: BM25 (Robertson and Zaragoza, 2009) over names and descriptions.
+"""Ranks tools for a query by BM25 (Robertson and Zaragoza, 2009) over names and descriptions.
 
-The matching library, rank-bm25, requires numpy.
+The library rank-bm25 would require numpy.
 """
 
 import re
@@ -23,20 +23,17 @@ _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Scripts without spaces between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and Korean, which appends
-particles."""
+"""Scripts that do not separate words by spaces, and Korean, which appends particles."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
 _VOWEL: Final = re.compile("[aeiouy]")
 _DOUBLED: Final = re.compile(r"(?<=([bgmnprt]))\1$")
-"""A letter doubled by an ending: `run`, `running`."""
+"""Letter doubled by an ending, as in `running`."""
 _FINAL_Y: Final = re.compile("(?<=[^aeiou])y$")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class ToolIndex:
-    """The words of the definitions of some tools."""
-
     def __init__(self, definitions: Iterable[JsonObject]) -> None:
         self._counts: Final = [Counter(_words_of(each)) for each in definitions]
         self._lengths: Final = [count.total() for count in self._counts]
@@ -44,13 +41,13 @@ class ToolIndex:
         self._holders: Final = Counter(word for count in self._counts for word in count)
 
     def ranked(self, query: str, *, limit: int) -> Sequence[int]:
-        """Return the positions of the matching tools, best first. Equal tools stay in order."""
+        """Return the indexes of matching tools, best first. Ties keep their order."""
         terms = {term for word in words(query) for term in self._terms(word)}
         scores = ((self._score(position, terms), -position) for position in range(len(self._counts)))
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
     def _terms(self, word: str) -> Iterable[str]:
-        """Return the word if it is known, otherwise known words that start with it: `calc` finds `calculator`."""
+        """Return a known word, or the known words that start with it (`calc` finds `calculator`)."""
         if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
             return [known for known in self._holders if word in known]
         if word in self._holders or len(word) < _MIN_STEM:
@@ -63,7 +60,7 @@ class ToolIndex:
 
     def _rarity(self, term: str) -> float:
         holders = self._holders[term]
-        # The 1 keeps the result positive for words that occur in more than half of the tools.
+        # The 1 keeps the result positive for words in more than half of the tools.
         return log(1 + (len(self._counts) - holders + 0.5) / (holders + 0.5))
 
 
@@ -72,9 +69,9 @@ def _gain(occurrences: int, relative_length: float) -> float:
 
 
 def words(text: str) -> list[str]:
-    """Return the stems of the words of a text. `snake_case` and `camelCase` are split.
+    """Return the stems of the words, splitting `snake_case` and `camelCase`.
 
-    Scripts without spaces are split into pairs of characters.
+    Text without spaces is split into pairs of characters.
     """
     # NFKC unifies characters that look alike, such as half-width forms.
     parts = _WORD.findall(unicodedata.normalize("NFKC", text))

@@ -1,1 +1,1 @@
-"""Configuration files of MCP clients: the entry for each client, and editing the file."""
+"""Writes servers into the configuration files of MCP clients."""

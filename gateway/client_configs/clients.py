@@ -1,4 +1,4 @@
-"""The supported MCP clients, and the entry that each expects for a stdio or HTTP server."""
+"""The supported MCP clients, and how each writes a server into its configuration."""
 
 import base64
 import json
@@ -15,77 +15,69 @@ from gateway.json_types import Json
 
 
 class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that the client starts and uses over stdio."""
-
     name: str
     command: str
     arguments: list[str]
     variables: Mapping[str, Variable]
-    """Environment variables that it reads."""
+    """Environment variables that the server reads."""
 
 
 class HttpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A running server that the client reaches by URL."""
-
     name: str
     url: str
     key_variable: str | None
-    """Variable with the API key in the client's environment, or None if no key is required."""
+    """Client variable with the API key, or None if the server has no authentication."""
 
 
 Definition = dict[str, Json]
-"""The members of a server's entry."""
 
 
 NAME: Final = "NAME"
-"""Placeholder for the name of a variable in a client's patterns."""
+"""Placeholder for a variable's name in the patterns below."""
 _INPUT: Final = "${input:NAME}"
-"""VS Code prompts for such values, which are declared under `inputs`."""
+"""VS Code prompts for inputs that are declared under `inputs`."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """The format of one client's configuration.
+    """The configuration format of one client.
 
-    Variables are written as a pattern, or listed by name if the client passes them on.
+    Variables are written as a pattern. If the client passes its environment on, only their names are listed.
     """
 
     title: str
     source_of_variables: str
-    """Where the values of variables come from, as text for users."""
+    """Text for users."""
     section: str
-    """The key of the file that contains the servers."""
+    """Key that contains the servers."""
     place: str
     """Location of the file, as text for users."""
     file: str
-    """The file that `--write` changes: a project or user file."""
+    """File that `--write` changes."""
     notation: Notation = JsonNotation()
     has_name: bool = False
-    """Whether an entry repeats the server's name."""
+    """Whether an entry repeats the name of the server."""
     fields: Mapping[str, Json] = {}
-    """Additional members of each entry."""
     stdio_type: str = ""
     http_type: str = ""
-    """Values of `type` for the two transports, or "" for no such member."""
+    """Value of `type` for each transport, or "" to omit it."""
     command: str = "command"
     url: str = "url"
-    """Names of these members."""
     variable: str = ""
-    """Pattern of a variable in `env`, or "" if variables are not written there."""
+    """Pattern for variables in `env`, or "" if the client does not write them there."""
     optional_variable: str = ""
-    """Pattern of an optional variable, if it differs."""
+    """Pattern for optional variables. Default: `variable`."""
     variable_names: str = ""
-    """Member that lists the names of a stdio server's variables."""
+    """Member that lists the variables of a stdio server."""
     key: str = ""
-    """Pattern of the variable with the API key in a header field, or ""."""
+    """Pattern for the variable with the API key in a header field, or ""."""
     key_name: str = ""
-    """Member with the name of that variable."""
+    """Member that names the variable with the API key."""
     key_names: str = ""
-    """Member that lists that variable."""
+    """Member that lists the variable with the API key."""
     link: Callable[[str, Definition, list[Definition]], str] | None = None
-    """Returns a link that installs a server, from its name, entry and questions."""
+    """Creates an installation link from the name, entry and inputs of a server."""
 
     def stdio(self, server: StdioServer) -> Definition:
-        """Return the entry of a stdio server."""
         environment = {
             name: pattern.replace(NAME, name)
             for name, variable in server.variables.items()
@@ -101,7 +93,6 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def http(self, server: HttpServerEntry) -> Definition:
-        """Return the entry of an HTTP server."""
         entry = {**self._common(server.name, self.http_type), self.url: server.url}
         name = server.key_variable
         if name is not None:
@@ -114,7 +105,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         return entry
 
     def questions(self, server: StdioServer | HttpServerEntry) -> list[Definition]:
-        """Return the entries of `inputs` that the client prompts for."""
+        """Return the `inputs` that the client prompts for."""
         if self.key != _INPUT:
             return []
         if isinstance(server, StdioServer):
@@ -155,7 +146,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         place=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer; "
         "only servers that it starts)",
         file=".mcp.json",
-        # An unset variable becomes empty, which the server treats as unset.
+        # The server treats the empty value as unset.
         variable="${NAME}",
         optional_variable="${NAME:-}",
         key="${NAME}",
@@ -169,7 +160,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         file="~/.codex/config.toml",
         notation=TomlNotation(),
         variable_names="env_vars",
-        # Codex does not accept a token in its file, only the name of a variable.
+        # Codex reads tokens only from variables.
         key_name="bearer_token_env_var",
     ),
     "cursor": Client(
@@ -188,7 +179,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
-        # In older versions, `url` means HTTP+SSE.
+        # Older versions use `url` for HTTP+SSE.
         url="httpUrl",
         variable="${NAME}",
         key="${NAME}",

@@ -1,4 +1,4 @@
-"""Changes a client's configuration file: shows the difference, and writes the file after making a backup."""
+"""Adds a server to a client's configuration file, and keeps a backup."""
 
 import difflib
 from pathlib import Path
@@ -11,18 +11,18 @@ from gateway.whole_file import whole_file
 
 _COPY_SUFFIX: Final = ".bak"
 _NEW_MODE: Final = 0o600
-"""Mode of new files, which may contain keys."""
+"""Mode of new files, because they can contain keys."""
 
 
 class FileChange(NamedTuple):
-    """The change of one file."""
-
     path: Path
     before: str | None
     """None if the file does not exist."""
     after: str
     newline: str = "\n"
-    """Line ending of the file. The texts use `\\n`."""
+    """Line ending of the file. `before` and `after` always use `\
+    `.
+    """
 
     @property
     def difference(self) -> list[str]:
@@ -30,7 +30,7 @@ class FileChange(NamedTuple):
         return list(difflib.unified_diff(before, self.after.splitlines(), str(self.path), str(self.path), lineterm=""))
 
     def write(self) -> Path | None:
-        """Write the file atomically, and return the path of the backup, if any.
+        """Write the file atomically. Return the path of the backup, or None for a new file.
 
         Raises:
             OSError: the file cannot be written.
@@ -40,7 +40,6 @@ class FileChange(NamedTuple):
         mode = _NEW_MODE
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
-            # The backup is written first, so that the old text is never lost.
             copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
             with whole_file(copy, mode=mode) as file:
                 file.write(self._encoded(self.before))
@@ -53,17 +52,17 @@ class FileChange(NamedTuple):
 
 
 def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> FileChange:
-    """Return the change that adds a server to a client's file, or replaces it.
+    """Return the change that adds or replaces a server in a client's file.
 
     Raises:
-        NotEditableError: the file is invalid, or cannot be edited safely.
+        NotEditableError: the file is invalid or cannot be edited safely.
         OSError: the file cannot be read.
     """
-    # Links are followed, because dotfiles are often links.
+    # Dotfiles are often links.
     path = Path(client.file).expanduser().resolve()
     newline = "\n"
     try:
-        # `read_text` would convert `\r\n`, but the file should keep its line endings.
+        # `read_text` would convert `\r\n`.
         before: str | None = path.read_bytes().decode()
     except FileNotFoundError:
         before = None
@@ -75,13 +74,13 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
     after = client.notation.put(before or "", (client.section, name), entry)
     if questions:
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
-    # The text was edited without parsing, to keep comments. Parse it to verify the result.
+    # `put` edits text to keep comments, so the result is parsed and compared.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
     return FileChange(path, before, after, newline)
 
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:
-    """Return the questions in a file, with those of a server added or replaced by id."""
+    """Replace questions with the same id in the file's `inputs`, and append the others."""
     document = client.notation.parse(text)
     found = document.get("inputs", []) if isinstance(document, dict) else []
     if not isinstance(found, list):
@@ -91,7 +90,6 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
 
 
 def _check(client: Client, before: str, after: str, addition: dict[str, Json], *, has_questions: bool) -> None:
-    """Raises: NotEditableError: the edited text does not have the expected content."""
     expected, found = client.notation.parse(before), client.notation.parse(after)
     if not isinstance(expected, dict) or not isinstance(found, dict):
         raise NotEditableError("it is no object")

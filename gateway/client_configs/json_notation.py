@@ -1,4 +1,4 @@
-"""JSON with comments and trailing commas (JSONC), as in editors' configuration files."""
+"""Edits JSON with comments and trailing commas (JSONC)."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 _TOKEN: Final = re.compile(
-    # U+FEFF counts as white space, because editors on Windows can write it at the start.
+    # Editors on Windows can write U+FEFF at the start.
     r"""(?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[{}\[\],:])|(?P<word>[^\s{}\[\],:"/]+)""",
     re.DOTALL,
 )
@@ -24,7 +24,7 @@ class _Token(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A member of an object: its key and the position of its value."""
+    """A key, and the position of its value."""
 
     key: str
     key_start: int
@@ -33,8 +33,6 @@ class _Member(NamedTuple):
 
 
 class JsonNotation:
-    """Implements `Notation`."""
-
     name: Final = "json"
 
     def render(self, document: Mapping[str, Json]) -> str:
@@ -42,7 +40,7 @@ class JsonNotation:
 
     def parse(self, text: str) -> Json:
         tokens = [*_tokens(text)]
-        # JSON does not allow a comma before a closing bracket.
+        # JSON does not allow trailing commas.
         kept = [
             token.text
             for token, after in zip(tokens, [*tokens[1:], None], strict=False)
@@ -77,12 +75,11 @@ def _is_trailing_comma(token: _Token, after: _Token | None) -> bool:
 
 
 def _inserted(text: str, start: int, key: str, value: Json) -> str:
-    """Insert a member at the end of the object at a position."""
     members = _members(text, start)
     if members:
         indent = _indentation(text, members[-1].key_start)
         end = members[-1].end
-        # Directly after the last value, so that a trailing comma stays last.
+        # Directly after the last value, so that a trailing comma stays at the end.
         return f"{text[:end]},\n{indent}{_entry(key, value, indent)}{text[end:]}"
     outer = _indentation(text, start)
     end = _end_of(text, start) - 1
@@ -98,16 +95,16 @@ def _dumped(value: Json, indent: str) -> str:
 
 
 def _indentation(text: str, position: int) -> str:
-    """Return the indentation of the line of a position."""
+    """Return the indentation of the line that contains a position."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip())]
 
 
 def _members(text: str, start: int) -> list[_Member]:
-    """Return the members of the object at a position.
+    """Return the members of the object at `start`.
 
     Raises:
-        NotEditableError: it is not an object, or contains a duplicate key.
+        NotEditableError: the value is not an object, or contains a duplicate key.
     """
     if text[start] != "{":
         raise NotEditableError("there is something else where an object should be")
@@ -142,7 +139,7 @@ def _end_of(text: str, start: int) -> int:
 
 
 def _tokens(text: str, *, offset: int = 0) -> Iterator[_Token]:
-    # A generator, because callers usually stop early.
+    # Lazy, because most callers stop early.
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -1,4 +1,4 @@
-"""The interface of a configuration file format, and two implementations: TOML and YAML."""
+"""Formats of configuration files: the interface, TOML and YAML."""
 
 import json
 import re
@@ -14,28 +14,27 @@ from gateway.json_types import Json
 
 
 class NotEditableError(Exception):
-    """The text cannot be edited safely."""
+    pass
 
 
 class Notation(Protocol):
-    """The format of a client's configuration file."""
+    """Edits text in one format."""
 
     @property
-    def name(self) -> str:
-        """Name of the format, in lower case."""
+    def name(self) -> str: ...
 
     def render(self, document: Mapping[str, Json]) -> str:
         """Format a document for pasting."""
 
     def parse(self, text: str) -> Json:
-        """Parse a document. An empty text is an empty object.
+        """Parse a document. Empty text is an empty object.
 
         Raises:
             NotEditableError: the text is invalid.
         """
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        """Set the value at a path of keys. The rest of the text does not change.
+        """Set the value at a path of keys without changing other text.
 
         Raises:
             NotEditableError: a value on the path is not a mapping.
@@ -43,7 +42,6 @@ class Notation(Protocol):
 
 
 def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
-    """Return an object with the value at a path of keys."""
     for key in reversed(path):
         value = {key: value}
     assert isinstance(value, dict)  # noqa: S101 - a path has a key
@@ -53,11 +51,11 @@ def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.MULTILINE)
-"""Comments at the end of a table's text. They belong to the next table."""
+"""Comments at the end of a table belong to the next table."""
 
 
 class TomlNotation:
-    """Implements `Notation` for paths to tables."""
+    """Edits tables only."""
 
     name: Final = "toml"
 
@@ -76,7 +74,7 @@ class TomlNotation:
         table = "\n".join(_tables(tuple(path), value))
         starts = [match.start() for match in _HEADER.finditer(text)]
         own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
-        # From the end, so that earlier positions stay valid.
+        # In reverse, so that earlier positions stay valid.
         for start, end in reversed(own):
             comments = _COMMENTS_AT_END.search(text[start:end])
             text = text[:start] + (comments[0] if comments else "") + text[end:]
@@ -87,11 +85,11 @@ class TomlNotation:
 
 
 def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
-    """Whether the header at a position is that of the table at `path`, or of a nested table."""
+    """Whether the header at `start` is that of the table at `path` or of a nested table."""
     header = text[start : text.find("\n", start) if "\n" in text[start:] else len(text)]
     try:
         found: Json = tomllib.loads(header)
-    except tomllib.TOMLDecodeError:  # the line of a longer value
+    except tomllib.TOMLDecodeError:  # part of a multi-line value
         return False
     for key in path:
         if not isinstance(found, dict) or key not in found:
@@ -101,7 +99,6 @@ def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
 
 
 def _tables(path: tuple[str, ...], table: Mapping[str, Json]) -> list[str]:
-    """Return the text of a table and its nested tables."""
     inner = {key: value for key, value in table.items() if isinstance(value, dict)}
     lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if key not in inner]
     texts = [f"[{'.'.join(map(_key, path))}]\n{''.join(lines)}"] if lines or (path and not inner) else []
@@ -121,13 +118,11 @@ def _value(value: Json) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a basic string: JSON's escapes, and DEL."""
+    """TOML has the escapes of JSON, and one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class YamlNotation:
-    """Implements `Notation`."""
-
     name: Final = "yaml"
 
     def render(self, document: Mapping[str, Json]) -> str:
@@ -141,7 +136,7 @@ class YamlNotation:
             raise NotEditableError("it is not YAML") from error
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        # Raises an error that explains why the text is not YAML.
+        # Raises the reason.
         self.parse(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         for depth, key in enumerate(path):
@@ -157,7 +152,7 @@ class YamlNotation:
                 end = _end_of(text, pair[1])
                 # The first line is already indented.
                 return text[:start] + self._block({key: value}, column).lstrip(" ") + text[end:]
-            if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # `extensions:` with nothing below it
+            if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # no value below the key
                 start, column = pair[0].start_mark.index, pair[0].start_mark.column
                 end = _end_of(text, pair[1])
                 block = self._block({key: nested(path[depth + 1 :], value)}, column)
@@ -166,7 +161,6 @@ class YamlNotation:
         raise NotEditableError("there is nothing to be put into it")
 
     def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
-        """Append an entry to a mapping."""
         if not node.value:
             raise NotEditableError("a mapping in it is not written in block style")
         column = node.value[0][0].start_mark.column
@@ -174,16 +168,16 @@ class YamlNotation:
         return _with_end_of_line(text[:end]) + self._block(entry, column) + text[end:]
 
     def _block(self, entry: Mapping[str, Json], column: int) -> str:
-        return textwrap.indent(self.render(entry), " " * column)  # which leaves empty lines as they are
+        return textwrap.indent(self.render(entry), " " * column)  # skips empty lines
 
 
 def _end_of(text: str, node: yaml.Node) -> int:
-    """Return the position after the last line of a node, before following comments and empty lines."""
+    """Return the position after the last line of a node, excluding comments and empty lines."""
     if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end_of(text, last[1] if isinstance(node, yaml.MappingNode) else last)
     end = int(node.end_mark.index)
-    if end and text[end - 1] == "\n":  # a block scalar, which ends with its line
+    if end and text[end - 1] == "\n":  # a block scalar includes its line break
         return end
     line = text.find("\n", end)
     return len(text) if line < 0 else line + 1

@@ -1,1 +1,1 @@
-"""The configuration: models, loader, secrets, and the settings of the process. Nothing is compiled or run here."""
+"""The configuration: models, loader, secrets, and process settings."""

@@ -37,7 +37,7 @@ def _integer(match: re.Match[str]) -> int:
         base = 8
     elif match["hexadecimal"]:
         base = 16
-    # `int` takes quadratic time for decimal digits, and no number of more than 64 digits is accepted.
+    # `int` takes quadratic time, and larger numbers are rejected anyway.
     number = int(digits, base) if len(digits) <= 64 else 2**64
     if not -(2**63) <= number < 2**64:
         raise ValueError("this number does not fit into 64 bits; quote it if it is text")

@@ -1,8 +1,7 @@
-"""Sources of definitions other than YAML files, such as MCP servers and OpenAPI documents, and merging them.
+"""Merges definitions from MCP servers and OpenAPI documents into the configuration.
 
-Source definitions become part of the document, so access, limits, locks, lints and lists treat all definitions alike.
-Definitions in the file come first. An invalid source definition is left out with a warning. Sources never block: they
-return their last known state.
+Merged definitions have the same access rules, limits, locks and lints as those of the files, which come first. An
+invalid definition is left out with a warning. Sources never block. They return the last known definitions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,56 +21,49 @@ from gateway.json_types import DocumentPath
 
 
 class SourceDefinition(Origin, frozen=True, kw_only=True):
-    """One definition of a source entry, with the place in the file where its problems are reported."""
+    """A definition, and where its problems are reported."""
 
     config: Definition
 
 
 class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a source, such as one server or document, and its current definitions."""
+    """One server or document, and its current definitions."""
 
     definitions: Mapping[tuple[str, str], SourceDefinition]
-    """("tools", name) → definition, in list order. Names include the prefix, as clients see them."""
+    """("tools", name) → definition, in list order. Names include the prefix."""
     fingerprint: str
-    """Changes with the definitions. Part of the digest that tells whether processes serve the same catalog."""
+    """Changes with the definitions. Processes with equal fingerprints serve the same catalog."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    """SHA-256 of the files that were read. A change triggers a reload."""
+    """SHA-256 of each file that was read. A changed file triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
-    """The locked versions of definitions, if the source remembers them."""
+    """Locked versions of definitions, if they are still known."""
     left_out: tuple[LeftOutOperation, ...] = ()
-    """Operations that did not become definitions."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Instructions for models, by server name."""
+    """By server."""
 
 
 class DefinitionSource(Protocol):
-    """A source of definitions other than the YAML files."""
-
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        """Return the entries named in the files, in order, with their last known definitions.
+        """Return the entries in the files with their last known definitions, in order. Runs in the loading thread.
 
-        Runs in the loading thread. An unreachable entry keeps its last definitions and is at most a warning. Errors in
-        `problems` reject the configuration.
+        Report an unreachable entry at most as a warning, because errors in `problems` reject the configuration.
         """
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep up to date with the entries of this document, and with no others. Runs on the event loop.
+        """Keep the definitions of this document's entries up to date. Runs on the event loop.
 
-        The first call happens at startup and delays `definitions`: it must return once all entries have answered, or
-        after a bounded time. It is called again after each swap, and cancelled by the next swap. The source calls
-        `changed` to request a reload when `definitions` would return something new. Does not raise for unreachable
-        entries; they are retried later.
+        The first call delays startup until it returns, which must happen within a bounded time. Each swap cancels the
+        call and makes a new one. Call `changed` to request a reload. Unreachable entries are retried without raising.
         """
 
 
 class DocumentStore(Protocol):
-    """Keeps the last documents of a source across restarts, by name."""
+    """Stores the last documents of a source across restarts."""
 
-    async def read(self, name: str) -> bytes | None:
-        """Return a document, or None if there is none with this name."""
+    async def read(self, name: str) -> bytes | None: ...
 
     async def save(self, name: str, content: bytes) -> None:
-        """Store a document, replacing an older one with the same name.
+        """Store or replace a document.
 
         Raises:
             ValueError: the document is too large.
@@ -82,10 +74,10 @@ NO_OWNERS: Final[Mapping[DocumentPath, DocumentPath]] = MappingProxyType({})
 
 
 def load_definitions(path: Path, sources: Iterable[DefinitionSource] = ()) -> LoadedConfig:
-    """Read the YAML files and merge the definitions of sources. Blocking.
+    """Read the YAML files and merge the definitions of all sources. Blocking.
 
     Raises:
-        ConfigError: no file could be read as a configuration. It contains every problem.
+        ConfigError: with every problem, if no file could be read as a configuration.
     """
     return merge(load(path), sources)
 
@@ -96,11 +88,11 @@ def merge(
     *,
     owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS,
 ) -> LoadedConfig:
-    """Add the definitions of all sources to those of the file.
+    """Add the definitions of all sources.
 
-    If several entries offer a name or URI, the file's own definition is served, then that of the entry in `owners`,
-    then that of the first entry. So an upstream cannot take over a name from another upstream by announcing it. The
-    others are reported as warnings.
+    If several entries offer the same name or URI, the definition of the file wins, then that of its entry in `owners`,
+    then that of the first entry. An upstream therefore cannot take over a name by announcing it. Each unused definition
+    causes a warning.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]
@@ -119,7 +111,7 @@ def merge(
         for name, definition in entry.definitions.items():
             section, key = name
             is_held_elsewhere = name in held and definition.path[:2] != owners[name]
-            # The sections start with the file's definitions, so these win over all entries.
+            # The file's definitions are added first, so they win.
             if key not in sections[section] and not is_held_elsewhere:
                 sections[section][key] = definition.config
                 origins[name] = definition
@@ -130,7 +122,7 @@ def merge(
         problems.at(*path).warning(not_offered(config, name, first=first))
     return replace(
         config,
-        # Not validated again, because all definitions are models already.
+        # All definitions have been validated.
         document=config.document.model_copy(update=sections),
         sources=config.sources.with_origins(origins),
         origins=origins,
@@ -151,7 +143,6 @@ def merge(
 
 
 def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> LoadedConfig:
-    """Return the configuration with the locked versions of these definitions."""
     sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
     origins = dict(config.origins)
     for name in names:
@@ -161,7 +152,7 @@ def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> Loaded
 
 
 def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:
-    """Return the warning for a definition whose name or URI is already taken by `first`."""
+    """Return the warning for a name or URI that `first` already has."""
     kind, key = name[0].removesuffix("s"), name[1]
     location, _ = config.sources.locate(first)
     taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) has that"

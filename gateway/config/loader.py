@@ -1,7 +1,7 @@
-"""Reads the configuration files into one `Document` and reports every problem in one pass.
+"""Reads the configuration files into one `Document`, and reports all problems at once.
 
-Each definition is validated separately. Definitions with errors are left out of the document, and the compiler adds its
-problems for the others to the same report.
+Each definition is validated separately. Invalid definitions are left out of the document, so that the compiler can
+still check the others.
 """
 
 import hashlib
@@ -35,100 +35,97 @@ LOCK_NAME: Final = "mcp-gateway.lock"
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The loaded document and the data needed to locate its nodes, mask its secrets and watch its files."""
+    """The document, with the data to locate problems, mask secrets and watch files."""
 
     document: Document
     sources: WrittenSources
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]
-    """SHA-256 of each file (keyed for secrets), or "" if the file could not be read."""
+    """SHA-256 of each file (keyed for secrets), or "" for an unreadable file."""
     secret_files: frozenset[Path]
-    """Files named by `${file:…}`."""
+    """Files in `${file:…}`."""
     globs: tuple[FilePattern, ...]
-    """Patterns of `include` and `prompt_files`. New files that match them belong to the configuration."""
+    """Patterns of `include` and `prompt_files`. New matching files cause a reload."""
     variables: Mapping[str, Variable]
-    """Environment variables named by `${env:…}`, set or not."""
+    """Variables in `${env:…}`, set or not."""
     root: Path
-    """Directory of the main file, or the given directory."""
     lock_file: Path
-    """`mcp-gateway.lock` for config.yaml or a directory, `NAME.mcp-gateway.lock` for NAME.yaml."""
+    """`mcp-gateway.lock` for config.yaml or a directory, otherwise `NAME.mcp-gateway.lock`."""
     problems: tuple[Problem, ...] = ()
-    """Errors and warnings, ordered by file and line. A document with errors is not served."""
+    """Sorted by file and line. A document with errors is not served."""
     broken: frozenset[DocumentPath] = frozenset()
-    """Definitions (`("tools", "x")`) and sections (`("server",)`) with errors. `document` does not contain them."""
+    """Definitions (`("tools", "x")`) and sections (`("server",)`) with errors, which `document` lacks."""
     repaired: Mapping[DocumentPath, Definition] = msgspec.field(default_factory=dict)
-    """Definitions with errors, without their invalid values. They are compiled to find further errors."""
+    """Broken definitions without their invalid values. Compiling them reveals further errors."""
     is_whole: bool = True
-    """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
-    """Files that were read but are not valid YAML."""
+    """Files that are not valid YAML."""
     owners: Mapping[DocumentPath, DocumentPath] = msgspec.field(default_factory=dict)
-    """The entry (`("upstreams", "github")`) of each definition that comes from a source."""
+    """Source entry (`("upstreams", "github")`) of each merged definition."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
-    """Origins of the definitions that come from sources (`definition_source.merge`)."""
+    """Where each merged definition comes from."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
-    """Names of definitions, each with another entry that offers the same name and is not its owner."""
+    """Names, each with a further entry that offers the same name."""
     reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
-    """Locked versions of source definitions, if the source remembers them."""
+    """Locked versions of merged definitions, if they are still known."""
     left_out: tuple[LeftOutOperation, ...] = ()
-    """Operations of sources that did not become definitions."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Instructions of upstreams, by upstream name."""
+    """By upstream."""
     fingerprints: tuple[str, ...] = ()
     """Fingerprints of the source entries."""
 
     @property
     def directories(self) -> frozenset[Path]:
-        """Directories to watch: those of all files, and those in which patterns start."""
+        """Directories to watch: those of all files, and those where patterns start."""
         starts = (pattern.directory for pattern in self.globs)
         return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
     @property
     def trees(self) -> frozenset[Path]:
-        """Directories to watch recursively, because patterns can match files in new subdirectories."""
+        """Directories to watch recursively, because a pattern can match files in subdirectories."""
         return frozenset(pattern.directory for pattern in self.globs if pattern.is_deep)
 
     @property
     def digest(self) -> str:
-        """Return one digest of all files and source entries. File names and secrets are not part of it.
+        """Digest of all files and source entries, without file names and secrets.
 
-        Digests of secrets use a random key per process, so they would differ between processes.
+        Digests of secrets are keyed by process, so they would differ between replicas.
         """
         written = (digest for path, digest in self.files.items() if path not in self.secret_files)
         return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
 
     def is_hidden(self, *path: str) -> bool:
-        """Whether a reported error may explain why `document` lacks this section or definition."""
-        # Any definition could be in an unreadable file or behind a failed `include`.
+        """Whether an error can be the reason why `document` lacks this section or definition."""
+        # An unreadable file or a failed `include` can hide any definition.
         if not self.is_whole or not self.broken.isdisjoint({path, path[:1], ("include",)}):
             return True
-        # A file that is not YAML has no keys, so its text is searched.
+        # Invalid YAML has no keys, so search its text.
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def with_repaired(self) -> "LoadedConfig":
-        """Return the configuration with the repaired definitions. It must not be served: `problems` has errors."""
+        """Return the configuration with repaired definitions, for compilation only."""
         sections: dict[str, dict[str, Definition]] = {}
         for (section, name), definition in self.repaired.items():
             sections.setdefault(str(section), dict(getattr(self.document, str(section))))[str(name)] = definition
         return replace(self, document=self.document.model_copy(update=sections)) if sections else self
 
     def start_problems(self) -> Problems:
-        """Return a report that starts with the loader's problems. The compiler adds its own."""
+        """Return the loader's problems, so that the compiler can add more."""
         return Problems(self.sources, found=self.problems, redactor=self.redactor, lenient=self.origins)
 
     def raise_errors(self) -> None:
-        """Raise `ConfigError` with all problems if any of them is an error."""
+        """Raise `ConfigError` with all problems if there is any error."""
         self.start_problems().raise_errors()
 
 
 def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
     """Read a file, or all files of a directory, with their includes.
 
-    If definitions have errors, the returned document omits them. Call `raise_errors` before serving it.
+    Invalid definitions are left out. Call `raise_errors` before serving the document.
 
     Raises:
-        ConfigError: no file could be read as a configuration. It contains every problem.
+        ConfigError: with every problem, if no file could be read as a configuration.
     """
     interpolation = Interpolator(environ)
     inclusion = Inclusion(interpolation)
@@ -145,9 +142,9 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     )
     broken = merger.broken()
     document = merger.document(without=broken)
-    # API keys in the document are also masked in the problems of all files.
+    # Mask API keys of the document in the problems of all files.
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
-    # A file that is both included and a secret keeps only the keyed digest, which cannot be brute-forced.
+    # For an included file that is also a secret, only the keyed digest is kept, which cannot be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
     warnings = [*interpolation.warnings, *_files_open_to_all(files)]
     diagnostics = _without_repetitions(
@@ -184,7 +181,7 @@ def _lock_name(path: Path, directory: Path) -> str:
 
 
 def _written_keys(document: Document) -> Iterable[str]:
-    """Yield the API keys and credentials in the file itself. Short API keys could be common words and are skipped."""
+    """Yield the API keys and credentials in the file. Short keys could be common words and are skipped."""
     holders = {} if document.auth is None else document.auth.api_keys
     yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)
     called = chain(
@@ -198,7 +195,7 @@ def _written_keys(document: Document) -> Iterable[str]:
 
 
 def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
-    """Warn about each configuration file, and each of their directories, that every user can change."""
+    """Warn about configuration files and directories that every user can change."""
     files = tuple(files)
     for path in dict.fromkeys((*(file.parent for file in files), *files)):
         if (message := open_to_all(path)) is not None:
@@ -206,7 +203,7 @@ def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
 
 
 def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Remove duplicates: an error in an anchor is found at each of its aliases."""
+    """Remove duplicates. An error in an anchor is found again at each alias."""
     seen: dict[tuple[str, str, Place | None], Diagnostic] = {}
     for diagnostic in diagnostics:
         seen.setdefault((diagnostic.message, diagnostic.severity, diagnostic.place), diagnostic)
@@ -214,7 +211,7 @@ def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _in_order(diagnostics: Iterable[Diagnostic], *, files: list[Path]) -> list[Diagnostic]:
-    """Sort diagnostics by file, in reading order, then by line."""
+    """Sort by file in reading order, then by line."""
     order = {path: index for index, path in enumerate(files)}
 
     def position(diagnostic: Diagnostic) -> tuple[int, int, int]:

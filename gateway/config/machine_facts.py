@@ -1,7 +1,7 @@
-"""Facts about the files, programs and processors of this machine. None of these functions raises.
+"""Facts about files, programs and processors of this machine. Never raises.
 
-pathlib raises if a directory cannot be entered, a name is too long, or a path contains NUL. Here, such a path does not
-exist, and the caller reports it where it is written.
+pathlib raises if a directory is not accessible, a name is too long, or a path contains NUL. Here such a path does not
+exist.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
-    """Return the number of processors allowed by the affinity and the cgroup quotas, rounded up.
+    """Return the number of processors that the affinity and the cgroup quotas allow, rounded up.
 
-    Quotas limit containers (cgroups(7)): `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. They apply to a group
-    and to the groups below it.
+    A quota applies to a group and its descendants (cgroups(7)): `cpu.max` in version 2, `cpu.cfs_quota_us` in version
+    1.
     """
-    # `os.cpu_count` ignores the affinity, and `os.process_cpu_count` requires Python 3.13.
+    # `os.cpu_count` ignores the affinity. `os.process_cpu_count` requires Python 3.13.
     affinity = len(os.sched_getaffinity(0))
     quotas = [math.ceil(quota) for quota in _quotas(groups, mount)]
     return max(1, min([affinity, *quotas]))
@@ -33,18 +33,18 @@ def _quotas(groups: Path, mount: Path) -> Iterator[float]:
     for line in _read(groups).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        # cgroups(7): the line of version 2 has no controllers.
+        # cgroups(7): version 2 lists no controllers.
         if not controllers:
             for folder in _upwards(mount, path):
                 yield from _quota(_read(folder / "cpu.max").split())
         elif "cpu" in controllers.split(","):
-            # Version 1 has a mount, or a link to a shared mount, for each controller.
+            # Version 1 mounts or links each controller separately.
             for folder in _upwards(mount / "cpu", path):
                 yield from _quota([_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """Yield the directories of a group and its ancestors. In a container, the path may be that of the host."""
+    """Yield the directories of a group and its ancestors. In a container, `path` can be that of the host."""
     folder = root / path.strip("/")
     while folder != root:
         yield folder
@@ -53,7 +53,7 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
 
 
 def _quota(words: list[str]) -> Iterator[float]:
-    """Yield the quota, given as CPU time and period, unless it is unlimited (`max`, -1)."""
+    """Yield the quota from its CPU time and period, unless it is unlimited (`max` or -1)."""
     if len(words) == 2 and all(each.isdigit() for each in words) and int(words[0]) and int(words[1]):
         yield int(words[0]) / int(words[1])
 
@@ -61,7 +61,7 @@ def _quota(words: list[str]) -> Iterator[float]:
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    # The file does not exist with another version of cgroups, or without cgroups.
+    # Missing with the other version of cgroups, or without cgroups.
     except (OSError, ValueError):
         return ""
 
@@ -88,12 +88,11 @@ def real_path(path: str | Path) -> str:
 
 
 def program_path(name: str) -> str | None:
-    """Look up a program on the daemon's PATH."""
     return shutil.which(name)
 
 
 def content_digest(path: Path) -> str:
-    """Return the SHA-256 of a small file, or "" if it cannot be read."""
+    """Return the SHA-256 of a small file, or "" for an unreadable file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -101,15 +100,15 @@ def content_digest(path: Path) -> str:
 
 
 def open_to_all(path: Path) -> str | None:
-    """Return a warning if every user can write to a file or directory. Directories with the sticky bit are safe.
+    """Return a warning if every user can write to a file or directory. The sticky bit makes directories safe.
 
-    Threat: anyone who can change a configuration file, a plugin or its directory can run commands as the daemon.
+    Threat: users who can change a configuration file or plugin can run commands as the daemon.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib's raises where a name has a NUL
     except (OSError, ValueError):
         return None
-    # inode(7): with this bit, as on /tmp, users cannot remove or rename files of others.
+    # inode(7): in a sticky directory, users cannot remove or rename the files of others.
     is_shared = stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX)
     if not mode & stat.S_IWOTH or is_shared or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return None
@@ -118,7 +117,7 @@ def open_to_all(path: Path) -> str | None:
 
 
 def is_unreadable(path: Path) -> bool:
-    """Whether permissions hide the file. The daemon's own user may be able to read it."""
+    """Whether permissions prevent reading."""
     try:
         path.stat()
     except PermissionError:

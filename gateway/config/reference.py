@@ -13,7 +13,7 @@ _SECTION_OF: Final = "#/$defs/"
 
 
 def keys_reference() -> str:
-    """Return a section for each kind of mapping, in the order of first use."""
+    """Return one section per kind of mapping, in order of first use."""
     schema = document_schema()
     blocks = ["## The file\n", _table(schema["properties"], required=())]
     for name in _reached(schema):
@@ -24,7 +24,7 @@ def keys_reference() -> str:
 
 
 def _reached(schema: JsonObject) -> list[str]:
-    """Return the names of the definitions in the order of first use."""
+    """Return the definitions in order of first use."""
     seen: dict[str, None] = {}
     waiting = list(_references(schema["properties"]))
     while waiting:

@@ -1,6 +1,6 @@
-"""Generates the JSON Schema of the configuration from the models, for editors and the reference.
+"""Generates the JSON Schema of the configuration, for editors and the reference.
 
-The schema accepts everything that the loader accepts. Some checks, such as templates, are left to the loader.
+The schema accepts everything that the loader accepts. Only the loader performs some checks, such as those of templates.
 """
 
 import ast
@@ -24,7 +24,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document_schema() -> dict[str, Json]:
-    """Return the schema of a main file. Included files can use a subset."""
+    """Return the schema of a main file. Included files use a subset."""
     schema: dict[str, Json] = Document.model_json_schema(schema_generator=_Generator)
     _tidy(schema)
     for name, section in schema["properties"].items():
@@ -39,14 +39,13 @@ def document_schema() -> dict[str, Json]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds descriptions from docstrings, and accepts an interpolation wherever a number or word is expected."""
+    """Adds docstrings as descriptions, and accepts interpolation in place of numbers and words."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
         """Describe a nested model as if pydantic had built it in place (see `Model`)."""
         model: type[Model] | None = schema.get("metadata", {}).get("model")
         if model is None:
             return super().generate_inner(schema)
-        # `defer_build`: the model has no schema yet.
         model.model_rebuild()
         return super().generate_inner(model.__pydantic_core_schema__)
 
@@ -81,11 +80,11 @@ class _Generator(GenerateJsonSchema):
 
 
 def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
-    """Return the docstrings of a model's own and inherited fields, by name.
+    """Return the docstrings of a model's fields, including inherited ones.
 
-    Pydantic's `use_attribute_docstrings` would parse the source of every model at each start of the process.
+    Pydantic's `use_attribute_docstrings` would parse all models at each start.
     """
-    # Base classes first, so that redeclared fields keep their own docstring.
+    # In this order, redeclared fields keep their own docstring.
     lineage = [each for each in reversed(model.__mro__) if issubclass(each, Model)]
     return {name: text for each in lineage for name, text in _in_the_body_of(each)}
 
@@ -98,7 +97,7 @@ def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
                 yield name, inspect.cleandoc(text)
 
 
-@cache  # `inspect.getsource` would parse the file again for each class
+@cache  # `inspect.getsource` would parse the file for each class
 def _classes_in(file: str) -> dict[str, ast.ClassDef]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
@@ -109,7 +108,7 @@ def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
-    """Allow an empty section, which means the same as an omitted one."""
+    """Accept null for an omitted section."""
     about: JsonSchemaValue = {
         key: section.pop(key) for key in ("description", "deprecated", "default") if key in section
     }
@@ -119,12 +118,12 @@ def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _tidy(schema: Json) -> None:
-    """Remove the titles and empty defaults that pydantic adds."""
+    """Remove titles and empty defaults, which pydantic adds."""
     if isinstance(schema, list):
         for item in schema:
             _tidy(item)
     elif isinstance(schema, dict):
-        # Under `properties`, `title` can be a configuration key. Its value is a schema.
+        # Under `properties`, `title` can be a key of the configuration.
         if isinstance(schema.get("title"), str):
             del schema["title"]
         if schema.get("default", ...) in (None, [], {}):

@@ -1,7 +1,7 @@
 """Settings of the process: flags and MCP_GATEWAY_* environment variables.
 
-Flags take precedence over variables, then the configuration file, then defaults. Fields that the file can also set are
-None here unless given.
+Flags take precedence over variables, the configuration file and defaults, in this order. Fields that the file can also
+set are None unless given.
 """
 
 import os
@@ -23,13 +23,12 @@ from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
 PREFIX: Final = "MCP_GATEWAY_"
-"""Prefix of the environment variables."""
 
 TOKEN_VARIABLE: Final = PREFIX + "TOKEN"
-"""Variable with the API key or access token of a client. There is no flag, because other users can see arguments."""
+"""Variable with a client's API key or access token. There is no flag, because other users can see arguments."""
 
 MIN_KEY_LENGTH: Final = 16
-"""Bytes. Shorter signing keys could be found by brute force, because clients hold signed values."""
+"""Bytes. Clients know signed values and could find shorter keys by brute force."""
 
 _MAX_WORKERS: Final = 512
 
@@ -51,7 +50,7 @@ def _scopes(value: Json) -> Json:
 
 
 def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
-    """Treat the text `30` of a flag or variable as the number 30."""
+    """Read the text `30` of a flag or variable as a number."""
     return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
 
 
@@ -85,44 +84,42 @@ LogFormat = Literal["json", "console"]
 
 
 class Settings(BaseSettings):
-    """Options of the process."""
-
     # Unit and compose files write `NAME=` for unset variables.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
     )
 
     config: Path = Path("config.yaml")
-    """The configuration file, or a directory whose files are all read."""
+    """The configuration file, or a directory that contains the files."""
     http: Annotated[Address | None, BeforeValidator(_address)] = None
-    """Address to listen on. None: `listen.http` in the file."""
+    """Address to listen on. Default: `listen.http` in the file."""
     stdio: Switch = False
-    """Speak MCP on standard input and output, and over HTTP only if `http` is also given."""
+    """Serve standard input and output. HTTP is then served only if `http` is set too."""
     allow_anonymous: Switch = False
     """Listen on other addresses than loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """Scopes of the stdio caller. None: all. Unlike other variables, an empty one is not ignored."""
+    """Scopes of the stdio caller. Default: all. Unlike other variables, an empty one is not ignored."""
     view: str | None = None
-    """View served to the stdio caller. None: everything."""
+    """View for the stdio caller. Default: everything."""
     no_watch: Switch = False
     """Reload only on SIGHUP or request."""
     poll: Seconds = timedelta(seconds=30)
-    """Interval for comparing files when no file events arrive. 0 disables it."""
+    """Interval for comparing files while no file events arrive. 0 disables the comparison."""
     state_dir: str | None = None
-    """Directory for persistent state. `none`: no state is kept. None: the directory of systemd or of the user."""
+    """Directory for persistent state, or `none`. Default: the directory of systemd or of the user."""
     store: SecretStr | None = None
-    """URL of the store shared by several replicas. None: there is only this process."""
+    """URL of the store that replicas share. Default: a single process."""
     store_file: Path | None = None
     """File with the URL of the store."""
     workers: Annotated[int | None, BeforeValidator(_workers)] = 1
     """Number of serving processes. None: one per processor."""
     drain_timeout: Seconds = timedelta(seconds=10)
-    """Time limit for running calls when the daemon stops."""
+    """Time limit for running calls at shutdown."""
     log_level: LogLevel = "info"
     log_format: LogFormat | None = None
-    """None: console on a terminal, otherwise json."""
+    """Default: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Keys for cursors, request states and session ids: one per line, newest first. None: from the state directory."""
+    """Keys for cursors, request states and session ids: one per line, newest first. Default: in the state directory."""
     secret_key_file: Path | None = None
     """File with the secret keys. It is read again when it changes."""
 
@@ -135,7 +132,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read only arguments and the environment. `.env` files are never read, and looking for them is slow."""
+        """Never read `.env` files. Looking for them is also slow."""
         return init_settings, env_settings
 
     @property
@@ -144,24 +141,23 @@ class Settings(BaseSettings):
 
     @property
     def worker_count(self) -> int:
-        """The number of processes. `auto` means the number of usable processors."""
         return usable_processors() if self.workers is None else self.workers
 
     def signing_keys(self) -> tuple[bytes, ...]:
-        """Return the secret keys, newest first, from the value or its file. Empty if none are given.
+        """Return the secret keys, newest first.
 
         Raises:
-            ConfigError: both are given, or the file is unreadable or empty.
+            ConfigError: both fields are set, or the file is unreadable or empty.
         """
         if self.secret_key_file is None:
             return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
         return keys_in(self._in_file("secret_key", self.secret_key_file))
 
     def store_url(self) -> str | None:
-        """Return the URL of the store, from the value or its file.
+        """Return the URL of the store.
 
         Raises:
-            ConfigError: both are given, or the file is unreadable or empty.
+            ConfigError: both fields are set, or the file is unreadable or empty.
         """
         if self.store_file is None:
             return self.store.get_secret_value().strip() if self.store else None
@@ -171,12 +167,12 @@ class Settings(BaseSettings):
             raise ConfigError.at(variable_of("store_file"), f"cannot read {self.store_file}: {error}") from error
 
     def _in_file(self, field: str, path: Path) -> bytes:
-        """Read the value of a field from its file. The field itself must not be set."""
+        """Read a value from a file. The field itself must not be set."""
         variable = variable_of(f"{field}_file")
         if getattr(self, field) is not None:
             raise ConfigError.at(variable, f"and {variable_of(field)} are given; only one can be")
         try:
-            # Editors and `echo` add a line break at the end.
+            # Editors and `echo` add a line break.
             content = path.read_bytes().strip()
         except (OSError, ValueError) as error:
             raise ConfigError.at(variable, f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
@@ -191,32 +187,30 @@ def keys_in(text: bytes) -> tuple[bytes, ...]:
 
 
 def variable_of(field: str) -> str:
-    """Return the environment variable of a settings field."""
     return PREFIX + field.upper()
 
 
 def flag_of(field: str) -> str:
-    """Return the command-line flag of a settings field."""
     return "--" + field.replace("_", "-")
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
-    """Read the settings from flags (by field name), then the environment, then defaults.
+    """Read the settings from flags, keyed by field, then from the environment.
 
     Raises:
-        ConfigError: a value is invalid. Each problem names its flag or variable.
+        ConfigError: a value is invalid. Each problem names the flag or variable.
     """
-    # An unset variable would mean all scopes.
+    # Ignoring the empty variable would grant all scopes.
     no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}
     try:
         return Settings(**{**no_scopes, **flags})
     except ValidationError as error:
-        # `from None`: the ValidationError quotes the given value, which may be a secret.
+        # The ValidationError quotes the value, which can be a secret.
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the process's own secrets to mask. Unreadable files are reported elsewhere."""
+    """Yield the process's own secrets, for masking. Unreadable files are reported elsewhere."""
     yield from environ.get(variable_of("secret_key"), "").split("\n")
     if path := environ.get(variable_of("secret_key_file")):
         with suppress(OSError, ValueError):
@@ -229,8 +223,8 @@ def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """Yield the URL of a store if it contains a password, and the password with and without percent-encoding."""
-    # The last `@` ends the password, which may contain unencoded ones.
+    """Yield the URL of a store with a password, and the password with and without percent-encoding."""
+    # A password can contain `@`, so the last one ends it.
     password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
     if password:
         yield from (url, password, unquote(password))

@@ -1,4 +1,4 @@
-"""Compiles the scopes that definitions require, from their `access` and all matching `auth.rules`."""
+"""Collects the scopes that definitions require, from `access` and `auth.rules`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,28 +23,25 @@ from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
 Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
-"""Required scopes by kind and name. Definitions without an entry are open to everyone."""
+"""Required scopes by kind and name. Definitions that are open to all callers are left out."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
 class _Protected(msgspec.Struct, frozen=True):
-    """A definition for `access` and `auth.rules`. A skill counts as one definition of resources."""
+    """A definition or skill that `access` and `auth.rules` can protect."""
 
     kind: ListKind
     key: str
-    """Name in its list."""
     config: Definition | SkillDirectories
     place: DocumentPath
-    """Path of its entry in the file."""
     name: str
-    """Name that rules match."""
 
 
 def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[FoundSkill] = ()) -> Accesses:
-    """Collect the scopes that each definition and each skill requires.
+    """Return the scopes that each definition and each skill requires.
 
-    `access` without `auth` is an error. A rule without matches is a warning unless there are errors.
+    Report `access` without `auth` as an error. Warn about rules without matches unless there are errors.
     """
     document = loaded.document
     has_auth = document.auth is not None or loaded.is_hidden("auth")
@@ -59,16 +56,16 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
         if fits or config.access is not None:
             accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
     for place in () if has_auth else _written_accesses(document):
-        if place[:2] not in loaded.origins:  # otherwise it is the `access` of a source's entry
+        if place[:2] not in loaded.origins:  # otherwise the `access` belongs to the source's entry
             problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
-    if not problems.has_errors:  # otherwise matching definitions may be missing from the document
+    if not problems.has_errors:  # otherwise the document may lack matching definitions
         for index in sorted(set(range(len(rules))) - fitting):
             problems.at("auth", "rules", index, "match").warning("does not match any definition")
     return accesses
 
 
 class _RulesByName:
-    """Finds rules by the name that they match. A file can have as many rules as definitions."""
+    """Looks up rules by name, because there can be as many rules as definitions."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._named: dict[str, list[int]] = {}
@@ -95,7 +92,7 @@ def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Pr
 
 
 def _written_accesses(document: Document) -> Iterator[DocumentPath]:
-    """Return the paths of entries with `access`, including overrides. Views check their own."""
+    """Yield the paths of all entries with `access`, including overrides. Views are checked elsewhere."""
     entries: list[tuple[DocumentPath, Definition | SkillDirectories | Upstream | OpenApi]] = [
         (("skills", index), each) for index, each in enumerate(document.skills)
     ]
@@ -111,7 +108,7 @@ def _written_accesses(document: Document) -> Iterator[DocumentPath]:
 
 
 def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -> bool:
-    """Whether a rule whose `name` matches also matches otherwise."""
+    """Whether a rule with a matching `name` also matches in its other conditions."""
     if match.kind is not None and match.kind != kind:
         return False
     if match.tag is not None and match.tag not in config.tags:
@@ -125,7 +122,7 @@ def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> boo
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Combine all scopes. The definition is only listed to callers without them if every source allows it."""
+    """Combine the scopes. Callers without them see the definition only if every source makes it visible."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

@@ -1,4 +1,4 @@
-"""Compiles `app:` of a tool into the resource of its page and the tool's `_meta` (SEP-1865, MCP Apps)."""
+"""Compiles the `app:` of a tool into a page and the tool's `_meta` (SEP-1865, MCP Apps)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,19 +22,18 @@ _OLD_KEY: Final = "ui/resourceUri"
 
 
 def app_uri(tool: str, *, server: str) -> str:
-    """Return the URI of a tool's page."""
     return f"ui://{quote(server, safe='')}/{tool}.html"
 
 
 def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
-    """Return the part of a tool's `_meta` that refers to its page (SEP-1865, McpUiToolMeta)."""
+    """Return the `_meta` of a tool that refers to its page (SEP-1865, McpUiToolMeta)."""
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
 def compile_app(
     name: str, config: models.Tool, app: AppPage, *, problems: Problems, context: CompileContext
 ) -> list[Resource]:
-    """Compile the page of a tool. It requires the tool's scopes. `problems` is the view of `app`."""
+    """Compile the page of a tool. The page requires the tool's scopes. `problems` is the view of `app`."""
     uri = app_uri(name, server=context.server)
     page = models.Resource(
         uri=uri, file=app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
@@ -54,7 +53,7 @@ def compile_app(
 
 
 class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
-    """Adds `_meta` for the host to a page's contents, which takes precedence over the list entry."""
+    """Adds the page's `_meta` to its contents, where hosts prefer it over the list entry."""
 
     page: ContentsShape
     meta: JsonObject
@@ -64,7 +63,7 @@ class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _page_meta(config: AppPage) -> JsonObject:
-    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about omitted members."""
+    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). Omitted members are up to the host."""
     meta: dict[str, Json] = {}
     if config.csp is not None:
         meta["csp"] = {"connectDomains": config.csp.connect, "resourceDomains": config.csp.resources}

@@ -1,4 +1,4 @@
-"""Compiles a tool's arguments from the short form, the long form or a function's signature."""
+"""Compiles the input schema of a tool."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,6 @@ NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": Fal
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _MAX_NAMED: Final = 3
-"""Maximum number of schema parts named in a warning."""
 
 
 def compile_arguments(
@@ -41,10 +40,10 @@ def compile_arguments(
     coerce: bool = True,
     max_body: int | None = None,
 ) -> CompiledArguments:
-    """Compile `input`, `input_schema`, or the schema `derived` from a function's signature. Default: no arguments.
+    """Compile `input`, `input_schema`, or the schema `derived` from a function. The default is no arguments.
 
-    `problems` is the view of the tool. `coerce` is the default of the tool's own setting. `max_body` limits the size of
-    a message in bytes.
+    `problems` is the view of the tool. `coerce` is the default for the tool. `max_body` is the maximum size of a
+    message in bytes.
     """
     if (relayed := relayed_of(config)) is not None:
         coerces = coerce if config.coerce is None else config.coerce
@@ -59,7 +58,7 @@ def compile_arguments(
         problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
         schema=with_items(validator.schema),
-        # The validator's copy is kept anyway. It is empty for an invalid schema, and lacks the keys of files.
+        # Reuse the validator's copy. It is empty for an invalid schema, and without the additional keys of files.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=parts.header_parameters,
         validator=validator,
@@ -74,9 +73,9 @@ def compile_arguments(
 def _of_other_server(
     schema: JsonObject, relayed: RelayBackend, problems: Problems, *, coerce: bool
 ) -> CompiledArguments:
-    """Compile the arguments of an upstream's tool. Its schema is passed on unchanged, even if it is invalid.
+    """Compile the arguments of an upstream's tool, keeping its schema unchanged even if it is invalid.
 
-    The upstream fills in its own defaults.
+    Defaults are left to the upstream.
     """
     validator, unchecked = compile_foreign_schema(schema if relayed.validates else {})
     if unchecked:
@@ -84,7 +83,7 @@ def _of_other_server(
         more = f", and {len(unchecked) - _MAX_NAMED} more" if len(unchecked) > _MAX_NAMED else ""
         problems.warning(f"the gateway does not check calls against its complete input schema: {first}{more}")
     headers, header_problems = header_parameters(schema)
-    # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with an invalid one.
+    # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with an invalid header.
     for schema_problem in header_problems:
         problems.at(*_in_long_form(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
@@ -121,7 +120,6 @@ def _in_signature(_path: DocumentPath) -> DocumentPath:
 
 
 def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonObject:
-    """Expand the short form to a JSON Schema."""
     properties: dict[str, Json] = {}
     required = []
     for name, value in written.items():
@@ -137,7 +135,7 @@ def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonOb
 
 
 def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, bool]:
-    """Return the schema of one input without our additional keys, and whether it is required."""
+    """Return the JSON Schema of one input, and whether the input is required."""
     if isinstance(written, str):
         word = written.removesuffix("?")
         if word not in TYPE_WORDS:
@@ -159,7 +157,7 @@ def _check_long_form(schema: JsonObject, problems: Problems) -> None:
 
 
 def _refuse_within(schema: JsonObject, problems: Problems) -> None:
-    """Report a `within` that would have no effect."""
+    """Report a `within` that has no effect."""
     if "within" in schema:
         problems.at("within").error("`within` is allowed only directly in an input under `input`")
     for path, member in subschemas(schema):
@@ -167,19 +165,16 @@ def _refuse_within(schema: JsonObject, problems: Problems) -> None:
 
 
 class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a schema that prepare arguments."""
-
     header_parameters: tuple[HeaderParameter, ...]
     problems: tuple[SchemaError, ...]
     defaults: SchemaDefaults
     unfit_defaults: tuple[SchemaError, ...]
-    """Defaults that do not match the schema."""
     integers: IntegerPlaces | None
 
 
 @lru_cache(maxsize=1024)
 def _parts_of(shape: SchemaShape) -> _SchemaParts:
-    """Analyse a schema once for all tools that share it."""
+    """Cached, because tools can share a schema."""
     headers, problems = header_parameters(shape.schema)
     defaults, validator = defaults_of(shape.schema), Validator(shape.schema, shape)
     unfit_defaults = tuple(_unfit_defaults(defaults, validator))
@@ -212,7 +207,7 @@ def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:
         always_given=frozenset(
             name
             for name, member in schemas.items()
-            # An invalid `required` is already reported.
+            # An invalid `required` has already been reported.
             if "default" in member or (name in required if isinstance(required, list) else required is not None)
         ),
         is_open=schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")),

@@ -31,31 +31,30 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
-    """Find the function of `python:`. Return None without one, or after reporting that it cannot be loaded."""
+    """Return the function of `python:`. Return None if there is none, or after reporting that it cannot be loaded."""
     if config is None:
         return None
-    # The module may be in the missing directory, which has been reported.
+    # The module may be in a missing directory, which has been reported.
     if not context.has_all_plugins and not context.plugins.contains(config.call):
         return None
     return context.plugins.signature(config.call, problems.at("call"))
 
 
 def described(config: Definition, signature: Signature | None) -> str | None:
-    """Return the description in the file, or otherwise the function's docstring."""
+    """Return the description in the file or, failing that, the function's docstring."""
     return config.description or (signature.description if signature else None) or None
 
 
 def compile_backend(
     config: Tool | Resource, *, signature: Signature | None, scope: Scope, context: CompileContext, max_size: int
 ) -> Executor:
-    """Compile the backend into an executor that returns at most `max_size` bytes."""
+    """Return the executor of a definition. It returns at most `max_size` bytes."""
     _check_old_name(config, scope.problems.at("http", "cache"))
     executor = BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
     return cached(executor, config, signature, problems=scope.problems, context=context)
 
 
 def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
-    """Report `http.cache`, the old name of `cache`."""
     if config.http is None or config.http.cache is None:
         return
     if config.cache is None:
@@ -67,7 +66,7 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
 def cached(
     executor: Executor, config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> Executor:
-    """Wrap the executor in a cache if the definition has one."""
+    """Add a cache to the executor if the definition asks for one."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
@@ -77,19 +76,18 @@ def cached(
 
 
 def cache_of(config: Definition) -> timedelta | None:
-    """Return the lifetime of cached results: `cache`, or its old name in `http`."""
+    """Return the lifetime of cached results from `cache`, or from its old name in `http`."""
     http = _http_of(config)
     return config.cache if http is None or config.cache is not None else http.cache
 
 
 def connection_of(config: Definition, *, context: CompileContext) -> Connection | None:
-    """Return the connection that the definition refers to."""
     http = _http_of(config)
     return None if http is None else context.connections.get(http.connection or "")
 
 
 def has_answer_per_caller(config: Definition, *, context: CompileContext) -> bool:
-    """Whether requests to the service are authenticated as the individual caller."""
+    """Whether the service sees requests of different callers as different users."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
@@ -99,7 +97,7 @@ def _http_of(config: Definition) -> Http | None:
 
 
 def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
-    """Watch the missing files of blocks. Existing files are read at each call."""
+    """Watch files of blocks that do not exist yet. Existing files are read at each call."""
     for block in blocks:
         source = block.image or block.audio or block.resource
         if source is not None and source.file is not None and not is_file(problems.directory / source.file):
@@ -211,7 +209,7 @@ class _WrittenBytes(msgspec.Struct, frozen=True):
 def _upstream(given: _Definition) -> Executor:
     relayed = relayed_of(given.config)
     assert relayed is not None  # noqa: S101
-    # It is not known how the upstream uses its inputs.
+    # The upstream can use all inputs.
     given.scope.use_all()
     return relayed.executor
 
@@ -232,20 +230,19 @@ _TEXT_OUTPUT: Final = OutputTraits()
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about one backend, in addition to its model and executor."""
+    """Describes one kind of backend."""
 
     compile: Callable[[_Definition], Executor]
-    """Creates the executor."""
     output: OutputTraits = _TEXT_OUTPUT
-    """Traits of its results for a tool's `output`."""
+    """Properties of its results that `output` depends on."""
     timeout_bounds: Literal["call", "attempt"] = "call"
-    """Whether a `timeout` in its mapping limits the whole call or one attempt."""
+    """Whether `timeout` in its mapping limits the whole call or each attempt."""
     sees_caller: Callable[[object], bool] = _always
-    """Whether its result may depend on the caller, given its mapping. Such a result is not shared."""
+    """Whether the result can depend on the caller. Such a result is not shared."""
     cut: Literal["bytes", "rows"] | None = None
-    """The unit in which it truncates results that would be cut anyway."""
+    """Unit for truncating a result early, if `output` would truncate it later."""
     is_of_operator: bool = False
-    """Whether its result is the operator's own text or file, which keeps control characters."""
+    """Whether the result is the operator's text or file. Control characters in it are kept."""
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -269,5 +266,6 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
     "upstream": Backend(compile=_upstream, output=OutputTraits(keeps_documents=True)),
 }
-"""The backends by key. Each key is a field of `Tool`, `Resource`, or both, marked `BACKEND`. `files` is not listed,
-because it defines many resources (`compile.resources`)."""
+"""Backends by key. Each key is a field of `Tool`, `Resource` or both, marked `BACKEND`. `files` defines many resources,
+so `compile.resources` compiles it instead.
+"""

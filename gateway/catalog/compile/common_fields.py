@@ -1,4 +1,4 @@
-"""Compiles the fields that all primitives have: access, names, and limits of calls."""
+"""Compiles the fields that all primitives share: access, names and call limits."""
 
 from datetime import timedelta
 from typing import Final, TypedDict
@@ -22,7 +22,7 @@ _QUEUE: Final = 64
 
 
 class CommonFields(TypedDict):
-    """Fields of `Primitive`."""
+    """Arguments for the constructor of a `Primitive`."""
 
     name: str
     access: RequiredScopes
@@ -42,9 +42,9 @@ class CommonFields(TypedDict):
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> CommonFields:
-    """Return the fields of a definition whose templates were compiled in `scope`.
+    """Return the shared fields of a definition whose templates were compiled in `scope`.
 
-    Limits come from the definition, its backend, the file's defaults, or ours.
+    Limits come from the definition, its backend, the file's defaults, or built-in defaults.
     """
     defaults = context.defaults
     return CommonFields(
@@ -57,7 +57,7 @@ def common_fields(
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
-        # `or` would ignore a queue of 0.
+        # `or` would skip a queue of 0.
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
         rate_key=_rate_key(config, scope=scope, context=context),
@@ -66,7 +66,7 @@ def common_fields(
 
 
 def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext) -> TextTemplate | None:
-    """Compile the key of the rate limit. It has no inputs, because calls are counted before validation."""
+    """Compile the key of the rate limit. Inputs are not available, because calls are counted before validation."""
     limit = context.defaults.rate_limit if config.rate_limit is None else config.rate_limit
     if limit is None or limit.key is None:
         return None
@@ -79,5 +79,5 @@ def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None,
     row = BACKENDS.get(config.backend)
     if row is not None and row.timeout_bounds == "attempt":
         attempt = own or (connection.timeout if connection is not None else None)
-        return config.timeout or max(default, attempt or default)  # a call must allow at least one attempt
+        return config.timeout or max(default, attempt or default)  # at least one attempt must fit
     return min((timeout for timeout in (config.timeout, own) if timeout is not None), default=default)

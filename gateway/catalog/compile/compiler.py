@@ -1,7 +1,6 @@
 """Compiles the configuration into a catalog, or reports all problems.
 
-Definitions with errors from the loader are not compiled. All others are, and problems that only follow from other
-errors are not reported.
+Definitions with errors from the loader are skipped. Problems caused by other errors are not reported.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ from gateway.net.authorization import Authorization, compile_connection, key_fil
 from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
-"""Checks a section that is not part of the catalog."""
+"""Checks a section that does not become part of the catalog."""
 
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024
@@ -62,15 +61,15 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
 ) -> Catalog:
-    """Compile every definition. Blocking. The catalog contains the warnings.
+    """Compile every definition. Blocking. Warnings are stored in the catalog.
 
-    `dependencies` are also filled in if there are errors. If the lock is enforced, definitions that differ from it are
-    not compiled, and their plugins are not imported. `checks` add to the same report.
+    `dependencies` is filled even if there are errors. With an enforced lock, definitions that differ from the lock are
+    not compiled and their plugins are not imported. `checks` add problems to the same report.
 
     Raises:
-        ConfigError: there are errors. It contains all problems, including the loader's, in file order.
+        ConfigError: with all problems in file order, including those of the loader.
     """
-    # Access tokens obtained at run time are secrets too.
+    # Access tokens obtained at run time must be masked too.
     loaded = replace(loaded.with_repaired(), redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
     problems = loaded.start_problems()
     dependencies = dependencies or FileDependencies()
@@ -140,7 +139,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without(compiling.unsound())
-    # Otherwise a reference may be to a resource that was left out.
+    # If a resource was left out, a reference to it would look wrong.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     catalog = Catalog(
@@ -168,7 +167,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:
-    """Return the definitions that must not be compiled, and why: with an enforced lock, new and changed ones."""
+    """Return the definitions to leave out because of an enforced lock, with the reasons."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
     left_out = {LockChange.ADDED, LockChange.CHANGED}
@@ -193,7 +192,7 @@ def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
 def _compile_connections(
     loaded: LoadedConfig, *, services: Services, problems: Problems
 ) -> Mapping[str, Authorization]:
-    """Check all connections, including unused ones, and return their authorizations."""
+    """Return the authorizations of all connections. Unused connections are checked too."""
     auth = loaded.document.auth
     issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
     found = {
@@ -206,7 +205,7 @@ def _compile_connections(
 
 
 def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
-    """Report conflicts between valid definitions."""
+    """Report conflicts between definitions."""
     in_tools, in_resources, in_prompts = (problems.at(kind) for kind in LISTS)
     by_uri: dict[str, Resource] = {}
     places: dict[str, DocumentPath] = {}
@@ -215,13 +214,13 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
     _add(by_uri, places, own_resources, problems=problems)
     _add(by_uri, places, ((("skills", index), each) for index, each in compiled.skills), problems=problems)
     _add(by_uri, places, ((("tools", tool, "app"), each) for tool, each in compiled.apps), problems=problems)
-    # Last, because upstreams cannot take URIs from the file.
+    # Resources of upstreams come last, so that they cannot take URIs from the file.
     for path, each in resources:
         first = places.setdefault(each.uri, path)
         if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
     _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
-    # An upstream's name overrides an alias, which is not an error in this file.
+    # An upstream's name can override an alias of the file without an error.
     own = {
         kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
     }
@@ -238,12 +237,12 @@ def _add(
     *,
     problems: Problems,
 ) -> None:
-    """Add resources by URI. A URI that is already taken is reported at its path."""
+    """Add resources by URI. Report URIs that are already taken."""
     reported: set[DocumentPath] = set()
     for path, resource in resources:
         first = by_uri.setdefault(resource.uri, resource)
         places.setdefault(resource.uri, path)
-        if first is not resource and path not in reported:  # the first of many files says enough
+        if first is not resource and path not in reported:  # one error for many files
             reported.add(path)
             problems.at(*path).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
 
@@ -251,8 +250,8 @@ def _add(
 def _untaken(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
-    """Return the templates, without those of upstreams that the file also defines, which are reported."""
-    # Reversed, so that the first of several equal templates wins.
+    """Remove templates of upstreams that the file also defines, and report them."""
+    # Reversed, so that the first of equal templates wins.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
     untaken: list[ResourceTemplate] = []
@@ -269,7 +268,7 @@ def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Proble
     index = TemplateIndex()
     for template in templates:
         number = index.first(template.uri_template)
-        # Templates of upstreams have no precedence among each other.
+        # Templates of upstreams have no order of precedence.
         if number is not None and (first := templates[number]).rank is None:
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
             problems.at(template.name, "uri").warning(f"{what}, which takes precedence")

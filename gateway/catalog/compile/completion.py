@@ -1,4 +1,4 @@
-"""Compiles sources of suggestions for prompt arguments and variables of URI templates."""
+"""Compiles the suggestions for prompt arguments and for variables of URI templates."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,18 +31,18 @@ from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
-"""Returns all values, unfiltered, for a call with the arguments and `value`."""
+"""Returns all values for the other arguments and `value`."""
 
 log: Final = structlog.get_logger(__name__)
 
 SECONDS: Final = 3.0
-"""Time limit of a source, because the user is typing."""
+"""Time limit for one request. Users are waiting for suggestions while they type."""
 _TEXT: Final = {"type": "string"}
 _MAX_FILES: Final = 10_000
 
 
 def fitting(candidates: Iterable[str], value: str) -> tuple[str, ...]:
-    """Filter values by `value`, ignoring case: those that start with it first, then those that contain it."""
+    """Return the values that start with `value`, then those that contain it, ignoring case."""
     wanted = value.casefold()
     beginning, holding = [], []
     for candidate in dict.fromkeys(candidates):
@@ -62,10 +62,10 @@ def compile_completer(
     context: CompileContext,
     launcher: Launcher | None = None,
 ) -> Completer | None:
-    """Compile the source for argument `name`. Return None after reporting an error.
+    """Compile the suggestions for argument `name`. Return None after reporting an error.
 
-    A source can use the other arguments, none of which are required, and `value`, the text typed so far. `launcher`
-    has the limits and sandbox of a command.
+    A source can use `value`, the text typed so far, and the other arguments, which are all optional. `launcher`
+    contains the limits and sandbox for a command.
     """
     if isinstance(config, list):
         return FixedValues(tuple(config))
@@ -78,8 +78,6 @@ def compile_completer(
 
 
 class FixedValues(msgspec.Struct, frozen=True):
-    """Fixed values."""
-
     values: tuple[str, ...]
 
     async def complete(self, value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Suggestions:
@@ -87,7 +85,7 @@ class FixedValues(msgspec.Struct, frozen=True):
 
 
 class _SourcedValues(msgspec.Struct, frozen=True):
-    """Queries a source each time. A failing source has no values, because suggestions are optional."""
+    """Queries a source on each request. Failures return no values, because suggestions are optional."""
 
     source: _Source
 
@@ -123,7 +121,7 @@ def _compile_source(
         if signature is None:
             return None
         threads = context.services.threads
-        # The function can accept only some of the arguments.
+        # The function may accept only some of the arguments.
         function = compile_python(config.python, signature, scope=place, threads=threads, every_input=False)
         return partial(function.call, convert=_texts)
     if config.sql is not None:
@@ -138,7 +136,6 @@ def _compile_source(
 
 
 async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
-    """Return the values of a query's first column."""
     rows = (await query.rows(invocation)).rows
     values = (next(iter(row.values()), None) for row in rows)
     return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
@@ -147,12 +144,11 @@ async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
 async def _listed(globs: GlobSource, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
-    # Names that are not UTF-8 cannot be passed back as text.
+    # Names that are not UTF-8 cannot be sent back as text.
     return (found.path for found in listing.files if visible_path(found.path) == found.path)
 
 
 async def _printed(command: Executor, invocation: Invocation) -> Iterable[str]:
-    """Return the lines that a command prints."""
     match await command.execute(invocation):
         case RawOutput(data=data):
             return filter(None, data.decode("utf-8", "replace").splitlines())

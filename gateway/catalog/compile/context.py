@@ -1,4 +1,4 @@
-"""The context shared by the compile steps of all definitions."""
+"""The context that the compile steps of all definitions share."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,24 +25,20 @@ from gateway.net.authorization import Authorization
 from gateway.plugin import ListKind
 
 MAX_SIZE: Final = 10 * 2**20
-"""Bytes. Default limit of a resource, and the minimum limit of a tool's backend."""
+"""Bytes. Default limit of a resource, and minimum limit of a tool's backend."""
 
 
 class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Shared by the compile steps of all definitions of one configuration. They add to `dependencies`."""
-
     server: str
-    """Name of the server."""
     max_body: int
-    """`listen.max_body`."""
     services: Services
     plugins: Plugins
     has_all_plugins: bool
-    """Whether every directory of `plugins` exists. If not, a missing function may be in a missing directory."""
+    """Whether all directories in `plugins` exist. If not, an unknown function may be in a missing directory."""
     redactor: Redactor
     connections: Mapping[str, Connection]
     authorizations: Mapping[str, Authorization]
-    """Authorizations of connections."""
+    """By connection."""
     databases: Mapping[str, Database]
     profiles: Mapping[str, DatabaseProfile]
     """Databases with valid settings."""
@@ -50,14 +46,12 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     accesses: Accesses
     dependencies: FileDependencies
     has_callers: bool
-    """Whether the file has `auth`."""
 
     def scope(self, inputs: Inputs, problems: Problems) -> Scope:
-        """Return the scope of one definition."""
         return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
     def entries_of(self, config: Model) -> tuple[Model | None, ...]:
-        """Return the entries of other sections that a definition refers to. None for entries that do not exist."""
+        """Return the entries that a definition refers to, or None for each entry that does not exist."""
         sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
         return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 
@@ -66,10 +60,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:
-    """Warn about inputs that the definition does not use.
-
-    Does nothing after an error, because the text with the error could use them.
-    """
+    """Warn about unused inputs, unless an error hides text that could use them."""
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
@@ -78,14 +69,14 @@ def warn_of_unused(scope: Scope, config: Definition) -> None:
 
 
 def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
-    """Report inputs whose name would hide the identity of the caller in templates."""
+    """Report inputs that would hide the caller's identity in templates."""
     for name in filter(is_fact_path, scope.inputs.schemas):
         message = f"`{name}` is not allowed as a name: in templates, `{CALLER}` is the verified identity of the caller"
         scope.problems.at(*place_of_input(config, name)).error(message)
 
 
 def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
-    """Return the path of a tool's input, a prompt's argument, or a resource's variable."""
+    """Return the path of an input, prompt argument or variable."""
     match config:
         case Tool(python=PythonCall(), input=None, input_schema=None):
             return ("python", "call")

@@ -28,11 +28,11 @@ from gateway.config.models.entry_references import entries_named_by
 from gateway.plugin import ListKind
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
-"""Common names → `sys.platform`."""
+"""Names in the file → `sys.platform`."""
 
 
 def unmet(requires: Requires) -> str | None:
-    """Return why the definition cannot be served, or None."""
+    """Return why the requirements are not met, or None."""
     return "; ".join(_reasons(requires)) or None
 
 
@@ -63,22 +63,19 @@ _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primiti
 
 
 class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled primitives of each kind, in list order."""
-
     tools: Mapping[str, Tool]
     resources: tuple[Resource, ...]
     skills: tuple[tuple[int, Resource], ...]
-    """Files of skills, each with the index of the skill's entry."""
+    """Index of the entry in `skills`, and a file of the skill."""
     apps: tuple[tuple[str, Resource], ...]
-    """Pages of tools, each with the tool's name."""
+    """Name of the tool, and its page."""
     templates: tuple[ResourceTemplate, ...]
     prompts: Mapping[str, Prompt]
     has_all_resources: bool
-    """Whether every definition of `resources:` was compiled."""
+    """Whether no definition in `resources:` was left out."""
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """URIs of resources, and URI templates."""
         return (
             *(template.uri_template for template in self.templates),
             *(resource.uri for resource in self._all_resources()),
@@ -92,7 +89,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return replace(
             self,
-            # Only definitions of sources are left out, and no skills come from sources.
+            # Only definitions of sources are left out, and skills never come from sources.
             tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
             resources=tuple(each for each in self.resources if ("resources", each.name) not in names),
             apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),
@@ -106,8 +103,6 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefinitionCompiler:
-    """Compiles all definitions except those excluded by the lock and those with unmet requirements."""
-
     def __init__(self, context: CompileContext, loaded: LoadedConfig, *, problems: Problems) -> None:
         self._context = context
         self._loaded = loaded
@@ -117,7 +112,7 @@ class DefinitionCompiler:
         ]
 
     def compile(self, *, excluded: Mapping[Name, str], skills: Iterable[FoundSkill]) -> CompiledDefinitions:
-        """Compile all definitions except `excluded` ones, which are given with the reason."""
+        """Compile all definitions except `excluded`, which maps names to reasons."""
         self.left_out += [
             Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True)
             for (kind, name), reason in excluded.items()
@@ -141,7 +136,7 @@ class DefinitionCompiler:
         )
 
     def unsound(self) -> set[Name]:
-        """Return the definitions of sources that have errors. They are left out."""
+        """Return the definitions of sources with errors. They are left out."""
         found = {(str(kind), str(name)) for kind, name in self._loaded.origins}
         found = {name for name in found if not self._problems.at(*name).has_no_errors}
         self.left_out += [Unavailable(kind=kind, name=name, reason=_UNSOUND) for kind, name in sorted(found)]
@@ -164,14 +159,12 @@ class DefinitionCompiler:
         return self._finished([compiled] if isinstance(compiled, Primitive) else compiled or (), place)
 
     def _app(self, tool: str) -> Sequence[Resource]:
-        """Compile the page of a tool, if it has one."""
         config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool, "app")
         if (app := config.app) is None:
             return ()
         return self._finished(compile_app(tool, config, app, problems=place, context=self._context), place)
 
     def _skills(self, skills: Iterable[FoundSkill]) -> Iterator[tuple[int, Resource]]:
-        """Compile the files of skills."""
         is_pinned = self._loaded.document.server.lock == "enforce"
         for found in skills:
             files = compile_skill(found, is_pinned=is_pinned, context=self._context)
@@ -179,7 +172,7 @@ class DefinitionCompiler:
                 yield found.index, resource
 
     def _finished(self, primitives: Sequence[P], problems: Problems) -> Sequence[P]:
-        """Mask secrets in definitions, and compute their digests."""
+        """Mask secrets and compute digests."""
         masked = mask_definitions(primitives, redactor=self._context.redactor, problems=problems)
         return tuple(
             each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked
@@ -187,7 +180,7 @@ class DefinitionCompiler:
 
 
 def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
-    """Whether a definition refers to a connection or database with an error, which is already reported."""
+    """Whether a definition refers to a connection or database whose error has been reported."""
     return any(
         name not in getattr(loaded.document, section) and loaded.is_hidden(section, name)
         for section, name in entries_named_by(config)

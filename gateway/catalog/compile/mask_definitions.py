@@ -1,7 +1,6 @@
-"""Masks secrets in definitions, because clients can list them.
+"""Masks secrets in definitions, because clients can list definitions.
 
-A variable is secret in a header but plain text in a description. In a description its value is masked. In a name or URI
-it is an error, because a masked URI would not work.
+A secret is masked in a description. In a name or URI it is an error, because a masked URI would not work.
 """
 
 from collections.abc import Sequence
@@ -19,12 +18,11 @@ _NAMES: Final = ("name", "uri", "uriTemplate")
 
 
 def mask_definitions(primitives: Sequence[P], *, redactor: Redactor, problems: Problems) -> Sequence[P]:
-    """Mask and report secrets in the definitions of one entry. `problems` is its view."""
+    """Mask and report secrets. `problems` is the view of the entry."""
     return [_masked(each, redactor=redactor, problems=problems) for each in primitives]
 
 
 def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> str | None:
-    """Mask and report secrets in a text of the server."""
     if text is None or not redactor.finds(text):
         return text
     problems.warning(_ADVICE)
@@ -42,5 +40,5 @@ def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
         problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
     else:
         problems.warning(_ADVICE)
-    # The digest was of the unmasked definition.
+    # The digest is of the unmasked definition.
     return replace(primitive, definition=masked, digest=b"")

@@ -1,4 +1,4 @@
-"""Compiles definitions of `prompts:`, either templates of messages or a function that returns messages."""
+"""Compiles `prompts:` into message templates or functions that return messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ _TEXT: Final = {"type": "string"}
 
 
 def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, context: CompileContext) -> Prompt | None:
-    """Compile one definition. Return None after reporting that its function cannot be loaded."""
+    """Return the prompt, or None after reporting that its function cannot be loaded."""
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
         return None
@@ -63,7 +63,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         arguments=arguments,
         messages=_MaskedMessages(
             messages,
-            # Messages in the file are the operator's. Functions and upstreams can return foreign text.
+            # The operator wrote the messages in the file. Functions and upstreams can return untrusted text.
             sanitizer=Sanitizer(
                 redactor=context.redactor,
                 keeps_controls=config.backend == "messages",
@@ -77,7 +77,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
 
 
 def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping[str, models.PromptArgument]:
-    """Derive the arguments from a function's signature. The function applies its own defaults."""
+    """Derive the arguments from the signature. Defaults are left to the function."""
     if signature is None:
         return {}
     arguments = {}
@@ -142,7 +142,7 @@ def _compile_messages(
 
 
 class _MaskedMessages(msgspec.Struct, frozen=True):
-    """Masks secrets in messages, such as those in embedded files and in results of functions."""
+    """Masks secrets, which embedded files and results of functions can contain."""
 
     executor: Executor
     sanitizer: Sanitizer
@@ -168,7 +168,7 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
 
 
 class _WrittenMessages(msgspec.Struct, frozen=True):
-    """Renders `messages:`. Each block becomes a message (2026-07-28 schema, PromptMessage: one block)."""
+    """Renders `messages:` into one message per block (2026-07-28 schema, PromptMessage)."""
 
     messages: tuple[tuple[str, BlocksTemplate], ...]
 
@@ -191,7 +191,7 @@ class _WrittenMessages(msgspec.Struct, frozen=True):
 
 
 class _ReturnedMessages(msgspec.Struct, frozen=True):
-    """Calls a function that returns messages or content. Content without a role belongs to the user."""
+    """Calls a function that returns messages or content. Content without a role becomes a user message."""
 
     function: PythonExecutor
 
@@ -211,7 +211,7 @@ def _messages_from(item: object) -> Iterator[JsonObject]:
     match item:
         case {"role": "user" | "assistant" as role, "content": content}:
             pass
-        case {"user": content, **others} if not others:  # as in the file
+        case {"user": content, **others} if not others:  # the short form of the file
             role = "user"
         case {"assistant": content, **others} if not others:
             role = "assistant"

@@ -1,4 +1,4 @@
-"""Definitions of upstreams. These models are not read from a file, and not validated."""
+"""Definitions received from upstreams. These models are never read from files or validated."""
 
 import msgspec
 from pydantic import InstanceOf
@@ -10,27 +10,24 @@ from gateway.json_types import JsonObject
 
 
 class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """The backend of an upstream's definition."""
+    """Backend of a definition that an upstream serves."""
 
     server: str
-    """Key of the upstream in the file."""
     definition: JsonObject
-    """The wire form of 2026-07-28, with all members that the upstream sent."""
+    """The definition in the wire form of 2026-07-28, with all members that the upstream sent."""
     executor: Executor
     completers: dict[str, Completer] = {}
     validates: bool = True
-    """Whether the gateway validates arguments before it calls the upstream."""
+    """Whether arguments are validated before the call is relayed."""
     name_in_app: str = ""
-    """Name that pages of the upstream use for the tool (MCP Apps), or "" if they cannot call it."""
+    """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 
     def __repr__(self) -> str:
-        """Return the parts that determine the definition's version. The executor differs between processes."""
+        """Return only the parts that determine the version. The executor differs between processes."""
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 
 class RelayedTool(Tool):
-    """A tool of an upstream."""
-
     upstream: InstanceOf[RelayBackend]
 
     @property
@@ -39,8 +36,6 @@ class RelayedTool(Tool):
 
 
 class RelayedResource(Resource):
-    """A resource or resource template of an upstream."""
-
     upstream: InstanceOf[RelayBackend]
 
     @property
@@ -49,8 +44,6 @@ class RelayedResource(Resource):
 
 
 class RelayedPrompt(Prompt):
-    """A prompt of an upstream."""
-
     upstream: InstanceOf[RelayBackend]
 
     @property
@@ -59,5 +52,4 @@ class RelayedPrompt(Prompt):
 
 
 def relayed_of(config: Tool | Resource | Prompt) -> RelayBackend | None:
-    """Return the backend of an upstream's definition, or None for other definitions."""
     return config.upstream if isinstance(config, RelayedTool | RelayedResource | RelayedPrompt) else None

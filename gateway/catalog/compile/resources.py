@@ -1,4 +1,4 @@
-"""Compiles definitions of `resources:` into resources and resource templates."""
+"""Compiles `resources:` into resources and resource templates."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ _TEXT: Final = {"type": "string"}
 def compile_resource(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
 ) -> Sequence[Resource | ResourceTemplate]:
-    """Compile one definition. Return nothing after reporting that its URI or function is invalid."""
+    """Compile one definition. Return nothing after reporting an invalid URI or function."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, context=context)
     if (relayed := relayed_of(config)) is not None:
@@ -102,7 +102,7 @@ def compile_resource(
 def _compile_relayed(
     name: str, config: models.Resource, relayed: RelayBackend, *, problems: Problems, context: CompileContext
 ) -> Resource | ResourceTemplate:
-    """Compile a resource or template of an upstream. Its URI is used unchanged, even if it is invalid."""
+    """Compile a resource or template of an upstream, keeping its URI unchanged even if it is invalid."""
     uri = config.uri or ""
     scope = context.scope(Inputs(schemas={URI: _TEXT}), problems)
     executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
@@ -111,7 +111,7 @@ def _compile_relayed(
     if "uriTemplate" not in relayed.definition:
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
         resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
-        # Some clients percent-encode characters that are not allowed in a URI, such as spaces.
+        # Some clients percent-encode characters that URIs do not allow, such as spaces.
         encoded = quote(uri, safe=RESERVED + "%")
         return resource if encoded == uri else replace(resource, aliases=(*resource.aliases, encoded))
     matcher = compile_loose_matcher(uri)
@@ -129,15 +129,12 @@ def _compile_relayed(
 
 
 class ResourceFields(CommonFields):
-    """Fields shared by resources and templates."""
-
     contents: ContentsShape
     cache_ttl: timedelta | None
     is_shared: bool
 
 
 def resource_fields(name: str, config: models.Resource, *, scope: Scope, context: CompileContext) -> ResourceFields:
-    """Return the fields that all resources of a definition share."""
     return ResourceFields(
         **common_fields("resources", name, config, scope=scope, context=context),
         contents=ContentsShaper(
@@ -151,21 +148,17 @@ def resource_fields(name: str, config: models.Resource, *, scope: Scope, context
 
 
 def _is_document(config: models.Resource) -> bool:
-    """Whether the contents are a document of the operator or an upstream, and are passed on unchanged.
-
-    Output of programs and services is sanitized.
-    """
+    """Whether the content is a document of the operator or an upstream. Documents are not sanitized."""
     backend = config.backend
     return config.files is not None or backend == "upstream" or BACKENDS[backend].is_of_operator
 
 
 def _is_shared(config: models.Resource) -> bool:
-    """Whether all callers get the same result."""
     return config.files is not None or not BACKENDS[config.backend].sees_caller(getattr(config, config.backend))
 
 
 def _written(source: str) -> str:
-    """Return the URI or template for clients, with interpolated text encoded, so that it cannot be an expression."""
+    """Encode interpolated text, so that it cannot be read as an expression."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
@@ -181,7 +174,7 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
-    """Compile `complete`. Commands run in the resource's sandbox, because the same callers provide their input."""
+    """Compile `complete`. Commands run in the resource's sandbox, because their input also comes from callers."""
     completers = {}
     launcher = None if config.shell is None else compile_launcher(config.shell, scope=scope.at("shell"))
     for name, source in config.complete.items():
@@ -223,7 +216,7 @@ def _compile_files(
     refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
-    # Names that are not UTF-8 cannot be passed back as text.
+    # Names that are not UTF-8 cannot be sent back as text.
     paths = FixedValues(tuple(found.path for found in listed if visible_path(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(
@@ -250,7 +243,7 @@ def _compile_files(
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """The common start of the URIs of a glob's files, and the variable for the rest."""
+    """The common start of the URIs of a glob, and the variable for the rest."""
 
     text: str
     variable: str

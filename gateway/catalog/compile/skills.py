@@ -1,4 +1,4 @@
-"""Compiles a skill into one resource per file. The resource of the SKILL.md has the skill's entry (SEP-2640)."""
+"""Compiles a skill into one resource per file. The SKILL.md carries the skill's entry (SEP-2640)."""
 
 import os
 from collections import defaultdict
@@ -25,12 +25,9 @@ _ALL_FILES: Final = "**"
 
 
 def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
-    """Compile the files of a skill, SKILL.md first.
-
-    With `is_pinned`, files can only be read while they are unchanged.
-    """
+    """Return the files of a skill, SKILL.md first. With `is_pinned`, changed files cannot be read."""
     snapshot, key = found.snapshot, key_of(found.name)
-    # A skill is compiled like a definition of `resources:`.
+    # A skill is compiled like a `files` resource.
     given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
     config = models.Resource.model_validate(given)
     reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
@@ -59,7 +56,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
             executor=ListedFile(served, file.path, file.digest if is_pinned else None),
             version=file.digest,
             definition=definitions[file.path],
-            # Includes the content, because SEP-2640 has no notification of changed skills.
+            # SEP-2640 has no notification for changed skills, so the digest includes the content.
             digest=content_digest(definitions[file.path], file.digest),
             skill=skill if file.path == SKILL_FILE else None,
             **common,
@@ -73,7 +70,7 @@ def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:
 
 
 def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
-    """Return the definitions of the entries of each directory. Subdirectories are `inode/directory`."""
+    """Return the entries of each directory. Subdirectories have the type `inode/directory`."""
     children: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for path, definition in files.items():
         children[dirname(path)].append(definition)

@@ -1,4 +1,4 @@
-"""Compiles the section `databases`, and `sql` of tools, resources and completions."""
+"""Compiles `databases`, and the `sql` of tools, resources and completions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -25,13 +25,12 @@ _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
 
 def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
-    """Check all databases, including unused ones, and return the valid ones."""
+    """Return the valid databases. Unused databases are checked too."""
     found = {name: compile_database(name, config, problems.at(name)) for name, config in databases.items()}
     return {name: profile for name, profile in found.items() if profile is not None}
 
 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
-    """Compile one entry. Return None after reporting an error."""
     if not is_installed():
         problems.error(f"needs packages that are not installed: {install_command('sql')}")
         return None
@@ -67,12 +66,12 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         url = make_url(config.url)
         backend = url.get_backend_name()
         if backend in _POSTGRESQL:
-            # asyncpg has another name for libpq's `sslmode`.
+            # asyncpg calls libpq's `sslmode` `ssl`.
             query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
             url = url.set(drivername="postgresql+asyncpg", query=query)
             backend = "postgresql"
         dialect = url.get_dialect()
-        # A missing driver should be reported now, not at the first connection.
+        # Report a missing driver now rather than at the first connection.
         dialect.import_dbapi()
     # SQLAlchemy raises ValueError for an invalid port.
     except (ArgumentError, ValueError):
@@ -93,16 +92,16 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         if url.password is not None:
             problems.at("password").error("the URL has a password too; only one can be given")
         url = url.set(password=config.password)
-    # SQLAlchemy hides the password by default, but this URL is used to connect.
+    # The URL is used to connect, so the password must not be hidden.
     return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
 
 
 _UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
-"""Placeholder for an undefined database, so that the query's other problems are found."""
+"""Placeholder for an undefined database, so that the query is still checked."""
 
 
 def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext, max_bytes: int) -> SqlExecutor:
-    """Compile the query of the mapping at `scope`. Errors are reported there."""
+    """Compile the query in the mapping at `scope`."""
     profile = _profile(config, scope=scope, context=context)
     dialect = dialect_of(profile.dialect)
     writes = isinstance(config, Sql) and config.writes
@@ -151,9 +150,9 @@ def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) ->
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
-        # Inputs can also be used in values of `bind` or `settings`.
+        # Values of `bind` and `settings` can also use inputs.
         if name not in names and name not in scope.used:
-            # Prevents a second report as an unused input.
+            # Avoid a second report of an unused input.
             scope.used.add(name)
             scope.problems.at(*place_of_input(config, name)).error(
                 f"no query uses `{name}`; bind it as `:{name}`, or remove it"

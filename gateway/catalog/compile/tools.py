@@ -1,4 +1,4 @@
-"""Compiles definitions of `tools:`."""
+"""Compiles `tools:`."""
 
 import re
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """MCP 2026-07-28 server/tools, "Tool Names"."""
 
 _MAX_NAME_LENGTH: Final = 64
-"""Limit of the APIs of several models."""
+"""Maximum length that the APIs of several models accept."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def compile_tool(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Tool | None:
-    """Compile one definition. Return None after reporting that its function cannot be loaded."""
+    """Return the tool, or None after reporting that its function cannot be loaded."""
     _check_names(name, config.aliases, problems=problems)
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
@@ -116,15 +116,15 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
             place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _MAX_NAME_LENGTH:
             place.warning(f"a name of {len(each)} characters: several models accept at most {_MAX_NAME_LENGTH}")
-    # MCP allows this, but the APIs behind many hosts do not.
+    # MCP allows dots, but the APIs behind many hosts do not.
     if "." in name:
         problems.warning("a name with `.` in it: several clients and models accept only A-Z a-z 0-9 _ -")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
-    """Merge the tool's `output`, its function's return annotation, and the file's defaults."""
+    """Merge `output`, the function's return annotation and the file's defaults."""
     if config.content is not None:
-        # The file's defaults are for backends. On fixed content they would have no effect, or fail.
+        # The file's defaults apply to backends. For fixed content, they would do nothing or fail.
         defaults = defaults_of(Output, **{name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
     said = (
         {} if config.output is None else {name: getattr(config.output, name) for name in config.output.model_fields_set}
@@ -136,7 +136,6 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
 
 
 def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
-    """Return the `outputSchema` for clients. That of an upstream is unchanged."""
     if output.schema_ is None or is_relayed:
         return output.schema_
     schema: JsonObject = with_items(output.schema_)
@@ -144,10 +143,10 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
 
 
 def _most_bytes(config: models.Tool, output: Output) -> int:
-    """Return the maximum size of a backend's result. It exceeds `max_size` for `select` and the output store.
+    """Return the maximum size of a backend's result. `select` and the output store need more than `max_size`.
 
-    Results that would be truncated anyway are limited here: commands to twice the size, because sanitizing removes
-    characters, and rows to the size.
+    Other results are truncated to `max_size` later, so the backend can stop early: commands at twice the size, because
+    sanitizing removes characters, and rows at the size.
     """
     cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
     is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)
@@ -159,12 +158,12 @@ def _most_bytes(config: models.Tool, output: Output) -> int:
 
 
 def _reshapes(output: Output) -> bool:
-    """Whether the result differs from the function's return value."""
+    """Whether clients receive something else than the function's return value."""
     return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}
 
 
 def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Problems) -> TaskRules | None:
-    """Return the rules of the tool's tasks, or None if calls never become tasks."""
+    """Return None if calls never become tasks."""
     task = config.task
     if task is None:
         return None
@@ -177,7 +176,7 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
     return TaskRules(
         is_required=task.mode == "required",
         asks_before=task.ask == "before",
-        # Required tasks have no other way to respond, so they do not wait.
+        # Required tasks start at once, because the result can only be a task.
         after=task.after.total_seconds() if task.mode == "optional" else 0,
         ttl_ms=(task.ttl or defaults.ttl) // _MILLISECOND,
         poll_ms=task.poll // _MILLISECOND,

@@ -1,4 +1,4 @@
-"""Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no files."""
+"""Computes versions: digests that change when an edit of the files changes a primitive. Opens no files."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
 def definition_version(
     config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """Return the version of a definition, from its text, its plugin's code, its queries and referenced entries."""
+    """Digest the text of a definition, its plugin's code, its queries and the entries that it refers to."""
     queries = query_digests(config, problems.directory)
     return _digest(config, context.defaults, context.entries_of(config), queries, _code_of(signature))
 
@@ -32,24 +32,22 @@ def definition_version(
 def resource_version(
     config: Resource, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """Return the version of a resource's content, from its backend, code and queries, or its file."""
+    """Digest a resource's backend, code and queries, or its file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
     entries, queries = context.entries_of(config), query_digests(config, problems.directory)
     return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
 
 
 def file_of(config: Resource, *, problems: Problems) -> str:
-    """Return the path of a resource's file."""
     return os.path.normpath(problems.at("file").directory / (config.file or ""))
 
 
 def file_version(config: Resource, facts: FileFacts) -> str:
-    """Return the version of one file of a glob."""
     return _digest(config.mime_type, facts)
 
 
 def _code_of(signature: Signature | None) -> str:
-    return signature.function.__module__ if signature else ""  # the name contains a digest of the plugin directory
+    return signature.function.__module__ if signature else ""  # this name contains a digest of the plugin directory
 
 
 def _digest(*facts: object) -> str:
@@ -57,15 +55,15 @@ def _digest(*facts: object) -> str:
 
 
 def _plain(value: object) -> Json:
-    """Return the given fields of a model, or the `repr` of values that JSON cannot represent."""
+    """Return the given fields of a model. Values that JSON cannot represent become their `repr`."""
     if not isinstance(value, Model):
         return repr(value)
-    # The order of sets of strings differs between processes.
+    # Sets of strings are ordered differently in each process.
     names = sorted(value.model_fields_set & _deciding_fields(type(value)))
     return type(value).__name__, [(name, getattr(value, name)) for name in names]
 
 
 @cache
 def _deciding_fields(model: type[Model]) -> frozenset[str]:
-    """Return the fields that affect what is served."""
+    """Return the fields that affect the served primitive."""
     return frozenset(name for name, field in model.model_fields.items() if field.repr)

@@ -1,4 +1,4 @@
-"""Compiles `views:` and the two tools of `search`."""
+"""Compiles `views:`, and the two tools of `search`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,15 +36,15 @@ from gateway.language.scope import Inputs, Scope
 from gateway.plugin import ListKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-"""A path segment that clients and proxies never rewrite."""
+"""Path segments that clients and proxies do not rewrite."""
 _CARD: Final = "server-card"
 """The path segment that SEP-2127 reserves under an MCP endpoint."""
 _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
-"""The daemon's paths if `listen.path` is `/`."""
+"""The daemon's paths under `listen.path: /`."""
 
 
 def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
-    """Compile every view. `primitives` are those of the files, and `problems` is the view of the section."""
+    """Compile every view. `primitives` come from the files, and `problems` is the view of the section."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"
@@ -68,8 +68,8 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
         )
         if config.search:
             _check_own_names(views[name], primitives, problems=place.at("search"))
-        # After an error, or before the lists of upstreams are known, globs could seem to match nothing.
-        if not problems.root.has_errors and not loaded.document.upstreams:  # whose lists are not known yet
+        # Globs may match nothing because of an error, or because an upstream's list is not known yet.
+        if not problems.root.has_errors and not loaded.document.upstreams:
             _warn_of_misfits(config, primitives, place)
     return views
 
@@ -88,7 +88,7 @@ def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems:
 
 
 def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: Problems) -> None:
-    """Report tools that have the name of one of the search tools."""
+    """Report tools that are named like a search tool."""
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
@@ -112,7 +112,7 @@ def _compile_selection(config: Selection | None) -> ViewSelection | None:
 
 
 def any_of(globs: Iterable[str]) -> re.Pattern[str]:
-    """Return a case-sensitive pattern that matches if any glob matches."""
+    """Return a case-sensitive pattern that matches any of the globs."""
     return re.compile("|".join(map(translate, globs)))
 
 
@@ -139,7 +139,7 @@ def _warn_of_globs(globs: Sequence[str], names: Sequence[str], problems: Problem
 
 
 _MAX_RESULT: Final = 2 * 2**20
-"""Maximum size of the definitions in a search result, in bytes."""
+"""Maximum size of a search result, in bytes."""
 _FOUND: Final[JsonObject] = {
     "type": "object",
     "properties": {"tools": {"type": "array", "items": {"type": "object"}, "description": "The best first."}},
@@ -164,7 +164,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""As in a file. The content is a placeholder that uses the inputs, and is replaced by an executor."""
+"""Written as in a file. The content uses both inputs, and is replaced by an executor."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",
@@ -177,7 +177,7 @@ _CALL: Final[JsonObject] = {
 
 
 def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
-    """Compile the two tools and return a function that adds them to a part. `problems` is the view of `search`."""
+    """Compile the two tools, and return a function that adds them to a catalog."""
     threads = context.services.worker_threads
     search = _compiled(SEARCH_TOOLS, _SEARCH, SearchExecutor((), threads=threads), context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
@@ -202,5 +202,5 @@ def _compiled(
     config = definitions.Tool.model_validate(definition)
     tool = compile_tool(name, config, problems=problems, context=context)
     assert tool is not None  # noqa: S101 - only a function can be missing
-    # Callers have already been admitted to the view, and only find tools that they may see.
+    # The view has admitted the caller, and each caller finds only visible tools.
     return replace(tool, executor=executor, access=EVERYBODY)

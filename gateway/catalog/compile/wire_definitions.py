@@ -1,4 +1,4 @@
-"""Creates the definitions sent to clients, in the wire form of 2026-07-28."""
+"""Builds the definitions that clients receive, in the wire form of 2026-07-28."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -22,7 +22,7 @@ _ANNOTATIONS: Final = {"title": "title", **HINTS}
 
 
 def server_info(server: Server) -> JsonObject:
-    """Return `Implementation`: name, version and description of the server."""
+    """Return the `Implementation` of the server."""
     return _given(
         name=server.name,
         title=server.title,
@@ -43,7 +43,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
     output_schema: JsonObject | None,
     meta: JsonObject | None = None,
 ) -> JsonObject:
-    """Return the definition of a tool. `meta` is added to the `_meta` in the file."""
+    """`meta` is added to the `_meta` in the file."""
     definition = _described(
         name,
         config,
@@ -56,7 +56,6 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
 
 
 def resource_definition(name: str, config: Resource, *, uri: str, description: str | None) -> JsonObject:
-    """Return the definition of a resource."""
     return _described(name, config, description=description, uri=uri, **_of_contents(config))
 
 
@@ -65,7 +64,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """Return the definition of one file of a glob. Its name is its path, because all files share the title."""
+    """Return the definition of one file of a glob, named by its path because all files share the title."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,
@@ -80,7 +79,7 @@ def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
 
 
 def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter: JsonObject) -> JsonObject:
-    """Return the definition of one file of a skill. SKILL.md has the skill's name and description (SEP-2640)."""
+    """Return the definition of a skill's file. SKILL.md has the name and description of the skill (SEP-2640)."""
     is_skill_file = path == SKILL_FILE
     modified = _timestamp(facts.modified)
     return _given(
@@ -94,7 +93,7 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
 
 
 def _timestamp(seconds: float) -> str | None:
-    """Format a time (2025-11-25 schema, Annotations), or return None if it is out of range."""
+    """Format a time (2025-11-25 schema, Annotations). Return None if the time is out of range."""
     try:
         return timestamp(seconds, timespec="seconds")
     except (ValueError, OverflowError, OSError):
@@ -108,7 +107,7 @@ def prompt_definition(
         _given(name=key, title=value.title, description=value.description, required=value.required)
         for key, value in arguments.items()
     ]
-    # Arguments of an upstream's prompt keep all their members.
+    # Arguments of an upstream's prompt keep all members.
     written = {} if relayed_of(config) else {"arguments": described or None}
     return _described(name, config, description=description, **written)
 
@@ -121,7 +120,7 @@ def _described(name: str, config: Tool | Resource | Prompt, *, description: str 
 
 
 def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
-    """Merge the file's members into an upstream's definition. Resources keep their names."""
+    """Override members of an upstream's definition with those of the file. Resources keep their names."""
     if "uri" in definition or "uriTemplate" in definition:
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}

@@ -1,4 +1,4 @@
-"""Lints: warnings about texts that confuse or manipulate models, and about insecure files.
+"""Warns about text that confuses or manipulates models, and about insecure files.
 
-They never prevent serving. Each is narrow, because warnings with false alarms are ignored.
+Warnings never prevent serving. The checks are narrow, because users ignore frequent false alarms.
 """

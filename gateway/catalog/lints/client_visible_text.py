@@ -1,4 +1,4 @@
-"""Collects the texts of a document that clients and models see, with their paths."""
+"""Collects the texts that clients and models see."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -13,21 +13,19 @@ from gateway.config.models.server import Server
 from gateway.json_types import DocumentPath, Json, JsonObject
 
 ClientVisibleText = tuple[DocumentPath, str, Use]
-"""Path of a text, the text, and its use."""
 
 _LINTED: Final = frozenset({Use.NAME, Use.DESCRIPTION, Use.BODY})
 _WIRE: Final = {"description": "description", "input": "inputSchema", "input_schema": "inputSchema"}
 
 
 def texts_of_server(config: Server) -> list[ClientVisibleText]:
-    """Return the texts of the section `server`, with paths relative to it."""
     return _of_model(config, ())
 
 
 def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
-    """Return the texts of a definition, with relative paths, then those of its function: docstring and schemas.
+    """Return the texts of a definition, followed by the docstring and schemas of its function.
 
-    `compiled` is its wire form, if it is served.
+    `compiled` is the wire form, or None if the definition is not served.
     """
     texts: list[ClientVisibleText] = [((), name, Use.NAME), *_of_model(config, ())]
     if compiled is not None and isinstance(config, Tool | Prompt) and config.python is not None:
@@ -37,7 +35,6 @@ def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name
 
 
 def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
-    """Return the texts of fields that are shown to models or people."""
     texts: list[ClientVisibleText] = []
     given = config.model_fields_set
     for name, key, use in _fields(type(config)):
@@ -53,13 +50,13 @@ def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
 
 @cache
 def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, Use], ...]:
-    """Return attribute, key and use of the fields that can contain such texts."""
+    """Return the attribute, key and use of each field with visible text."""
     fields = ((name, field, use_of(field.metadata, default=Use.PLAIN)) for name, field in model.model_fields.items())
     return tuple((name, field.alias or name, use) for name, field, use in fields if use in {*_LINTED, Use.PLAIN})
 
 
 def _said_by(config: Tool) -> set[str]:
-    """Return the members of the wire form that come from the file, not from the function."""
+    """Return the members of the wire form that the file defines."""
     said = {wire for key, wire in _WIRE.items() if key in config.model_fields_set}
     return said | {"outputSchema"} if config.output is not None and config.output.schema_ is not None else said
 
@@ -69,12 +66,12 @@ def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterab
     for key in ("description", "inputSchema", "outputSchema", "arguments"):
         if key not in said:
             _add(texts, definition.get(key), path, Use.DESCRIPTION)
-    # All at `python`, because their position in the plugin's code is unknown.
+    # The position in the plugin's code is unknown, so report all of them at `python`.
     return [(path, text, use) for _, text, use in texts]
 
 
 def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
-    """Add the texts of a value and its keys to a list. Nested generators would take twice as long."""
+    """A list is passed along, because nested generators take twice as long."""
     if isinstance(value, str):
         texts.append((path, value, use))
     elif isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Finds texts that deceive models or people: prompt injection, confusable names, and invisible characters.
+"""Finds text that deceives models or people: prompt injection, confusable names, and invisible characters.
 
-Models read descriptions when they list tools, before any call. Published attacks ("tool poisoning") use them to
-override other instructions, hide something from the user, imitate the system's voice in tags, or hide text in comments.
-An added `read_fi1e` next to `read_file`, or a Cyrillic `a`, could receive calls that are meant for another tool.
+Models read descriptions before any call. Published attacks ("tool poisoning") use descriptions to override other
+instructions, to hide something from the user, to imitate system messages with tags, or to hide text in comments.
+A tool named `read_fi1e`, or `read_file` with a Cyrillic `a`, can receive calls meant for `read_file`.
 """
 
 import re
@@ -43,12 +43,12 @@ _VOICES: Final = (
 
 
 def instructions_in(text: str) -> str | None:
-    """Quote an instruction that no text of a server should contain, and describe the problem."""
+    """Quote an instruction that no server text should contain, and describe the problem."""
     return _first(text, _ORDERS)
 
 
 def prompt_injection_in(description: str) -> str | None:
-    """Like `instructions_in`, but also find tags and comments, which descriptions do not need."""
+    """Check for tags and comments too, which descriptions do not need."""
     return _first(description, (*_ORDERS, *_VOICES))
 
 
@@ -84,21 +84,21 @@ _DOUBLES: Final = {
     "x": "\u0445\u03c7",
     "y": "\u0443\u03b3",
 }
-"""Lower-case Latin letters → digits and letters of Cyrillic, Greek and Armenian that look like them (Unicode TR39)."""
+"""Lower-case Latin letters → digits and letters of other scripts that look alike (Unicode TR39)."""
 _ALIKE: Final[dict[int, str | None]] = {
     **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
     **dict.fromkeys(map(ord, "-_. ")),
 }
-"""Replacements of characters in a skeleton. Separators are removed."""
+"""Replacements in a skeleton. Separators are removed."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts with similar letters, by the first word of the letters' names."""
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the first letter from another, similar script than the start of its word, or None."""
+    """Return the first letter of a script that resembles the script at the start of the word."""
     if name.isascii():
         return None
-    # Words are checked separately, because a name can have words in several scripts.
+    # A name can contain words in different scripts.
     for word in re.findall(r"\w+", name):
         scripts = [(letter, _script(letter)) for letter in word]
         known = [(letter, script) for letter, script in scripts if script in _OVERLAP]
@@ -109,7 +109,7 @@ def mixed_scripts(name: str) -> str | None:
 
 
 def confusable_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that looks like an earlier name, and the earlier name."""
+    """Yield each name that looks like an earlier name, with the earlier name."""
     first: dict[str, str] = {}
     for name in names:
         earlier = first.setdefault(_skeleton(name), name)
@@ -128,21 +128,21 @@ def _skeleton(name: str) -> str:
 
 _SUSPECTS: Final = re.compile(
     "["
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"  # controls but tab and line ends
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners and fillers of single scripts
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero width; marks, embeddings, overrides and isolates of direction
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"  # control characters, except tab and line breaks
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers of single scripts
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero-width and directional characters
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"  # blanks, fillers, variation selectors, annotations
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand and music; tags, more selectors
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand, music, tags, more selectors
     "]"
 )
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-"""A flag of a region (Unicode emoji: "Emoji Tag Sequence"), the only legitimate use of tags."""
+"""Flag of a region (Unicode "Emoji Tag Sequence"), the only legitimate use of tags."""
 
 _NON_JOINER, _JOINER, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC = "\u200c", "\u200d", "\u200e", "\u200f", "\u061c"
 
 
 def invisible_characters_in(text: str) -> str | None:
-    """Return the name of the first hidden character and the number of others, or None."""
+    """Return the name of the first hidden character and the number of further ones, or None."""
     if text.isascii() and text.isprintable():
         return None
     text = _FLAG.sub("", text)
@@ -156,13 +156,13 @@ def invisible_characters_in(text: str) -> str | None:
 
 
 def _is_at_home(text: str, index: int) -> bool:
-    """Whether the adjacent characters use this character."""
+    """Whether the adjacent characters justify this character."""
     character, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
     if _is_selector(character):
         return bool(before) and _has_variants(before)
     if character in {_JOINER, _NON_JOINER}:
         return _joins(before) and _joins(after)
-    # Directional marks are only useful in text with right-to-left letters.
+    # Directional marks are useful only next to right-to-left letters.
     if character in {_LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC}:
         return any(each.isalpha() and unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
     return False
@@ -173,12 +173,12 @@ def _is_selector(character: str) -> bool:
 
 
 def _has_variants(character: str) -> bool:
-    """Whether a selector can follow: symbols, digits (keycaps), letters without case (ideographs, Mongolian)."""
+    """Whether a selector can follow: symbols, digits (keycaps), and letters without case (ideographs, Mongolian)."""
     return unicodedata.category(character) in {"So", "Sm", "Sk", "Po", "Pd", "Nd", "Lo"}
 
 
 def _joins(character: str) -> bool:
-    """Whether a joiner can be adjacent: emoji and their parts, letters and signs of scripts without case."""
+    """Whether a joiner can be adjacent: emoji, and letters and signs of scripts without case."""
     return bool(character) and (
         unicodedata.category(character) in {"So", "Sk", "Lo", "Mn", "Mc"} or _is_selector(character)
     )

@@ -30,12 +30,12 @@ _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
 )
 _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
-"""Two-letter names that need no description."""
+"""Two-letter names that are clear without a description."""
 _MIN_TELLING_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
-"""Similarity of a misspelt keyword, from 0 to 1. Keys such as our `within` and clients' `enumNames` are below it."""
+"""Minimum similarity of a misspelt keyword, from 0 to 1. Keys such as `within` and `enumNames` are below it."""
 _WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
-"""Methods that searches do not use. Many searches use POST."""
+"""Methods that change data. POST is left out, because many searches use it."""
 
 
 def lint(  # noqa: PLR0913 - all that is served
@@ -49,7 +49,7 @@ def lint(  # noqa: PLR0913 - all that is served
 ) -> None:
     """Report all warnings about a document without errors.
 
-    `instructions` are those of upstreams, and `plugins` the directories of `plugins:`.
+    `instructions` come from upstreams, and `plugins` are the directories of `plugins:`.
     """
     _warn_of_texts(texts_of_server(document.server), problems=problems.at("server"))
     for name, text in instructions.items():
@@ -72,7 +72,6 @@ def lint(  # noqa: PLR0913 - all that is served
 
 
 def _lint_definition(name: str, config: Definition, primitive: Primitive | None, *, problems: Problems) -> None:
-    """Report warnings about one definition. `primitive` is the compiled tool or prompt."""
     definition = None if primitive is None else primitive.definition
     _warn_of_texts(texts_of_definition(config, definition, name=name), problems=problems)
     match config, primitive:
@@ -101,7 +100,7 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
-    """Return the warnings about one text. Cached, because most texts are keywords and names that recur."""
+    """Cached, because many keywords and names recur."""
     return tuple(_WARNINGS[use](text))
 
 
@@ -136,9 +135,9 @@ _WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about HTTP requests that change or delete data without annotations. `destructive` is always trusted.
+    """Warn about HTTP requests that change data without `annotations` (RFC 9110 §9.2.1, §9.3.5).
 
-    The method indicates it (RFC 9110 §9.2.1, §9.3.5). For commands this cannot be determined.
+    The effect of a command cannot be determined. An explicit `destructive` is always trusted.
     """
     method, said = None if config.http is None else config.http.method, config.annotations
     if said is not None and said.destructive is not None:
@@ -154,7 +153,7 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about cached results of tools that change something: a second equal call would have no effect."""
+    """Warn about a cached tool that changes something, because a repeated call would do nothing."""
     said = config.annotations is not None and config.annotations.destructive
     method = None if config.http is None else config.http.method
     writes = config.sql is not None and config.sql.writes
@@ -180,13 +179,13 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
-    """Warn about an empty `enum` and keywords without effect: misspelt ones, and those of other types."""
+    """Warn about an empty `enum`, misspelt keywords, and keywords that do not apply to the type."""
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
                 f"`{keyword}` is not a JSON Schema keyword and has no effect; did you mean `{meant}`?"
             )
-    # Users cannot fix schemas from elsewhere, which often have keywords of other types.
+    # Schemas from other servers often have such keywords, and users cannot fix them.
     for keyword, kind in () if problems.is_lenient else _of_other_types(schema):
         problems.at(keyword).warning(
             f"`{keyword}` has no effect here: it is for {kind}, and this is `type: {schema['type']}`"
@@ -198,7 +197,7 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
 
 
 def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the keywords that have no effect on the schema's type, each with the types that they apply to."""
+    """Yield keywords that do not apply to the schema's type, with the types that they apply to."""
     said = schema.get("type")
     if not isinstance(said, str) or said not in TYPES:
         return
@@ -233,7 +232,7 @@ def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
 
 
 def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Problems) -> None:
-    """Warn about a program that does not exist, unless `requires` already checks it."""
+    """Warn about a missing program, unless `requires` checks it."""
     first = shell.interpreter[0] if shell.command is None else shell.command[0]
     if not isinstance(first, str) or "{" in first or "{" in (shell.cwd or "") or first in config.requires.commands:
         return
@@ -244,12 +243,12 @@ def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Prob
 
 
 def _own_files(shell: Shell) -> Iterator[str]:
-    """Yield the words of a command that can be files: the program, and a script that it runs."""
+    """Yield the words that can be files: the program, and a script that it runs."""
     words = [
         *(item for item in shell.command or () if isinstance(item, str)),
         *(shell.interpreter if shell.script else ()),
     ]
-    # The result of a template is only known at the call.
+    # The result of a template is known only at the call.
     yield from (word for word in words if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word)
 
 

@@ -1,1 +1,1 @@
-"""The lock file: digests of reviewed definitions, and their comparison with the current ones."""
+"""The lock file: digests of reviewed definitions."""

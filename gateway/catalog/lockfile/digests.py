@@ -1,7 +1,7 @@
-"""Computes the digests of definitions. Imports no plugins and reads no secrets.
+"""Computes the digests of definitions without importing plugins or reading secrets.
 
-The digests cover the written text before interpolation, so that a rotated secret or another machine changes nothing.
-The order, comments and layout of the files do not matter.
+Digests cover the text before interpolation, so secrets and environment variables do not change them. The order,
+comments and layout of the files do not matter either.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,23 +22,24 @@ from gateway.config.reading.source_file import digest_of_json
 from gateway.json_types import DocumentPath
 
 Name = tuple[str, str]
-"""A section of the file, and a key in it."""
+"""A section, and a key in it."""
 
 DefinitionDigest = Mapping[str, str]
-"""Part of a definition → SHA-256. The parts are the `definition`, its `connection` or `database`, the file's
-`defaults`, the `code` of its plugins, the `files` of a skill or its queries, its `page`, and the `origin` of a
-definition that is not written in the file."""
+"""Part of a definition → SHA-256. Parts are the `definition`, its `connection` or `database`, the file's `defaults`,
+the `code` of its plugins, its queries or the `files` of a skill, its `page`, and the `origin` of a definition from a
+source.
+"""
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
 
 _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
 CLAIMS: Final = "claims"
-"""The section of names that another entry offers too."""
+"""Section of the names that more than one entry offers."""
 PAGES: Final = "pages"
-"""The section of pages of upstreams, by URI. They are read only by `mcp-gateway lock` and for clients."""
+"""Section of upstream pages, by URI. Only `mcp-gateway lock` and requests read them."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
-"""Models act on instructions as they act on descriptions."""
+"""Locked like a description, because models follow instructions."""
 
 
 def instructions_of(upstream: str) -> Name:
@@ -87,7 +88,7 @@ def digests_of(
 
 
 def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dict[DocumentPath, DocumentPath]:
-    """Return the entry from which each definition was locked, such as `("upstreams", "github")`."""
+    """Return the source entry, such as `("upstreams", "github")`, of each locked definition."""
     document = loaded.document
     paths = [(section, name) for section in ("upstreams", "openapi") for name in getattr(document, section)]
     entries = {_origin(loaded, path): path for path in paths} if locked else {}
@@ -103,7 +104,7 @@ def _readable(path: str) -> str:
 
 
 def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:
-    """Digest the name of an entry and the server to which it leads, without values of variables and secrets."""
+    """Digest the name of a source entry and its target, without values of variables and secrets."""
     found = loaded.sources.written(path)
     written = found if isinstance(found, Mapping) else {}
     leads = {key: written[key] for key in _LEADS_TO if written.get(key)}
@@ -125,7 +126,7 @@ def _pin(
     parts = {"definition": loaded.sources.digest(name)}
     for section, entry in dict.fromkeys(entries_named_by(config)):
         part, written = section.removesuffix("s"), entry_digest(section, entry)
-        # A definition can name several entries of a section, which form one part.
+        # References to several entries of a section form one part.
         parts[part] = written if part not in parts else digest_of_json([parts[part], written])
     if queries := query_digests(config, loaded.sources.directory(name)):
         parts["files"] = digest_of_json(queries)
@@ -138,11 +139,9 @@ def _pin(
 
 
 def functions_of(config: Model) -> list[str]:
-    """Return every `module:callable` that a definition names."""
     return [function.call for function in models_in(config, PythonCall)]
 
 
 def query_digests(config: Model, directory: Path) -> list[str]:
-    """Return the digests of the files that contain queries of a definition."""
     files = (query.query_file for query in models_in(config, SqlCompletion))
     return [content_digest(directory / file) for file in files if file is not None]

@@ -1,7 +1,7 @@
-"""The lock file, and the comparison of its digests with those of the current definitions.
+"""Reads the lock file, and compares it with the current definitions.
 
-Threat: an edit in an included file or a plugin changes definitions after their review. With `server.lock: enforce`, a
-changed definition is not compiled and its plugin not imported until the lock is written again.
+Threat: after a review, an edit of an included file or a plugin changes definitions. With `server.lock: enforce`,
+changed definitions are not compiled and their plugins not imported until the lock is written again.
 """
 
 import json
@@ -24,7 +24,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 COMMAND: Final = "mcp-gateway lock"
 
 _MOST_NAMED: Final = 9
-"""The number of other definitions that one warning names."""
+"""Maximum number of further definitions that one warning names."""
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _KINDS: Final = {"tools", "resources", "templates", "prompts"}
@@ -36,26 +36,24 @@ class LockChange(StrEnum):
     CHANGED = "changed"
     REMOVED = "removed"
     UNPINNED = "unpinned"
-    """The lock was written by a version without origins."""
+    """The lock was written by a version that did not record origins."""
 
 
 _EFFECTS: Final = {
     LockChange.ADDED: "is not served",
-    # `catalog.keep_locked` keeps the locked version if the process still has it.
+    # `keep_locked` serves the locked version if the process still has it.
     LockChange.CHANGED: "is served in its locked version, or not at all",
     LockChange.REMOVED: "is not served",
     LockChange.UNPINNED: "is served, regardless of its origin",
 }
-"""The effect of each change if the lock is enforced."""
+"""Effect of each change with an enforced lock."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that differs from the lock."""
-
     name: Name
     change: LockChange
     parts: tuple[str, ...] = ()
-    """The parts that have changed."""
+    """Changed parts."""
 
     def __str__(self) -> str:
         return f"{'.'.join(self.name)} {self.how}"
@@ -69,17 +67,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the lock file, which is next to the main file."""
+    """The content of a lock file."""
 
     path: Path
     pins: DefinitionDigests | None
-    """None if the file does not exist or cannot be used."""
+    """None if the file does not exist or is unusable."""
     problem: str = ""
-    """The reason why the file cannot be used."""
+    """Why the file is unusable."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
-    """The locked lists of each server in wire form, by the server's name."""
+    """Locked lists in wire form, by kind and server."""
     excludes: bool = True
-    """Whether enforcement leaves out definitions that differ. False only reports them."""
+    """Whether enforcement leaves out changed definitions or only reports them."""
 
     def compare(
         self,
@@ -89,9 +87,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report problems with the lock and differences from it. Equal differences share one warning.
+        """Report problems of the lock and all differences. Equal differences share one warning.
 
-        Pages, and definitions that `is_hidden` by an error in the files, are unknown here and were not removed.
+        Definitions that `is_hidden` by an error, and pages, are unknown here and do not count as removed.
         """
         place = problems.at("server", "lock")
         if self.pins is None:
@@ -116,7 +114,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock file (`LoadedConfig.lock_file`). Blocking."""
+    """Read a lock file. Blocking."""
     if not path.exists():
         return Lock(path=path, pins=None)
     try:
@@ -129,10 +127,10 @@ def read_lock(path: Path) -> Lock:
 
 
 def parsed(text: str) -> dict[Name, DefinitionDigest]:
-    """Return the pins in the text of a lock.
+    """Parse the pins in a lock file.
 
     Raises:
-        ValueError: the text is not a lock of this version.
+        ValueError: this version did not write the file.
     """
     content = json.loads(text)
     if not isinstance(content, dict) or "version" not in content:
@@ -160,7 +158,7 @@ def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
 
 
 def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, list[JsonObject]]]:
-    """Collect the lists of other servers, so that the locked version of a definition can be served after a restart."""
+    """Collect the lists of other servers, to serve locked versions after a restart."""
     found: dict[str, dict[str, list[JsonObject]]] = {}
     for name, origin in sorted(origins.items()):
         if origin.path[0] == "upstreams":
@@ -171,7 +169,7 @@ def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, li
 
 
 def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingProxyType({})) -> str:
-    """Return the text of a lock: a line for each part, ordered by name."""
+    """Return the text of a lock: one line per part, sorted by name."""
     content: dict[str, Json] = {"version": _VERSION, **({_OFFERED: offered} if offered else {})}
     for (section, name), pin in pins.items():
         content.setdefault(section, {})[name] = dict(pin)
@@ -179,20 +177,20 @@ def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingPr
 
 
 def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Difference, ...]:
-    """Compare the definitions with the locked ones, ordered by name."""
+    """Return the differences, sorted by name."""
     return tuple(
         difference for name in sorted(now.keys() | locked.keys()) if (difference := _between(name, now, locked))
     )
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """Return a count such as `2 added, 1 changed`."""
+    """Return counts such as `2 added, 1 changed`."""
     counts = {change: sum(each.change is change for each in found) for change in LockChange}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
-    """Return the message about definitions with the same difference, reported at the place of the first."""
+    """Return the message for definitions with the same difference, reported at the first one."""
     subject = f"`{'.'.join(first.name)}` " if first.change is LockChange.REMOVED else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]

@@ -1,4 +1,4 @@
-"""Digests of the pages of upstreams (MCP Apps, SEP-1865), and the check of a page when it is read. Pure."""
+"""Digests upstream pages (MCP Apps, SEP-1865), and checks pages against the lock when they are read."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,20 +12,20 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {"markup": ("text", "blob"), "media_type": ("mimeType",)}
-"""The parts of a digest, with the members of the contents that each covers."""
+"""Part of a digest → the members of the contents that it covers."""
 
 
 class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
-    """The locked pages of one upstream, where `server.lock` is `enforce`."""
+    """The locked pages of one upstream with `server.lock: enforce`."""
 
     pins: DefinitionDigests
     required: frozenset[str]
-    """The URIs to which tools refer. They must be in the lock."""
+    """URIs that tools refer to. These pages must be in the lock."""
     differing: dict[str, str] = msgspec.field(default_factory=dict)
-    """The pages that differed when they were last read, with the reason."""
+    """Pages that differed when they were last read, and the reason."""
 
     def check(self, uri: str, contents: Json) -> None:
-        """Compare the contents of a resource with the lock.
+        """Check the contents of a resource against the lock.
 
         Raises:
             ExecutionError: the page differs, or is not in the lock.
@@ -40,7 +40,7 @@ class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page_digest(contents: Json) -> DefinitionDigest:
-    """Digest the contents of a page: its markup, media type and `_meta.ui`."""
+    """Digest the markup, media type and `_meta.ui` of a page."""
     blocks = [each for each in contents if isinstance(each, dict)] if isinstance(contents, list) else []
     parts = {
         part: digest_of_json([[each.get(member) for member in members] for each in blocks])

@@ -1,1 +1,1 @@
-"""Plugins: finds the Python functions that `python:` names, and runs the hooks of their modules."""
+"""Loads the Python functions that `python:` names, and runs the hooks of their modules."""

@@ -1,4 +1,4 @@
-"""Runs `startup()` and `shutdown()` of plugin modules with a time limit. Hooks can be sync or async."""
+"""Runs the hooks `startup()` and `shutdown()` of plugin modules with a time limit."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ _HOOK_SECONDS: Final = 30.0
 
 
 class HookFailedError(Exception):
-    """A hook raised an exception or took too long."""
+    pass
 
 
 async def run_hook(
@@ -22,14 +22,14 @@ async def run_hook(
     threads: DaemonThreadPool,
     seconds: float = _HOOK_SECONDS,
 ) -> None:
-    """Run the module's own function of that name, if it has one.
+    """Run the hook if the module defines it.
 
     Raises:
         HookFailedError: the hook raised an exception or exceeded the time limit.
     """
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
-        return  # an imported hook belongs to its own module
+        return  # imported from another module
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         if inspect.iscoroutinefunction(hook):
@@ -45,7 +45,7 @@ async def run_hook(
 
 
 async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:
-    # SystemExit would end the event loop if it left the task.
+    # SystemExit in a task would end the event loop.
     async def error_of() -> BaseException | None:
         try:
             await hook()
@@ -55,7 +55,7 @@ async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, de
 
     task = asyncio.create_task(error_of(), name="plugin hook")
     try:
-        # `wait` does not wait for cancellation, so a hook that ignores it cannot block a reload.
+        # `wait` does not wait for cancellation, so a stuck hook cannot block a reload.
         await asyncio.wait({task}, timeout=deadline - asyncio.get_running_loop().time())
         if not task.done():
             raise TimeoutError

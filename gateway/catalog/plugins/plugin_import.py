@@ -1,4 +1,4 @@
-"""Imports modules with a time limit, and describes exceptions in one line with their position."""
+"""Imports modules with a time limit."""
 
 import importlib
 import threading
@@ -8,22 +8,21 @@ from types import ModuleType
 from typing import Final
 
 IMPORT_SECONDS: Final = 30.0
-"""Time limit of an import. It runs in a separate thread, because plugins can contain any code."""
 
 
 class ImportFailedError(Exception):
-    """The module could not be imported."""
+    pass
 
 
 class NoSuchModuleError(ImportFailedError):
-    """There is no module of this name."""
+    pass
 
 
 def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
-    """Import the module `name`. Errors are located in files below `beneath`.
+    """Import a module. Errors are located in files below `beneath`.
 
     Raises:
-        NoSuchModuleError: there is no such module.
+        NoSuchModuleError: the module does not exist.
         ImportFailedError: the import raised an exception, including `SystemExit`, or took too long.
     """
     outcome: list[ModuleType | BaseException] = []
@@ -34,14 +33,14 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
         except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
             outcome.append(error)
 
-    # A hanging daemon thread is abandoned and does not delay the exit of the process.
+    # A daemon thread that hangs does not delay the exit of the process.
     thread = threading.Thread(target=attempt, name=f"import {name}", daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcome:
         raise ImportFailedError(f"did not finish within {seconds:g} s")
     match outcome[0]:
-        # If another module is missing, the error is in the plugin.
+        # If a different module is missing, the error is in the plugin.
         case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):
             raise NoSuchModuleError
         case BaseException() as error:
@@ -57,7 +56,7 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """Return the position of an error in the plugin's files. Syntax errors already contain the line."""
+    """Return the position in the plugin's files, unless the message contains it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

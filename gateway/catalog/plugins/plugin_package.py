@@ -1,7 +1,7 @@
-"""Plugin packages: the files of a directory, imported from memory under a name derived from their content.
+"""Imports a plugin directory from memory as a package that is named by a digest of its content.
 
-Importing from memory lets old generations keep their code, even for late imports, and bypasses Python's cache of
-compiled files, which only compares size and second. Nothing is added to `sys.path` or written to the directory.
+Running calls of an old generation keep their code, even for late imports. Python's cache of compiled files is not used,
+because it compares only size and second. `sys.path` and the directory are not modified.
 """
 
 import hashlib
@@ -23,8 +23,6 @@ _MAX_DEPTH: Final = 8
 
 
 class PluginFile(msgspec.Struct, frozen=True):
-    """One Python file."""
-
     path: Path
     code: bytes
 
@@ -35,20 +33,20 @@ class PluginFile(msgspec.Struct, frozen=True):
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """Equal for the same directory with the same content, in every generation."""
+    """The same for the same directory and content, in every generation."""
     directory: Path
     sources: Mapping[str, PluginFile]
-    """The files by module name within the package. The package itself is ""."""
+    """Files by module name within the package. The package itself is ""."""
     content: str
-    """Digest of all files, independent of the directory."""
+    """Digest of all files, without the path of the directory."""
 
     def qualified(self, module: str) -> str:
         return f"{self.name}.{module}" if module else self.name
 
     @property
     def imported(self) -> list[ModuleType]:
-        """The modules imported so far, in order."""
-        # A copy, because other threads can import modules.
+        """Modules imported so far, in order."""
+        # Copied, because other threads can import modules.
         return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
 
     def forget(self, *, but: Sequence[str] = ()) -> None:
@@ -58,10 +56,10 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_package(directory: Path) -> PluginPackage:
-    """Read every Python file below `directory`.
+    """Read all Python files below `directory`.
 
     Raises:
-        OSError: the directory or a file cannot be read, or there are too many files.
+        OSError: a file cannot be read, or there are too many files.
     """
     sources = {
         ".".join(path.relative_to(directory).with_suffix("").parts)
@@ -69,12 +67,12 @@ def read_package(directory: Path) -> PluginPackage:
         .removesuffix("."): PluginFile(path, path.read_bytes())
         for path in _python_files(directory)
     }
-    # Directories without `__init__.py` are packages too (PEP 420).
+    # PEP 420: directories without `__init__.py` are packages too.
     for module in tuple(sources):
         for parent in _parents(module):
             sources.setdefault(parent, PluginFile(Path(directory, *parent.split("."), "__init__.py"), b""))
     content = _content_of(sources)
-    # Equal code in two directories is two packages with separate globals.
+    # Two directories with equal code need separate globals.
     name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
     return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
 
@@ -87,7 +85,7 @@ def _content_of(sources: Mapping[str, PluginFile]) -> str:
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):
-    """Finds modules of plugin packages, for `sys.meta_path`."""
+    """A finder for `sys.meta_path`."""
 
     def __init__(self) -> None:
         self.packages: dict[str, PluginPackage] = {}
@@ -110,7 +108,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
 
 
 class _SourceLoader(importlib.abc.ExecutionLoader):
-    """Runs the code of a file as it was read."""
+    """Runs code from memory."""
 
     def __init__(self, source: PluginFile) -> None:
         self._source = source
@@ -130,7 +128,7 @@ def _belongs(module: str, package: str) -> bool:
 
 
 def _parents(module: str) -> Iterator[str]:
-    """Yield the packages that contain a module, innermost first. The last is ""."""
+    """Yield the packages that contain a module, innermost first."""
     while module:
         module = module.rpartition(".")[0]
         yield module
@@ -144,10 +142,10 @@ def _python_files(directory: Path) -> list[Path]:
 
 
 def _below(directory: Path, *, depth: int) -> Iterator[Path]:
-    """Yield the files that can be imported by name, without hidden and cached files."""
+    """Yield importable files. Hidden and cached files are skipped."""
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path
-        # Links are followed, so the depth limit also ends cycles.
+        # Links are followed. The depth limit ends cycles.
         elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
             yield from _below(path, depth=depth - 1)

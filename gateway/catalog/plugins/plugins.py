@@ -1,8 +1,7 @@
 """Finds the functions that `python:` names: in plugin directories, then entry points, then importable modules.
 
-A directory is imported as a package per content (see `plugin_package`). Unchanged directories are imported once.
-After a change, the new generation imports the package again, and running calls keep the old code. Only modules that
-are referred to are imported.
+A changed directory is imported again as a new package, and running calls keep the old code. Unchanged directories are
+not imported again. Only modules that the configuration uses are imported.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ _ENTRY_POINTS: Final = "mcp_gateway.plugins"
 
 
 class Plugins:
-    """The loaded plugin code of the daemon. `stop` unloads it."""
+    """The loaded plugin code. `stop` unloads it."""
 
     def __init__(self, *, import_seconds: float = IMPORT_SECONDS) -> None:
         self._import_seconds = import_seconds
@@ -40,15 +39,15 @@ class Plugins:
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
         self._unused: list[list[ModuleType]] = []
-        """Lists of modules whose `shutdown()` is pending, one per `unload_unused`."""
+        """Modules with a pending `shutdown()`, one list per call of `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
-        """Read the directories of a new generation, which `signature` then searches. Return their paths. Blocking.
+        """Read the directories of a new generation, and return their paths. Blocking.
 
         `problems` is the view of `plugins:`.
         """
         if self._finder not in sys.meta_path:
-            # First, but it only finds names that start with `PREFIX`.
+            # Safe as the first finder, because it only handles names that start with `PREFIX`.
             sys.meta_path.insert(0, self._finder)
         places = [problems.at(index) for index in range(len(directories))]
         paths = [Path(place.directory, each).absolute() for place, each in zip(places, directories, strict=True)]
@@ -61,30 +60,30 @@ class Plugins:
             except OSError as error:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
-            # Equal content has the same name, so its imported modules stay.
+            # A package with the same content keeps its imported modules.
             self._finder.packages.setdefault(package.name, package)
         self._opened = _Generation(packages=tuple(packages), import_seconds=self._import_seconds)
         return paths
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The directories of the newest generation."""
+        """Directories of the newest generation."""
         return tuple(package.directory for package in self._opened.packages)
 
     @property
     def contents(self) -> Mapping[Path, str]:
-        """The digest of each directory's content."""
+        """Digest of each directory's content."""
         return {package.directory: package.content for package in self._opened.packages}
 
     def contains(self, reference: str) -> bool:
-        """Whether one of the directories contains the module of `module:callable`."""
+        """Whether a plugin directory contains the module of `module:callable`."""
         module = reference.partition(":")[0]
         return any(module in package.sources for package in self._opened.packages)
 
     def code_of(self, reference: str) -> str:
-        """Return a digest or version of the code behind `module:callable` without importing it.
+        """Return a digest or version of the code of `module:callable` without importing it.
 
-        In a directory of `plugins:` this covers all Python files. For other packages it is the version.
+        The digest covers all Python files of a plugin directory. Installed packages have a version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -95,15 +94,15 @@ class Plugins:
         return _file_digest(module)
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
-        """Find the function `module:callable` and read its signature. Return None after reporting an error. Blocking.
+        """Return the signature of `module:callable`, or None after reporting an error. Blocking.
 
-        A failed import is only reported at the first reference to it.
+        A failed import is reported once.
         """
         function = self.function(reference, problems)
         return None if function is None else read_signature(function, name=reference, problems=problems)
 
     def function(self, reference: str, problems: Problems) -> Callable[..., Any] | None:
-        """Find the function `module:callable`. Errors are reported as in `signature`."""
+        """Return the function `module:callable`, or None after reporting an error."""
         module, _, path = reference.partition(":")
         holder = self._opened.holder(module, problems)
         return None if holder is None else _callable(holder, path, module=module, problems=problems)
@@ -111,11 +110,11 @@ class Plugins:
     async def start(self, threads: DaemonThreadPool) -> None:
         """Run `startup()` of modules that are new in the newest generation.
 
-        A module whose `shutdown()` is pending stays started. If the generation is rejected, its modules become unused
-        with the next served generation.
+        A module with a pending `shutdown()` stays started. If the generation is rejected, its modules become unused
+        when the next generation is served.
 
         Raises:
-            ConfigError: a hook failed. Modules started by this call have been shut down again.
+            ConfigError: a hook failed. Modules started by this call have been shut down.
         """
         begun: list[ModuleType] = []
         for module in self._opened.modules():
@@ -132,10 +131,10 @@ class Plugins:
         self._started.extend(begun)
 
     def unload_unused(self) -> list[ModuleType]:
-        """Treat the newest generation as served, and return the modules that are no longer used.
+        """Make the newest generation the served one, and return the modules that are no longer used.
 
-        They can be imported for one more generation, for running calls. After those, pass this list to `shut_down`.
-        Modules that are used again in the meantime are removed from it.
+        Running calls can import these modules for one more generation. Pass the list to `shut_down` after those calls
+        have ended. Modules that are used again are removed from the list.
         """
         used = self._opened.modules()
         unused = [module for module in self._started if module not in used]
@@ -148,13 +147,13 @@ class Plugins:
         return unused
 
     async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of the modules in a list from `unload_unused`, and empty it."""
-        while unused:  # modules can be used again while another shuts down
+        """Run `shutdown()` of modules from `unload_unused`, and empty the list."""
+        while unused:  # another shutdown can remove modules that are used again
             await self._shut_down([unused.pop()], threads)
         self._unused = [each for each in self._unused if each]
 
     async def stop(self, threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of all started modules, and unload the directories."""
+        """Shut down all modules, and unload the directories."""
         started, self._started = self._started, []
         await self._shut_down(started, threads)
         self.close()
@@ -167,7 +166,7 @@ class Plugins:
             sys.meta_path.remove(self._finder)
 
     def _is_used_again(self, module: ModuleType) -> bool:
-        """Cancel the pending shutdown of a module. Return whether there was one."""
+        """Cancel a pending shutdown. Return whether there was one."""
         for unused in self._unused:
             if module in unused:
                 unused.remove(module)
@@ -181,7 +180,7 @@ class Plugins:
             del self._finder.packages[package.name]
 
     async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
-        # In reverse order, because later modules can depend on earlier ones.
+        # Later modules can depend on earlier ones.
         for module in reversed(modules):
             try:
                 await run_hook(module, "shutdown", threads=threads)
@@ -190,10 +189,10 @@ class Plugins:
 
 
 def _file_digest(module: str) -> str:
-    """Return the digest of a module's file, if it can be found without importing anything."""
+    """Digest a module's file if it can be found without an import."""
     top, _, rest = module.partition(".")
     try:
-        # For a dotted name, this would import the parent packages.
+        # A dotted name would import the parent packages.
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return ""
@@ -206,29 +205,29 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The modules that one version of the configuration can refer to, and those that it uses."""
+    """The modules that one version of the configuration can use, and those that it does use."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """The object for each module name: a module, any object for an entry point, None after a failure."""
+    """Module name → module, object of an entry point, or None after a failed import."""
     _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
     @property
     def entry_points(self) -> Mapping[str, EntryPoint]:
-        """The entry points by name. Loaded on demand, because this takes 10 ms."""
+        """Loaded on demand, because this takes 10 ms."""
         if self._entry_points is None:
             self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
         return self._entry_points
 
     def holder(self, module: str, problems: Problems) -> object:
-        """Return the object for `module` of a reference, or None after reporting an error once."""
+        """Return the object that contains the callable, or None after reporting an error once."""
         if module not in self._holders:
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
-                # Not cached, so that each reference is reported.
+                # Not cached, so that every reference is reported.
                 problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
@@ -237,7 +236,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return self._holders[module]
 
     def modules(self) -> list[ModuleType]:
-        """Return the modules that can have hooks: imported modules of the directories, and those of entry points."""
+        """Return the modules that can have hooks."""
         modules: dict[str, ModuleType] = {}
         for used in self._used.values():
             for module in used.imported if isinstance(used, PluginPackage) else [used]:
@@ -256,7 +255,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return import_bounded(module, seconds=self.import_seconds)
 
     def _import_from(self, package: PluginPackage, module: str) -> ModuleType:
-        # A failed import must not leave partial modules. Modules imported earlier stay.
+        # A failed import must not leave partial modules behind.
         before = tuple(sys.modules)
         try:
             return import_bounded(package.qualified(module), seconds=self.import_seconds, beneath=package.directory)
@@ -307,5 +306,5 @@ def _attribute(holder: object, path: str) -> object:
 
 
 def _short_name(module: ModuleType) -> str:
-    """Return the name without the package name, which contains a digest."""
+    """Remove the package name, which contains a digest."""
     return module.__name__.partition(".")[2] or module.__name__

@@ -1,4 +1,4 @@
-"""Finds the directories of `skills:` and the files to watch. Blocking."""
+"""Finds the skills in the directories of `skills:`, and the files to watch. Blocking."""
 
 import os
 from collections.abc import Iterator
@@ -22,12 +22,10 @@ _SCHEME: Final = "skill://"
 
 
 class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill and its entry in `skills:`."""
-
     snapshot: SkillSnapshot
     config: SkillDirectories
     index: int
-    """Index of the entry, from 0."""
+    """Index of its entry in `skills:`, from 0."""
 
     @property
     def name(self) -> str:
@@ -35,12 +33,12 @@ class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(name: str) -> str:
-    """Return the name of a skill among resources: the URI of its directory."""
+    """Return the key of a skill among resources: the URI of its directory."""
     return f"{_SCHEME}{name}"
 
 
 def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileDependencies) -> tuple[FoundSkill, ...]:
-    """Read all skills, in the order of the entries and their names. Skills with errors are reported and left out."""
+    """Read all skills, ordered by entry and name. Skills with errors are reported and left out."""
     found: dict[str, FoundSkill] = {}
     for index, config in enumerate(loaded.document.skills):
         place = problems.at("skills", index)
@@ -76,13 +74,13 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
         if Path(real_place(str(directory))) != Path(real_place(str(root)), directory.relative_to(root)):
-            # It is reached through a link. Changes are only visible at the target.
+            # The directory is reached through a link, and changes are visible only at the target.
             dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
         yield str(directory)
 
 
 def watched(pattern: FilePattern) -> Globs:
-    """Return the files to watch: everything in matching directories, including future ones."""
+    """Return globs for everything in matching directories, including future ones."""
     below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
     return compile_globs(str(_root(pattern)), [below])
 
@@ -92,7 +90,7 @@ def _root(pattern: FilePattern) -> Path:
 
 
 def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
-    """Return the directories with a SKILL.md. Directories without one are reported."""
+    """Return the directories with a SKILL.md, and report the others."""
     try:
         matches = [root] if pattern.path is not None else pattern.found()
     except TooManyEntriesError:
@@ -112,7 +110,7 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
 
 
 def _skill_at(match: Path) -> Path | None:
-    """Return the directory of a skill, given the directory or its SKILL.md."""
+    """Return the directory of a skill, given that directory or its SKILL.md."""
     directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
     # Dangling links count, because reading them reports the error.
     return directory if os.path.lexists(directory / SKILL_FILE) else None

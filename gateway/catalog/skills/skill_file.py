@@ -1,7 +1,7 @@
-"""Reads a SKILL.md and reports its problems.
+"""Reads a SKILL.md, and reports its problems.
 
-The rules are those of the Agent Skills specification (agentskills.io/specification) and SEP-2640. The front matter is
-read as YAML 1.2, because hosts compare their own parse of it with ours.
+The rules come from the Agent Skills specification (agentskills.io/specification) and SEP-2640. The front matter is read
+as YAML 1.2, because hosts compare our result with theirs.
 """
 
 import re
@@ -19,10 +19,10 @@ from gateway.executors.invocation import text_size
 from gateway.json_types import JsonObject
 
 MAX_VALUES: Final = 1000
-"""Maximum number of values in a front matter after alias expansion."""
+"""Maximum number of values in the front matter after alias expansion."""
 
 _MAX_CHARACTERS: Final = 64 * 2**10
-"""Maximum number of characters in a front matter after alias expansion, because it is in every list."""
+"""Maximum length of the front matter after alias expansion, because every list contains it."""
 
 MAX_DESCRIPTION: Final = 1024
 """Agent Skills specification, "description field"."""
@@ -40,7 +40,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, list[Diagnostic]]:
-    """Read the front matter of a SKILL.md in a directory of that name, and the problems of the file."""
+    """Return the front matter of the SKILL.md in `directory`, and the problems of the file."""
     start = Place(source, 1, 1)
     front = front_matter(source)
     if front is None:
@@ -48,7 +48,7 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
         return {}, [Diagnostic(message=message, place=start)]
     if not front.is_closed:
         return {}, [Diagnostic(message=UNCLOSED, place=start)]
-    # YAML 1.2 has no merge keys, so hosts read `<<` as an ordinary key.
+    # YAML 1.2 has no merge keys.
     composed = compose(source, front.text, first_line=1, has_merge_keys=False)
     found = [*composed.diagnostics]
     head = composed.root
@@ -94,7 +94,7 @@ def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[
 
 
 def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
-    """Return the text of a field, or None if it is missing or not text, and the place for errors."""
+    """Return the text of a field or None, and the place for errors."""
     entry = head.entries.get(key)
     if entry is None:
         return None, start
@@ -103,20 +103,20 @@ def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
 
 
 def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
-    """Report each link after character `start` that points outside the directory.
+    """Report links after character `start` that leave the directory.
 
-    Links in code are ignored. Their targets are not checked, because agents resolve them among the skill's files
-    (SEP-2640, "Relative References").
+    Links in code are ignored. Agents resolve links among the skill's files (SEP-2640, "Relative References"), so
+    targets are not checked.
     """
     first = source.text.count("\n", 0, start)
     fence = ""
     for number, line in enumerate(source.text[start:].split("\n"), first + 1):
-        # CommonMark §4.5: a code block is closed by at least as many of the same character.
+        # CommonMark §4.5: a fence is closed by at least as many of the same character.
         if (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         if fence or mark:
             continue
-        # Replaced by spaces, so that columns do not change.
+        # Spaces keep the columns.
         text = _CODE.sub(lambda code: " " * len(code[0]), line)
         for pattern in (_INLINE, _DEFINITION):
             for link in pattern.finditer(text):
@@ -126,7 +126,7 @@ def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
 
 
 def leads_out(target: str) -> bool:
-    """Whether a link in the root directory points outside of it. Web links do not."""
+    """Whether a relative link leaves the root directory."""
     if _SCHEME.match(target):
         return target.lower().startswith("file:")
     path = unquote(re.split(r"[?#]", target, maxsplit=1)[0])

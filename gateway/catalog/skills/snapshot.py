@@ -1,7 +1,7 @@
-"""Reads a snapshot of a skill's directory: its files with digests, and its front matter. Blocking.
+"""Reads a snapshot of a skill: the digests of its files, and its front matter. Blocking.
 
-Like `files:`, only regular files inside the directory are read, and no hidden ones. If a file changes during the
-reading, the directory is read again, so that a snapshot never mixes two versions.
+Only regular files inside the directory are read, and no hidden files. The directory is read again if a file changes
+meanwhile, so a snapshot never mixes two versions.
 """
 
 import hashlib
@@ -31,25 +31,23 @@ _ATTEMPTS: Final = 4
 
 class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
-    """Relative to the skill's directory."""
+    """Path relative to the skill's directory."""
     facts: FileFacts
     digest: str
-    """SHA-256 of the content, in hexadecimal."""
+    """SHA-256 in hexadecimal."""
     size: int
-    """Size in bytes."""
+    """Bytes."""
 
 
 class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill at the time its directory was read, and its problems."""
-
     name: str
-    """Name of the directory. A skill without errors has the same name."""
+    """Name of the directory. A valid skill has the same name."""
     globs: Globs
     frontmatter: JsonObject = msgspec.field(default_factory=empty)
     files: tuple[SkillFileFacts, ...] = ()
     """Sorted by path, including SKILL.md."""
     directories: tuple[str, ...] = ()
-    """Relative to the skill's directory, which is ""."""
+    """Paths relative to the skill's directory, which is ""."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -58,7 +56,6 @@ class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
-    """Read the skill in a directory with a SKILL.md."""
     globs = compile_globs(directory, ["**"])
     snapshot = _read_once(globs, holds_secret)
     # Limited, because a file can change constantly. The watcher sees the next change.
@@ -70,7 +67,7 @@ def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> Skil
 
 
 def _is_current(snapshot: SkillSnapshot) -> bool:
-    # One more than the limit, so that new files are noticed.
+    # One more than the limit shows that there are too many files.
     listing = snapshot.globs.listing(at_most=MAX_FILES + 1)
     return [(each.path, each.facts) for each in _served(listing)] == [
         (each.path, each.facts) for each in snapshot.files
@@ -110,7 +107,7 @@ def _with_files(
             found.append(report(message, Severity.WARNING))
             continue
         try:
-            # Limited to the remaining size, because files can have grown since they were listed.
+            # A file can have grown since it was listed.
             data = read_beneath(snapshot.globs.root, each.path, place=snapshot.globs.place, max_size=left)
         except OSError as error:
             found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))

@@ -1,1 +1,1 @@
-"""Problems of a configuration: collected, located, and rendered as text or JSON."""
+"""Collects, locates and renders problems of a configuration."""

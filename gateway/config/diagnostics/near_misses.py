@@ -1,4 +1,4 @@
-"""Suggests the known word that an unknown word was probably meant for."""
+"""Suggests the word that an unknown word was probably meant for."""
 
 import re
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ _SYNONYMS: Final = {
     "desc": "description",
     "run": "script",
 }
-"""Keys of other programs → ours."""
+"""Key in other programs → our key."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` for a near miss, otherwise ""."""
+    """Return `; did you mean …?` if a known word is close, otherwise ""."""
     meant = nearest(word, known)
     return "" if meant is None else f"; did you mean `{meant}`?"
 

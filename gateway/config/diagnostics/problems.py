@@ -1,4 +1,4 @@
-"""Collects the problems of a document, each with its location."""
+"""Collects problems and their locations."""
 
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -10,24 +10,24 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """The last step of a path that points into a text: the number of characters before the position."""
+    """Last step of a path into a text: a number of characters."""
 
 
 class SourceMap(Protocol):
-    """Maps nodes of the merged document to the places where they were written."""
+    """Maps nodes of the merged document to the files."""
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
-        """Return the location of the node or its nearest written ancestor, and the source line with secrets masked.
+        """Return the location of a node or its closest written ancestor, and the source line with secrets masked.
 
-        If the last step is a `TextOffset`, it points into the node's text.
+        A path can end with a `TextOffset` into the node's text.
         """
 
     def directory(self, path: DocumentPath) -> Path:
-        """Return the directory that relative paths in the node start from."""
+        """Return the directory for relative paths in the node."""
 
 
 class Problems:
-    """A growing list of problems. `at` returns a view for a nested node."""
+    """A list of problems. `at` returns a view for a nested node."""
 
     __slots__ = ("_list", "_prefix")
 
@@ -42,11 +42,11 @@ class Problems:
         """Start with the problems `found`.
 
         Args:
-            sources: maps nodes to their locations. None if the nodes are not in a file.
-            found: problems that are already known.
+            sources: locates nodes. None if there is no file.
+            found: the first problems of the list.
             redactor: masks secrets in messages.
-            lenient: definitions (`("tools", "x")`) whose errors become warnings, so that they do not stop the others
-                from being served. `has_no_errors` is still false for them.
+            lenient: definitions (`("tools", "x")`) whose errors become warnings, so that others can be served.
+                `has_no_errors` is still false for them.
         """
         self._list = _ProblemList(sources, redactor or Redactor(), lenient)
         self._prefix: DocumentPath = ()
@@ -58,12 +58,12 @@ class Problems:
 
     @property
     def root(self) -> "Problems":
-        """The view of the whole document, for entries that a definition refers to, such as a connection."""
+        """The view of the whole document, for entries that a definition refers to."""
         return self._view(())
 
     @property
     def is_lenient(self) -> bool:
-        """Whether this node belongs to a definition that is not written in the files."""
+        """Whether the definition comes from a source, not from the files."""
         return self._prefix[:2] in self._list.lenient
 
     @property
@@ -73,7 +73,7 @@ class Problems:
 
     @property
     def path(self) -> str:
-        """The displayed path of this view: `tools.disk_usage.shell.command.0`."""
+        """The path for display, such as `tools.disk_usage.shell.command.0`."""
         return ".".join(str(step) for step in self._prefix if not isinstance(step, TextOffset))
 
     def error(self, message: str) -> None:
@@ -83,7 +83,7 @@ class Problems:
         self._add(message, Severity.WARNING)
 
     def add(self, problem: Problem) -> None:
-        """Add a problem that is already located, such as one in another file."""
+        """Add a problem that has a location."""
         self._list.add(problem)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -100,12 +100,12 @@ class Problems:
         return not unsound or self.path not in unsound
 
     def raise_errors(self) -> None:
-        """Raise `ConfigError` with all errors and warnings if there is any error."""
+        """Raise `ConfigError` with all problems if there is any error."""
         if self.has_errors:
             raise ConfigError(self._list.problems)
 
     def _view(self, prefix: DocumentPath) -> "Problems":
-        # Bypasses `__init__`, because views are created for every node of up to ten thousand definitions.
+        # Faster than `__init__`. There is a view for every node of up to ten thousand definitions.
         view = object.__new__(Problems)
         view._list = self._list
         view._prefix = prefix
@@ -129,7 +129,7 @@ class Problems:
 
 
 class _ProblemList:
-    """The list shared by all views. It drops duplicates and keeps indexes for thousands of problems."""
+    """The list that all views share. Drops duplicates and is fast for thousands of problems."""
 
     def __init__(self, sources: SourceMap | None, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
         self.sources: Final = sources
@@ -138,7 +138,7 @@ class _ProblemList:
         self.problems: list[Problem] = []
         self.has_errors = False
         self.unsound: set[str] = set()
-        """Paths of the errors, and all their ancestors."""
+        """Paths of errors, and all their ancestors."""
         self._known: set[Problem] = set()
 
     def add(self, problem: Problem) -> None:
@@ -151,11 +151,11 @@ class _ProblemList:
             self._mark_unsound(problem.path)
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
-        """Mark a node and its ancestors up to its definition, but not the section or the document."""
+        """Mark a node and its ancestors up to the definition."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))
 
     def _mark_unsound(self, path: str) -> None:
-        # A marked path has only marked ancestors, so the loop can stop early.
+        # All ancestors of a marked path are marked.
         while path not in self.unsound:
             self.unsound.add(path)
             path = path.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Renders problems as text and as JSON."""
+"""Renders problems as text and JSON."""
 
 import os
 import unicodedata
@@ -10,18 +10,18 @@ from gateway.errors import Location, Problem, Severity
 from gateway.json_types import JsonObject
 
 _WIDTH: Final = 140
-"""Displayed columns of a source line. Longer lines are cut around the caret."""
+"""Columns. Longer source lines are cut around the caret."""
 
 _BOLD, _RED, _YELLOW, _DIM, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def render(problems: Iterable[Problem], *, colour: bool) -> str:
-    """Return one line per problem, `file:line:column: path: message`, followed by the source line and a caret."""
+    """Return `file:line:column: path: message` for each problem, with its source line and a caret."""
     return "\n".join(_drawn(problem, colour=colour) for problem in problems)
 
 
 def as_json(problem: Problem) -> JsonObject:
-    """Return a problem as in the output of `validate --json`."""
+    """Return a problem in the format of `validate --json`."""
     location = problem.location
     return {
         "severity": problem.severity.value,
@@ -34,12 +34,12 @@ def as_json(problem: Problem) -> JsonObject:
 
 
 def shown_path(path: Path) -> str:
-    """Return the path, or the path relative to the working directory if that is shorter."""
+    """Return the path, relative to the working directory if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def excerpt(problem: Problem) -> str | None:
-    """Return the source line of a problem with a caret below it, or None if it has no location."""
+    """Return the source line with a caret below it, or None if there is no location."""
     lines = _excerpt(problem, colour=False)
     return None if lines is None else "\n".join(lines)
 
@@ -77,8 +77,8 @@ def _styled(text: str, style: str, *, colour: bool) -> str:
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:
-    """Return the displayed part of a line, and its text before the caret."""
-    # Show some text after the caret.
+    """Return the visible part of a line, and its text before the caret."""
+    # Keep some text after the caret visible.
     start = 0 if column < _WIDTH - 20 else column - _WIDTH // 2
     shown = ("…" if start else "") + line[start : start + _WIDTH] + ("…" if len(line) > start + _WIDTH else "")
     return shown, ("…" if start else "") + line[start:column]
@@ -87,12 +87,12 @@ def _cut(line: str, column: int) -> tuple[str, str]:
 def _columns(text: str) -> int:
     """Return the width in terminal columns."""
     return sum(
-        # Unicode Standard Annex #11: wide and fullwidth characters occupy two columns.
+        # Unicode Standard Annex #11: wide characters occupy two columns.
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
         for each in text
     )
 
 
 def _printable(text: str) -> str:
-    """Replace control characters, which could move the terminal's cursor. The length does not change."""
+    """Replace control characters, which could move the cursor. The length does not change."""
     return "".join(each if each.isprintable() else " " if each == "\t" else "�" for each in text)

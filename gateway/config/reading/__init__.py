@@ -1,1 +1,1 @@
-"""Reads the configuration files: YAML, includes, interpolation, merging. One error does not stop the other files."""
+"""Reads configuration files: YAML, includes, interpolation, merging. An error in one file does not stop the others."""

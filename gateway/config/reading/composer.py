@@ -41,7 +41,7 @@ from gateway.config.reading.source_file import LINE_BREAK, SourceFile, has_surro
 from gateway.json_types import DocumentPath
 
 _ADVICE: Final = (
-    # A part of the scanner's message → our message.
+    # Part of the scanner's message → our message.
     ("mapping values are not allowed", "a second `: ` in one line; quote the text that contains it"),
     ("cannot start any token", "text cannot start with this character; quote it"),
     ("found unexpected end of stream", "the quote opened here is never closed"),
@@ -61,18 +61,18 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 
 def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, Mark | None]:
-    """Return the message and mark of an error. `text` starts at line `first_line` (from 0) of its file."""
+    """Return the message and position of an error. `text` starts at line `first_line` (from 0) of the file."""
     problem, opened = error.problem or "cannot be read", error.context_mark
     before, character = _around(error.problem_mark, text)
     if "cannot start any token" in problem and character == "\t":
         return "a tab cannot indent; use spaces", error.problem_mark
-    # Without another `: ` before it, this line continues the text of the line above.
+    # Without a preceding `: `, the line continues the text above.
     if "mapping values are not allowed" in problem and ": " not in before:
         return _DEEPER, error.problem_mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
     if opened is not None and advice.endswith(" opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
-    # The scanner reports the end of the file, but the error is at the opening quote.
+    # The scanner reports the end of the file instead of the opening quote.
     is_quote = "opened here" in advice
     return advice, opened if is_quote and opened is not None else error.problem_mark or opened
 
@@ -91,17 +91,17 @@ MAX_NODES: Final = 500_000
 
 _TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 
-# PyYAML without libyaml only has the slower loader.
+# Without libyaml, PyYAML has only the slower loader.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_PRINTABLE: Final = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\ud800-\\udfff\\ufeff\\ufffe\\uffff]"
 )
-"""Characters that YAML 1.2 §5.1 does not allow, and byte order marks after the start."""
+"""Characters that YAML 1.2 §5.1 does not allow, and byte order marks inside the text."""
 
 
 class Composition(msgspec.Struct, frozen=True):
-    """The nodes of one file, as far as it could be read, and its diagnostics."""
+    """The nodes of a file, as far as it could be read, and the errors."""
 
     root: Node | None
     """None if the file is empty or is not YAML."""
@@ -117,10 +117,10 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
     has_scalar_keys: bool = False,
     max_nodes: int = MAX_NODES,
 ) -> Composition:
-    """Read `text`, which starts at line `first_line` (from 0) of `source`, or by default the whole file.
+    """Compose `text`, which starts at line `first_line` (from 0) of `source`. The default is the whole file.
 
-    `<<` merges mappings as in YAML 1.1 unless `has_merge_keys` is false. With `has_scalar_keys`, numbers and booleans
-    are allowed as keys and become text (`200:`).
+    `has_merge_keys` makes `<<` merge mappings as in YAML 1.1. `has_scalar_keys` converts keys that are numbers or
+    booleans to text (`200:`).
     """
     composer = _Composer(source, source.text if text is None else text, first_line, has_merge_keys=has_merge_keys)
     composer.has_scalar_keys = has_scalar_keys
@@ -133,12 +133,10 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
 
 
 class _GivenUpError(Exception):
-    """Ends the reading of a file whose error has been reported."""
+    """Stops reading after a fatal error, which has been reported."""
 
 
 class _Composer:
-    """One pass over one text."""
-
     def __init__(self, source: SourceFile, text: str, first_line: int, *, has_merge_keys: bool) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.has_scalar_keys = False
@@ -150,7 +148,7 @@ class _Composer:
         self._anchors: dict[str, Node | None] = {}
         self._path: list[str | int] = []
         self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
-        """Like `yaml.parse`, without its check whether there is another event."""
+        """`yaml.parse` would also check for further events."""
 
     def document(self) -> Node | None:
         """Return the root of the only document.
@@ -162,11 +160,11 @@ class _Composer:
         try:
             return self._document()
         except yaml.MarkedYAMLError as error:
-            if "nesting depth" in (error.problem or ""):  # the limit of libyaml, which PyYAML 6.0.4 also has
+            if "nesting depth" in (error.problem or ""):  # libyaml and PyYAML 6.0.4 have their own limit
                 self._give_up(_TOO_DEEP, error.problem_mark)
             message, mark = explain(error, self._text, first_line=self._first_line)
             self._give_up(f"YAML syntax: {message}", mark)
-        # Errors of the reader have no mark.
+        # Reader errors have no mark.
         except yaml.YAMLError as error:
             self._give_up(f"YAML syntax: {error}", None)
 
@@ -180,7 +178,7 @@ class _Composer:
         following = next_event()
         if not isinstance(following, yaml.StreamEndEvent):
             self._give_up("a second document starts here; a file can contain only one", following.start_mark)
-        # A file with only comments or `null` counts as empty.
+        # A file that contains only comments or `null` counts as empty.
         return None if isinstance(root, Scalar) and root.value is None else root
 
     def _refuse_control_characters(self) -> None:
@@ -200,11 +198,11 @@ class _Composer:
         if tag is not None and tag != "!":
             self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
-            # `_node` recurses, so deeper levels are not read.
+            # `_node` is recursive.
             self._give_up(_TOO_DEEP, event.start_mark)
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            self._anchors[anchor] = None  # until it is whole
+            self._anchors[anchor] = None  # until it is complete
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -236,7 +234,7 @@ class _Composer:
         return Scalar(self._value(event), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
 
     def _value(self, event: yaml.ScalarEvent) -> bool | int | float | str | None:
-        """Return the value of a scalar. An invalid one is reported and becomes `Invalid`."""
+        """Return the value of a scalar, or `Invalid` after reporting an error."""
         text: str = event.value
         if event.implicit[0]:
             try:
@@ -245,7 +243,7 @@ class _Composer:
                 self._report(str(error), event)
                 return Invalid()
         if has_surrogate(text):
-            # Only PyYAML's pure Python scanner accepts such escapes.
+            # Only the pure Python scanner accepts such escapes.
             self._report("an unpaired surrogate is not valid text", event)
             return Invalid()
         return text
@@ -266,7 +264,7 @@ class _Composer:
         entries: dict[str, MapItem] = {}
         merged: dict[str, MapItem] = {}
         merge_place: Place | None = None
-        is_template = False  # an unquoted `key: {{ name }}` is a mapping with a mapping as key
+        is_template = False  # `key: {{ name }}` without quotes is a mapping with a mapping as key
         size = 1
         self._path.append("")
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
@@ -300,11 +298,11 @@ class _Composer:
         if is_template:
             return self._invalid(start)
         mark = self._mark(start.start_mark)
-        # Own keys take precedence over merged ones.
+        # Keys of the mapping itself take precedence.
         return Mapping({**merged, **entries} if merged else entries, self._source, mark, bool(start.flow_style), size)
 
     def _key(self, event: yaml.Event) -> str | None:
-        """Return the text of a key, or None after reporting that it is not text."""
+        """Return a key, or None after reporting that it is not text."""
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
             if self.has_scalar_keys:
                 return str(event.value)
@@ -325,7 +323,7 @@ class _Composer:
         return None
 
     def _merged(self, node: Node, place: Place) -> dict[str, MapItem]:
-        """Return the entries of the merged mappings. In a list, earlier mappings win."""
+        """Return the entries of the merged mappings. Earlier mappings in a list win."""
         sources = node.items if isinstance(node, Sequence) else (node,)
         entries: dict[str, MapItem] = {}
         for source in sources:
@@ -337,7 +335,7 @@ class _Composer:
 
     def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
         size += node.size
-        # Checked while reading, because a few hundred bytes of aliases can expand to hundreds of millions of values.
+        # Checked early, because a few hundred bytes of aliases can expand to hundreds of millions of values.
         if size > self.max_nodes:
             self._give_up(
                 f"more than {self.max_nodes:,} values once aliases are expanded; check for nested aliases",

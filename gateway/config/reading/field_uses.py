@@ -1,4 +1,4 @@
-"""Derives from the models which values of a document are secret, shown to clients, or scripts."""
+"""Determines from the models which values of a document are secret, visible to clients, or scripts."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,23 +11,23 @@ from gateway.config.models.document import LISTS, Document
 from gateway.config.models.field_use import Use, alternatives, use_of
 
 ANY: Final = "*"
-"""Every other key."""
+"""Stands for all other keys."""
 ITSELF: Final = ""
-"""The value itself, if it is text or a list of texts instead of a mapping."""
+"""The value itself, if it is text or a list instead of a mapping."""
 
 Uses = Use | Mapping[str, "Uses"]
 
 
 @cache
 def section_uses(section: str) -> Uses:
-    """Return the uses of all values in a section, as a tree of its keys.
+    """Return the uses of all values in a section, as a tree of keys.
 
-    A misplaced key has the use that it has in other kinds of definitions, so that errors mask a secret in it.
+    A key in the wrong kind of definition keeps the use of its own kind, so that errors mask its secrets.
     """
     uses = _declared(section)
     if section not in LISTS:
         return uses
-    # Reversed, so that tools win where the kinds differ.
+    # Reversed, so that tools win if kinds differ.
     known = {key: use for kind in reversed(LISTS) for key, use in _keys_of(step(_declared(kind), ANY)).items()}
     return {**_keys_of(uses), ANY: {**known, **_keys_of(step(uses, ANY))}}
 
@@ -44,14 +44,14 @@ def _keys_of(uses: Uses) -> Mapping[str, Uses]:
 
 
 def step(uses: Uses, key: str | int) -> Uses:
-    """Return the uses below a key or list index."""
+    """Return the uses below a key or index."""
     if isinstance(uses, Use) or isinstance(key, int):
         return uses
     return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
 
 
 def text_use(uses: Uses) -> Use:
-    """Return the use of a text at this position."""
+    """Return the use of text at this position."""
     if isinstance(uses, Use):
         return uses
     use = uses.get(ITSELF, Use.PLAIN)
@@ -59,7 +59,7 @@ def text_use(uses: Uses) -> Use:
 
 
 def _uses_of(annotation: object, use: Use) -> Uses:
-    """Return the uses of the values that an annotation allows. `use` is the default."""
+    """Return the uses of values that an annotation allows. `use` is the default."""
     uses: dict[str, Uses] = {ITSELF: use, ANY: use}
     for kind, metadata in alternatives(annotation):
         if kind is not NoneType:
@@ -79,7 +79,7 @@ def _below(kind: object, use: Use) -> Uses:
 
 @cache
 def _uses_in(model: type[BaseModel], use: Use) -> Uses:
-    """Return the uses of a model's keys. Cached, because many models occur several times."""
+    """Cached, because many models occur several times."""
     return {
         field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
         for name, field in model.model_fields.items()

@@ -1,4 +1,4 @@
-"""A file name or glob pattern of `include` or `prompt_files`."""
+"""A file name or glob in `include` or `prompt_files`."""
 
 import glob
 import os
@@ -11,20 +11,18 @@ from typing import Final
 import msgspec
 
 MOST_ENTRIES: Final = 100_000
-"""Maximum number of directory entries that one pattern can search."""
+"""Maximum number of directory entries to search for one pattern."""
 
 
 class FilePattern(msgspec.Struct, frozen=True):
-    """Existing and future files that belong to the configuration."""
-
     directory: Path
-    """Absolute path of the directory in which the search starts, without wildcards."""
+    """Absolute path where the search starts."""
     pattern: str
-    """Glob pattern relative to the directory."""
+    """Glob relative to the directory."""
 
     @classmethod
     def parse(cls, text: str, *, directory: Path) -> "FilePattern":
-        """Parse the text from a file in `directory`."""
+        """Parse a pattern of a file in `directory`."""
         text = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises for a user that is not there
         if text.startswith("/"):
             directory = Path("/")
@@ -35,7 +33,7 @@ class FilePattern(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path | None:
-        """The path of the file, or None if the pattern has wildcards."""
+        """Path of the file, or None for a pattern with wildcards."""
         return None if glob.has_magic(self.pattern) else _joined(self.directory, self.pattern)
 
     @property
@@ -49,26 +47,26 @@ class FilePattern(msgspec.Struct, frozen=True):
         Raises:
             TooManyEntriesError: the search exceeds `MOST_ENTRIES`.
         """
-        # `**/**` means the same as `**` but would be searched twice.
+        # `**/**` equals `**` but would be searched twice.
         steps = [step for step, after in pairwise([*self.pattern.split("/"), ""]) if (step, after) != ("**", "**")]
         found = _Walk().paths(str(self.directory), tuple(steps))
         return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
 
 
 class TooManyEntriesError(Exception):
-    """A pattern searches too large a part of the file system."""
+    """A pattern covers too many files."""
 
 
 class _Walk:
-    """Finds the same files as `glob.glob(…, recursive=True)`, with a limit.
+    """Like `glob.glob(…, recursive=True)`, but with a limit.
 
-    pathlib would include hidden files and does not support `..`.
+    pathlib would include hidden files, and does not support `..`.
     """
 
     def __init__(self) -> None:
         self._left = MOST_ENTRIES
         self._entered: set[tuple[int, int, int]] = set()
-        """Directories in which `**` started, by device, inode and remaining steps. Symbolic links can form cycles."""
+        """Where `**` has started: device, inode and remaining steps. Symbolic links can form cycles."""
 
     def paths(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
         if not steps:
@@ -77,7 +75,7 @@ class _Walk:
             yield from self._below(directory, steps)
         elif glob.has_magic(steps[0]):
             for entry in self._entries(directory):
-                # As in a shell, wildcards match hidden names only if the pattern starts with a dot.
+                # As in a shell, only a pattern with a leading dot matches hidden names.
                 if fnmatch(entry.name, steps[0]) and entry.name.startswith(".") <= steps[0].startswith("."):
                     yield from self._on(entry, steps[1:])
         # Like `glob`, include dangling links. Reading them reports the error.
@@ -85,7 +83,7 @@ class _Walk:
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Match `**`: any number of directories that are not hidden, and at the end of a pattern their files."""
+        """Match `**`: any number of directories without hidden ones, and their files if the pattern ends here."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:
@@ -111,14 +109,14 @@ class _Walk:
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as scan:
-                # One more than the limit is enough to detect the excess.
+                # One more than the limit shows an excess.
                 entries = list(islice(scan, self._left + 1))
         except OSError:
             return []
         self._left -= len(entries)
         if self._left < 0:
             raise TooManyEntriesError
-        # Directory order differs between file systems.
+        # File systems return entries in different orders.
         return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -126,7 +124,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads round in a circle
+        return False  # cycle of links
 
 
 def _joined(directory: Path, step: str) -> Path:

@@ -1,4 +1,4 @@
-"""Splits Markdown files into front matter, between two lines of `---`, and body, and reads prompts from them."""
+"""Splits Markdown files into front matter, between two lines of `---`, and body. Reads prompts from such files."""
 
 import re
 from typing import Final
@@ -16,10 +16,8 @@ UNCLOSED: Final = "the front matter that starts here is not closed by `---`"
 
 
 class FrontMatter(msgspec.Struct, frozen=True):
-    """The front matter of a file."""
-
     text: str
-    """Text between the fences, starting at the second line of the file."""
+    """Text between the fences. Its first line is line 2 of the file."""
     body_start: int
     """Index of the first character after the front matter."""
     is_closed: bool = True
@@ -38,16 +36,15 @@ def front_matter(source: SourceFile) -> FrontMatter | None:
 
 
 class PromptFile(msgspec.Struct, frozen=True):
-    """A prompt written in Markdown: its keys, and a template for one user message. `${…}` is not interpolated in it."""
+    """A prompt written in Markdown: its keys, and one user message. The message is not interpolated."""
 
     head: Mapping | None
-    """None if the front matter is invalid. `diagnostics` contains the reason."""
+    """None if the front matter is invalid."""
     body: Scalar
     diagnostics: tuple[Diagnostic, ...]
 
     @property
     def node(self) -> Mapping:
-        """The prompt that the file defines."""
         source, start = self.body.source, self.body.start
         message = Mapping({"user": MapItem(source, start, self.body)}, source, start, is_flow=True, size=2)
         messages: Node = Sequence((message,), source, start, is_flow=True, size=3)
@@ -56,7 +53,6 @@ class PromptFile(msgspec.Struct, frozen=True):
 
 
 def read_prompt(source: SourceFile) -> PromptFile:
-    """Split a Markdown file into front matter and text."""
     front = front_matter(source)
     if front is None:
         return _prompt(source, front="", body_start=0)
@@ -67,7 +63,7 @@ def read_prompt(source: SourceFile) -> PromptFile:
 
 
 def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
-    # Line 0 is the opening fence.
+    # Line 0 is the fence.
     composed = compose(source, front, first_line=1)
     diagnostics = list(composed.diagnostics)
     body = _body(source, body_start)

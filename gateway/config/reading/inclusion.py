@@ -1,7 +1,7 @@
-"""Collects the files of a configuration: the main file or a directory, and everything they include.
+"""Collects the files of a configuration: the main file or a directory, and all included files.
 
-Each file is read once: first the file itself, then its includes in the order of their names. An unreadable file is
-reported where it is included, and does not stop the others.
+Each file is read once, before the files that it includes. An unreadable file is reported where it is included, and does
+not stop the others.
 """
 
 import os
@@ -25,42 +25,39 @@ from gateway.errors import Severity
 SUFFIXES: Final = (".yaml", ".yml")
 
 
-@cache  # made for the first file that has such a list
+@cache  # built on first use
 def _texts() -> TypeAdapter[list[str]]:
     return TypeAdapter(list[str], config={"strict": True})
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One YAML file of the configuration."""
-
     source: SourceFile
     root: Mapping
     is_main: bool
-    """Whether sections that are only allowed in the main file are allowed here."""
+    """Whether the file can contain sections of the main file."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A file or glob that a configuration file names."""
+    """A path or glob that a configuration file names."""
 
     text: str
     shown: str
-    """The text for messages, with secrets masked."""
+    """The text with secrets masked, for messages."""
     section: str
     place: Place
 
 
 class Inclusion:
-    """Reads files and records them, so that they can be watched."""
+    """Reads files, and records which files to watch."""
 
     def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[Part] = []
         self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
-        """SHA-256 of every requested file, or "" if it could not be read."""
+        """SHA-256 of each requested file, or "" for an unreadable file."""
         self.globs: list[FilePattern] = []
-        """Patterns whose new files belong to the configuration."""
         self.unstructured: list[SourceFile] = []
-        """Files that are not YAML."""
+        """Files that are not valid YAML."""
         self.directory = Path()
         """Directory of the main file, or the given directory."""
         self._interpolation = interpolation
@@ -68,7 +65,7 @@ class Inclusion:
         self._roots: frozenset[str] = frozenset()
 
     def read(self, path: Path) -> None:
-        """Read a file or directory and everything it includes."""
+        """Read a file or directory with all includes."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
         if os.path.isdir(path):  # noqa: PTH112 - pathlib's raises where a name is too long, or has a NUL
             self.directory = path
@@ -87,14 +84,14 @@ class Inclusion:
         except OSError as error:
             self._report(f"cannot be read: {error.strerror}", Place(SourceFile(directory, ""), 1, 1))
             return []
-        # Emacs marks a file that is being edited by a link `.#config.yaml` beside it.
+        # Emacs creates a link `.#config.yaml` while it edits the file.
         files = [directory / name for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
         if not files:
             self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(directory, ""), 1, 1))
         return files
 
     def requests(self, entry: MapItem, section: str) -> list[Request]:
-        """The items of a list of texts; errors in it are reported."""
+        """Return the items of a list of texts. Errors are reported."""
         data = self._interpolation.fill(entry.node, (section,))
         try:
             _texts().validate_python(data)
@@ -110,7 +107,7 @@ class Inclusion:
         ]
 
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
-        """Return the files that match a glob. A name without wildcards is returned even if it does not exist."""
+        """Return the files that match. A path without wildcards is returned even if the file does not exist."""
         pattern, source = request.text, request.place.source
         if "\0" in pattern:
             self._refuse(request, "a path cannot contain NUL")
@@ -121,7 +118,7 @@ class Inclusion:
             return []
         try:
             found = wanted.found() if wanted.path is None else []
-        except TooManyEntriesError:  # not to be watched either
+        except TooManyEntriesError:  # cannot be watched either
             most = f"{MOST_ENTRIES:,} files and directories"
             self._refuse(request, f"{request.shown} searches more than {most}; use a more specific directory")
             return []
@@ -131,15 +128,15 @@ class Inclusion:
         return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
-        """Return a file, or None after reporting why it cannot be read."""
-        # Recorded first, so that a missing file is watched too.
+        """Return the file, or None after reporting why it is unreadable."""
+        # Missing files are watched too.
         self.digests[path] = ""
         try:
             data = read_bytes(path)
             self.digests[path] = digest(data)
         except UnreadableError as error:
             if blame is not None:
-                # A path that contains a secret is shown as in the request, masked.
+                # The path may contain a secret.
                 is_quotable = blame.shown == blame.text
                 name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
                 self._refuse(blame, f"{name}: {error}")
@@ -154,7 +151,7 @@ class Inclusion:
 
     def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:
         identity = os.path.realpath(path)
-        # Checked before `_seen`, which also contains files that include themselves.
+        # Before `_seen`, which also contains the file itself.
         if identity in chain and blame is not None:
             cycle = (*chain[chain.index(identity) :], identity)
             names = " → ".join(os.path.relpath(each, Path(chain[0]).parent) for each in cycle)
@@ -162,7 +159,7 @@ class Inclusion:
             return
         if identity in self._seen:
             return
-        # By real path, so that a file with several names is read once.
+        # A file can have several names.
         self._seen.add(identity)
         source = self.source(path, blame)
         if source is None:
@@ -206,13 +203,13 @@ class Inclusion:
 
 
 def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a glob without one of the suffixes can match a name with one."""
+    """Whether a glob that ends in other characters can match a name with a suffix."""
     literal_end = re.split(r"[*?\]]", pattern)[-1]
     return any(suffix.endswith(literal_end) for suffix in suffixes)
 
 
 def _openapi_version(root: Mapping) -> Scalar | None:
-    """Return the version of an OpenAPI document, or None for a file of ours."""
+    """Return the version of an OpenAPI document. None for other files."""
     entry = root.entries.get("openapi") or root.entries.get("swagger")
     node = None if entry is None else entry.node
     # Our `openapi` section is a mapping.

@@ -1,7 +1,6 @@
-"""Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}` in values of the parsed tree.
+"""Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}` in values.
 
-The inserted text is literal and remembers its position (`InterpolatedText`). Models declare the use of each value
-(`field_use.Use`):
+Inserted text is literal (`InterpolatedText`). The use of a value (`field_use.Use`) determines the rules:
 
 - values from files are always secret, values from the environment only in SECRET fields;
 - values from files are rejected where clients can see them;
@@ -28,11 +27,11 @@ from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
-# The escape `$${`, an expression whose default may contain one level of braces, or an unclosed expression.
+# The escape `$${`, an expression whose default can contain a level of braces, or an unclosed expression.
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
-# Random per process, so that digests of short secrets cannot be brute-forced.
+# Random, so that digests of short secrets cannot be brute-forced.
 _KEY: Final = secrets.token_bytes(32)
 _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
     "workspaceFolder": str,
@@ -43,38 +42,36 @@ _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
     "pathSeparator": lambda _: os.sep,
     "/": lambda _: os.sep,
 }
-"""Variables of VS Code and Cursor, as functions of the project directory."""
+"""Variables of VS Code and Cursor → value for a project directory."""
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment variable that the document uses."""
-
     is_needed: bool
-    """Whether some reference to it has no default."""
+    """Whether any reference lacks a default."""
     is_secret: bool
 
 
 class Interpolator:
-    """Interpolates values and collects the secrets, files and variables that they refer to."""
+    """Interpolates values, and collects secrets, files and variables."""
 
     def __init__(self, environ: Map[str, str]) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
-        """Files named by `${file:}` → keyed digest, or "" if the file could not be read."""
+        """Files in `${file:}` → keyed digest, or "" for an unreadable file."""
         self.literal_secrets: list[Scalar] = []
-        """Secrets written in the file itself. They are masked when its lines are shown."""
+        """Secrets written directly in the file. Excerpts of the file mask them."""
         self.variables: dict[str, Variable] = {}
-        """Every referenced variable, set or not."""
+        """All variables, set or not."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
         self._place: Place | None = None
 
     def fill(self, node: Node, path: DocumentPath) -> Json:
-        """Return the value of `node`, which is at `path` in the document, as dictionaries, lists and scalars."""
+        """Return the interpolated value of `node` at `path`."""
         section, *below = path
         uses = section_uses(str(section))
         for key in below:
@@ -101,7 +98,7 @@ class Interpolator:
             path[-1] = name
             if "${" in name:
                 self.check_key(name, tuple(path), entry.place)
-            # Below `api_keys` or `token`, that key decides, whatever the nested keys are called.
+            # Everything below `api_keys` or `token` is secret, whatever its keys.
             result[name] = self._value(entry.node, step(uses, name), key=key if is_telling else name)
         path.pop()
         return result
@@ -114,7 +111,7 @@ class Interpolator:
                 self.literal_secrets.append(node)  # digits without quotes
             return value
         has_references = "${" in value
-        # A default is written in the file, so it can be a literal secret.
+        # A default can be a literal secret.
         if use is Use.SECRET and (not has_references or ":-" in value) and is_secret_key(key):
             self.literal_secrets.append(node)
         if is_secret(value, self._path, belongs_here=use is Use.SECRET):
@@ -150,7 +147,7 @@ class Interpolator:
         return InterpolatedText(tuple(parts))
 
     def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Interpolation | None:
-        """Return the value of one `${…}`, or None after reporting why it has none."""
+        """Return the value of one `${…}`, or None after reporting an error."""
         content = match[1]
         if content is None:
             self._fail("`${` without a closing `}`; for a literal `${`, write `$${`")
@@ -176,19 +173,19 @@ class Interpolator:
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         value = self._environ.get(name)
-        # As in a shell, `:-` also applies to empty variables.
+        # As in a shell, `:-` applies to empty variables too.
         if not value and default is not None:
             value = default
         if value is None:
             self._fail(f"the variable {name} is not set; for a default, write `${{env:{name}:-default}}`")
             return None
-        if has_surrogate(value):  # which `os.environ` has in place of such a byte (PEP 383)
+        if has_surrogate(value):  # a byte that is not UTF-8 (PEP 383)
             self._fail(f"the value of the variable {name} is not UTF-8")
             return None
         return self._insert(value, is_secret=use is Use.SECRET)
 
     def _from_question(self, name: str, use: Use) -> Interpolation | None:
-        """Return the value for a prompt of a client. Users cannot be prompted here, so it comes from a variable."""
+        """Return the value for a client's prompt. There is no user to prompt, so a variable replaces it."""
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
@@ -234,7 +231,7 @@ class Interpolator:
             text = decode(data)
         except UnreadableError as error:
             return error
-        # Editors add one line break at the end. Further ones belong to the secret, such as a PEM key.
+        # Editors add one line break. Others belong to the secret, such as a PEM key.
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
     def _insert(self, text: str, *, is_secret: bool) -> Interpolation:
@@ -243,7 +240,7 @@ class Interpolator:
         return Interpolation(text, is_secret)
 
     def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
-        """Report a key that contains `${…}`. Return whether the key is valid."""
+        """Report `${…}` in a key. Return whether the key is valid."""
         if "${env:" not in key and "${file:" not in key:
             return True
         message = "`${…}` is allowed only in values, not in keys"
@@ -264,7 +261,7 @@ def _is_number(value: Json) -> bool:
 
 
 def _suggestion(content: str) -> str:
-    """Return the message for an unknown `${content}`, with the form that was probably meant."""
+    """Return the message for an unknown `${content}`, with a suggestion."""
     wrong = f"`${{{content}}}`"
     if content.startswith("{") and content.endswith("}"):
         return f"{wrong} is unknown; did you mean {{{content}}}?"

@@ -1,6 +1,6 @@
-"""Composes JSON text into nodes with positions. Comments and trailing commas are allowed (JSONC).
+"""Composes JSON into nodes with positions. Comments and trailing commas are allowed (JSONC).
 
-The YAML composer would read a commented-out member (`// "old": {…}`) as a member.
+The YAML composer would read a member in a comment (`// "old": {…}`).
 """
 
 import re
@@ -19,9 +19,9 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.D
 
 
 def compose_json(source: SourceFile) -> Composition:
-    """Read the whole file. The root is None if the file is empty or, after an error, is not JSON.
+    """Compose the whole file. The root is None for an empty or invalid file.
 
-    Duplicate keys are reported, because programs differ in the value that they use.
+    Duplicate keys are errors, because programs differ in which value they use.
     """
     composer = _Composer(source)
     try:
@@ -32,12 +32,10 @@ def compose_json(source: SourceFile) -> Composition:
 
 
 class _GivenUpError(Exception):
-    """Ends the reading of a file whose error has been reported."""
+    """Stops reading after a fatal error, which has been reported."""
 
 
 class _Composer:
-    """One pass over one text."""
-
     def __init__(self, source: SourceFile) -> None:
         self.diagnostics: list[Diagnostic] = []
         self._source = source
@@ -99,7 +97,7 @@ class _Composer:
             self._path.pop()
 
     def _members(self, end: str) -> Iterator[int]:
-        """Yield the positions where members start. A trailing comma is allowed."""
+        """Yield the position of each member. A trailing comma is allowed."""
         opened = self._point(self._position)
         self._position += 1
         while (character := self._next()) != end:

@@ -1,7 +1,6 @@
-"""Reads servers from the JSON files of MCP clients (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
+"""Reads servers from files of MCP clients (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
 
-Servers and tools that the file disables stay disabled. Unusable entries are skipped with a warning. Only a file that is
-not JSON is an error.
+Disabled servers and tools stay disabled. Unusable entries are skipped with a warning. Only invalid JSON is an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +18,13 @@ from gateway.config.reading.validation_messages import keys_of
 from gateway.errors import Severity
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp.servers", "amp.mcpServers", "mcp")
-"""`servers`: VS Code, which also uses `mcp.servers` in its settings. `context_servers`: Zed. `mcp`: opencode."""
+"""`servers` and `mcp.servers`: VS Code. `context_servers`: Zed. `mcp`: opencode."""
 _EXCLUDED: Final = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
 _ALLOWED: Final = ("allowMCPServers", "enabledMcpjsonServers")
-"""Lists of disabled servers, or of all enabled ones. Gemini CLI, Claude Code."""
+"""Lists of disabled or of all enabled servers, in Gemini CLI and Claude Code."""
 _SWITCHES: Final = {"disabled": False, "enabled": True, "isactive": True, "active": True}
-"""Keys, in lower case, that turn a server on or off, and the value that means on."""
+"""Key in lower case → value that enables the server."""
 _WORDS: Final = {True: ("true", "1", "yes", "on"), False: ("false", "0", "no", "off")}
-"""Spellings of the values of these keys."""
 _EXCLUDED_TOOLS: Final = frozenset({"disabledTools", "excludeTools", "disabled_tools", "deniedTools"})
 _INCLUDED_TOOLS: Final = frozenset({"includeTools", "enabledTools", "enabled_tools", "allowedTools", "tools"})
 _OURS: Final = {
@@ -39,34 +37,31 @@ _OURS: Final = {
 }
 """Clients' names for our keys."""
 _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
-"""Clients' names for our types, in lower case. None means that the type is detected."""
+"""Clients' names for our types, in lower case. None: the type is detected."""
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
 class ClientServer(msgspec.Struct, frozen=True):
-    """One server of a client's file, with only the keys known here."""
+    """A server in a client's file, with only the keys known here."""
 
     item: MapItem
     env_file: MapItem | None = None
-    """File with more variables. `env` takes precedence over it."""
+    """File with further variables, which `env` overrides."""
 
 
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
-    """Read the servers by name, and the problems of the file.
-
-    Keys that only a client uses are left out.
-    """
+    """Return the servers by name, and the problems of the file. Keys that only clients use are left out."""
     source = SourceFile(source.path, source.text, is_of_client=True)
     composed = compose_json(source)
     root = composed.root
     if root is None:
         return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in composed.diagnostics]
-    # Keys that are written twice, and their descendants.
+    # Duplicate keys, and keys below them.
     ambiguous = {key for each in composed.diagnostics for key in each.path}
     diagnostics = [_ambiguous(each) for each in composed.diagnostics if each.path[0] in _SECTIONS]
     found = dict(_sections(root))
     is_empty = isinstance(root, MappingNode) and not root.entries
-    if not found and not is_empty:  # some clients write `{}` before they have a server
+    if not found and not is_empty:  # some clients write `{}` initially
         message = "expected a JSON object with `mcpServers` or `servers`, as in files of MCP clients"
         return {}, [Diagnostic(message=message, path=("mcp_json",), place=Place(source, 1, 1))]
     servers: dict[str, ClientServer] = {}
@@ -77,18 +72,18 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
                 continue
             if name in ambiguous:
                 continue
-            if (first := servers.get(name)) is not None:  # under both keys
+            if (first := servers.get(name)) is not None:  # in two sections
                 message = f"`{name}` is defined twice, first in line {first.item.place.line}"
                 diagnostics.append(_warning(message, (name,), entry))
             elif isinstance(entry.node, MappingNode):
                 servers[name] = _ours(name, entry, diagnostics)
-            elif section != "mcp":  # where other settings stand beside the servers
+            elif section != "mcp":  # `mcp` also contains other settings
                 diagnostics.append(_warning("expected a JSON object; this server is skipped", (name,), entry))
     return servers, diagnostics
 
 
 def _ambiguous(found: Diagnostic) -> Diagnostic:
-    """Return an error about a duplicate section, or a warning about a duplicate server."""
+    """Return an error for a duplicate section, or a warning for a duplicate server."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))
     message = f"{found.message}; this server is skipped"
@@ -120,7 +115,7 @@ def _is_comment(key: str) -> bool:
 
 
 def _is_off(entry: MapItem) -> bool:
-    """Whether a server is disabled. Disabled wins if keys contradict each other."""
+    """Whether a server is disabled. Contradicting keys disable it."""
     return any(
         (on := _SWITCHES.get(key.lower())) is not None and str(plain(item.node)).lower() in _WORDS[not on]
         for key, item in _flat(entry.node)
@@ -128,7 +123,7 @@ def _is_off(entry: MapItem) -> bool:
 
 
 def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
-    """Return the entry with only the keys known here. Other keys cause a warning."""
+    """Return the entry with only the keys known here. Warn about other keys."""
     written: dict[str, MapItem] = {}
     for key, item in _flat(entry.node):
         renamed = _OURS.get(key, key)
@@ -166,7 +161,7 @@ def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
 
 
 def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> None:
-    """Move the client's lists of tools into our `tools`, unless that has `include`."""
+    """Merge the client's lists of tools into our `tools`. Its `include` takes precedence."""
     for keys, ours in ((_INCLUDED_TOOLS, "include"), (_EXCLUDED_TOOLS, "exclude")):
         for key, item in written.items():
             if key not in keys or key in kept:
@@ -189,7 +184,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
 
 
 def _is_ours(key: str, node: Node) -> bool:
-    """Whether a key has our meaning. Clients use numbers as `timeout` and lists as `tools`."""
+    """Whether a key has our meaning. For example, clients use a number for `timeout` and a list for `tools`."""
     match key:
         case "timeout":
             return isinstance(node, Scalar) and isinstance(node.value, str)
@@ -197,7 +192,7 @@ def _is_ours(key: str, node: Node) -> bool:
             return not isinstance(node, Sequence)
         case "roots":
             return isinstance(node, Scalar)
-        case "auth":  # Cursor's has `CLIENT_ID`
+        case "auth":  # in Cursor, it has `CLIENT_ID`
             return not isinstance(node, MappingNode) or any(each in node.entries for each in keys_of(OutboundAuth))
         case _:
             return True

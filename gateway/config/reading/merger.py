@@ -1,7 +1,6 @@
 """Merges the files of a configuration into one document.
 
-Each definition is validated separately, so that an error in one does not hide errors in others. Definitions with errors
-are left out of the document.
+Each definition is validated separately, so that an error does not hide others. Invalid definitions are left out.
 """
 
 from collections.abc import Collection, Mapping
@@ -64,21 +63,21 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
     "openapi": OpenApi,
     "views": View,
 }
-"""Sections that map names to definitions. Those of all files are merged."""
+"""Sections that map names to definitions, merged from all files."""
 
 LISTS: Final = ("include", "plugins", "prompt_files", "mcp_json")
-"""Sections that are lists of paths. Those of all files are concatenated."""
+"""Lists of paths, concatenated from all files."""
 
 ITEMS: Final = ("skills",)
-"""Sections that are lists of mappings. Those of all files are concatenated."""
+"""Lists of mappings, concatenated from all files."""
 
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
-"""Sections that must not be empty, because omitting them would be dangerous."""
+"""Sections that would be dangerous to ignore when empty."""
 
 _CONTRADICTIONS: Final = frozenset({"too_many_given", "not_together", "two_bodies", "read_only_writes"})
-"""Errors that do not follow from the removal of other values. They are only found in otherwise valid definitions."""
+"""Errors about a combination of keys. Removing invalid values never causes them."""
 _REPAIRS: Final = 3
-"""Maximum number of attempts to make a definition valid by removing values."""
+"""Maximum number of attempts to remove invalid values."""
 
 _WITH_BACKEND: Final = ("tools", "resources")
 _MISPLACED_BACKEND: Final = "`{}` is a backend: indent it, so that it is a key of the definition above"
@@ -88,7 +87,7 @@ _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields
 
 @cache
 def _document_of(section: str) -> type[Model]:
-    """Return the model of a document with only one section.
+    """Return the model of a document with one section.
 
     Building the validator of the whole `Document` takes longer than reading a small file.
     """
@@ -98,12 +97,10 @@ def _document_of(section: str) -> type[Model]:
 
 
 class Merger:
-    """Merges files one after the other into a document."""
-
     def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
-        """Start with an empty document. `inclusion` must have read all files."""
+        """Start with an empty document, after `inclusion` has read all files."""
         self.repaired: dict[DocumentPath, Definition] = {}
-        """Definitions with errors, without their invalid values."""
+        """Broken definitions without their invalid values."""
         self.diagnostics: list[Diagnostic] = []
         self._inclusion = inclusion
         self._interpolation = interpolation
@@ -111,9 +108,8 @@ class Merger:
         self._single: dict[str, tuple[MapItem, Json]] = {}
 
     def add(self, part: Part) -> None:
-        """Merge one file."""
         for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
-            # For anchors that other entries refer to.
+            # Reserved for anchors.
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
@@ -155,7 +151,7 @@ class Merger:
                 self._add(section, name, definition, self._read(DEFINITIONS[section], definition, path))
 
     def _read(self, model: type[M], item: MapItem, path: DocumentPath) -> M | None:
-        """Validate an entry. Return None after reporting its errors."""
+        """Validate an entry. Return None after reporting errors."""
         data = self._interpolation.fill(item.node, path)
         try:
             value = model.model_validate(data)
@@ -164,14 +160,14 @@ class Merger:
             self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
             self._repair(model, data, error, written=written)
             return None
-        # An unreadable value may be in an anchor outside this entry.
+        # An anchor outside this entry can contain an unreadable value.
         if (self._inclusion.diagnostics or self._interpolation.diagnostics) and _has_invalid(data):
             self._repair(model, data, None, written=NodeRef(node=item.node, path=path, entry=item))
             return None
         return value
 
     def _repair(self, model: type[Model], data: Json, error: ValidationError | None, *, written: NodeRef) -> None:
-        """Keep a definition without its invalid values, so that the compiler finds further errors in it."""
+        """Remove the invalid values of a definition, so that the compiler can find further errors in it."""
         if not issubclass(model, Definition) or model is PromptHead:
             return
         for _ in range(_REPAIRS):
@@ -202,7 +198,7 @@ class Merger:
 
     def _list(self, section: str, entry: MapItem) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
-        if section == "include":  # has been read, and its errors reported
+        if section == "include":  # already read
             return
         requests = self._inclusion.requests(entry, section)
         merged.items.extend(getattr(entry.node, "items", ()))
@@ -237,7 +233,7 @@ class Merger:
             head_entry = MapItem(source, prompt.head.start, prompt.head)
             head = self._read(PromptHead, head_entry, path)
             if head is not None and not prompt.diagnostics:
-                # Without the defaults, which would otherwise count as given.
+                # Leave out defaults, which would count as given.
                 given = {key: getattr(head, key) for key in head.model_fields_set}
                 value = Prompt.model_validate({**given, "messages": [{"user": prompt.body.value}]})
         self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
@@ -254,7 +250,7 @@ class Merger:
                 self._client_server(name, server)
 
     def _client_server(self, name: str, server: ClientServer) -> None:
-        """Add a server of a client's file. If it has problems, skip it with warnings."""
+        """Add a server from a client's file. Skip it with warnings if it has problems."""
         collected = (self.diagnostics, self._interpolation.diagnostics)
         before = [len(each) for each in collected]
         item, path, value = server.item, ("upstreams", name), None
@@ -313,7 +309,7 @@ class Merger:
         self._single[section] = (entry, value)
 
     def _single_validated(self, section: str, entry: MapItem) -> Model | None:
-        """Validate one section of one file. Return None after reporting its errors."""
+        """Validate one section of one file. Return None after reporting errors."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
             return _document_of(section).model_validate(data)
@@ -327,12 +323,12 @@ class Merger:
     # The results.
 
     def broken(self) -> frozenset[DocumentPath]:
-        """Return the sections and definitions that have an error, including those that a misspelt key was meant for."""
+        """Return the sections and definitions with errors. A misspelt key counts as the one it was meant for."""
         found = chain(self._inclusion.diagnostics, self._interpolation.diagnostics, self.diagnostics)
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
-        """Return the merged document without these definitions."""
+        """Return the merged document without some definitions."""
         lists: dict[str, list[str] | list[Model]] = {
             **{name: plain_text(self._sections[name].texts) for name in LISTS if name in self._sections},
             **{name: self._sections[name].models for name in ITEMS if name in self._sections},
@@ -347,7 +343,7 @@ class Merger:
         return Document.model_construct(_fields_set=set(given), **{**_DEFAULTS, **given})  # each part was validated
 
     def tree(self) -> MappingNode:
-        """Return the merged document as it was written."""
+        """Return the merged document as written."""
         entries = {section: entry for section, (entry, _) in self._single.items()}
         for name, section in self._sections.items():
             first = section.place
@@ -366,7 +362,7 @@ class Merger:
 
 
 def _is_backend(name: str, node: Node, model: type[Model]) -> bool:
-    """Whether the name and keys of a definition are those of a backend that is indented too little."""
+    """Whether a definition looks like a backend with too little indentation."""
     if name not in backends_of(model) or not isinstance(node, MappingNode):
         return False
     keys = node.entries.keys()
@@ -389,8 +385,6 @@ def _shown(place: Place) -> str:
 
 
 class _Section(msgspec.Struct):
-    """One section of the merged document."""
-
     place: MapItem
     """Where the section was first written."""
     entries: dict[str, MapItem] = msgspec.field(default_factory=dict)
@@ -401,7 +395,7 @@ class _Section(msgspec.Struct):
 
 
 def _owner(path: DocumentPath) -> DocumentPath:
-    """Return the section or definition that a path belongs to. A misspelt section counts as the one it resembles."""
+    """Return the section or definition of a path. A misspelt section counts as the one that was meant."""
     # References to a misspelt section would only repeat its error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
@@ -409,5 +403,5 @@ def _owner(path: DocumentPath) -> DocumentPath:
 
 
 def _files_come_last(item: tuple[str, MapItem]) -> bool:
-    """Sort key: prompts and upstreams from other files come after those of the file itself."""
+    """Sort `prompt_files` and `mcp_json` last, after the definitions of the file itself."""
     return item[0] in {"prompt_files", "mcp_json"}

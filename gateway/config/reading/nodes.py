@@ -1,4 +1,4 @@
-"""The tree of a YAML file. Its nodes know where each key and value was written."""
+"""The tree of a YAML file, with the position of each key and value."""
 
 from collections.abc import Mapping as Map
 from typing import Final, Protocol
@@ -11,7 +11,7 @@ from gateway.json_types import DocumentPath, Json
 
 
 class Mark(Protocol):
-    """A YAML mark. Line and column count from 0."""
+    """Line and column, counted from 0, as in PyYAML."""
 
     @property
     def line(self) -> int: ...
@@ -20,8 +20,6 @@ class Mark(Protocol):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A mark that does not come from PyYAML."""
-
     line: int
     column: int
 
@@ -38,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Invalid(str):
-    """Replaces an unreadable value. Its error has been reported, so no other errors about it are."""
+    """Replaces an unreadable value, whose error has been reported."""
 
     __slots__ = ()
 
@@ -57,7 +55,7 @@ class Sequence(msgspec.Struct, frozen=True):
     start: Mark
     is_flow: bool
     size: int
-    """Number of nodes after alias expansion, including itself."""
+    """Number of nodes after alias expansion, including this one."""
 
 
 class Mapping(msgspec.Struct, frozen=True):
@@ -72,7 +70,7 @@ Node = Scalar | Sequence | Mapping
 
 
 class MapItem(msgspec.Struct, frozen=True):
-    """One `key: value`. A merged entry (`<<`) keeps its original position."""
+    """A `key: value` pair. An entry merged by `<<` keeps its original position."""
 
     source: SourceFile
     key_start: Mark
@@ -84,12 +82,11 @@ class MapItem(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the key has no value."""
         return isinstance(self.node, Scalar) and self.node.value is None
 
 
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
-    """An error or warning with its position, before its source line is extracted and masked."""
+    """An error or warning without its source line."""
 
     message: str
     path: DocumentPath = ()
@@ -98,7 +95,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, its path in the document, and its key if it has one."""
+    """A node, its path in the document, and its key."""
 
     node: Node
     path: DocumentPath
@@ -110,7 +107,7 @@ def place_at(source: SourceFile, mark: Mark) -> Place:
 
 
 def place_of(entry: MapItem | None, node: Node) -> Place:
-    """Return the position of the value, or of its key if the value is a block on the next line."""
+    """Return the position of the value, or that of the key if the value is a block on the next line."""
     if entry is not None and not isinstance(node, Scalar) and not node.is_flow:
         return entry.place
     if entry is not None and entry.is_empty:
@@ -119,7 +116,7 @@ def place_of(entry: MapItem | None, node: Node) -> Place:
 
 
 def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:
-    """Follow `path` as far as it was written. Return the last node, its entry if it has one, and the steps taken."""
+    """Follow `path` as far as the file contains it. Return the entry, the node and the number of steps."""
     node = root
     for taken, key in enumerate(path):
         if isinstance(node, Mapping) and isinstance(key, str) and key in node.entries:
@@ -128,7 +125,7 @@ def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tup
         elif isinstance(node, Sequence) and isinstance(key, int) and 0 <= key < len(node.items):
             node = node.items[key]
             entry = None
-        elif key == 0 and not isinstance(node, Sequence):  # a list of one, written without its brackets
+        elif key == 0 and not isinstance(node, Sequence):  # a list with one item can be written without brackets
             continue
         else:
             return entry, node, taken

@@ -1,4 +1,4 @@
-"""Reads a file with a size limit. Only regular files are read, because a FIFO or device could block the daemon."""
+"""Reads regular files with a size limit. A FIFO or device could block the daemon."""
 
 import hashlib
 import json
@@ -19,21 +19,21 @@ _KEY_BYTES: Final = 16
 
 
 def content_key(*values: object) -> bytes:
-    """Return a digest of plain data or models.
+    """Digest plain data or models.
 
-    The values are pickled and never unpickled. Comparing them would confuse interpolated text with plain text, and 1
-    with true.
+    The values are pickled but never unpickled. Equality would not distinguish interpolated text from plain text, or 1
+    from true.
     """
     return hashlib.blake2b(pickle.dumps(values), digest_size=_KEY_BYTES).digest()
 
 
 def digest_of_written(value: Json, directory: str) -> str:
-    """Return a digest of a definition as written in a file of `directory`, which its relative paths start from."""
+    """Digest a definition as written. `directory` is the base of its relative paths."""
     return digest_of_json([value, directory])
 
 
 def digest_of_json(value: Json) -> str:
-    # Lock files contain this digest, so its input must never change, not even in whitespace.
+    # Lock files contain this digest, so its input must never change, including whitespace.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -41,11 +41,11 @@ def digest_of_json(value: Json) -> str:
 MAX_FILE_BYTES: Final = 10 * 2**20
 
 LINE_BREAK: Final = regex("\r\n|[\n\r\x85\u2028\u2029]")
-"""Line breaks of YAML's scanner, so that its marks match our lines."""
+"""Line breaks of YAML's scanner. Other line breaks would shift its marks."""
 
 
 class UnreadableError(Exception):
-    """A file cannot be used. `line` and `column` locate the reason, if known."""
+    """A file cannot be used. `line` and `column` locate the reason."""
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1) -> None:
         super().__init__(reason)
@@ -54,13 +54,13 @@ class UnreadableError(Exception):
 
 
 class SourceFile(msgspec.Struct, frozen=True, dict=True):
-    """The text of a file. All nodes of the file share one instance."""
+    """The text of a file, shared by its nodes."""
 
     path: Path
-    """Absolute, with symbolic links unresolved, so that relative paths mean what the author saw."""
+    """Absolute path. Symbolic links are kept, so that relative paths mean what the author sees."""
     text: str
     is_of_client: bool = False
-    """Whether it is a configuration file of an MCP client, in which `${NAME}` is a variable."""
+    """Whether it is a file of an MCP client, in which `${NAME}` is a variable."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def directory(self) -> Path:
-        """The directory that relative paths start from.
+        """The base of relative paths.
 
         For a client's file such as `.vscode/mcp.json` or `.kiro/settings/mcp.json`, this is the project directory.
         """
@@ -83,13 +83,13 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
-    """Read a regular file of at most `at_most` bytes.
+    """Read a regular file.
 
     Raises:
-        UnreadableError: it is missing, not a regular file, not readable, or too large.
+        UnreadableError: the file is missing, not regular, not readable, or larger than `at_most` bytes.
     """
     try:
-        # fifo(7): without O_NONBLOCK, this would wait for a writer.
+        # fifo(7): without O_NONBLOCK, opening waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             data = _read_regular(descriptor, at_most)
@@ -103,12 +103,12 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
 
 
 def _read_regular(descriptor: int, at_most: int) -> bytes:
-    # Checked on the open file, because the path may have been replaced.
+    # The path can have been replaced since it was opened.
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
     with open(descriptor, "rb", closefd=False) as file:
-        # `st_size` is not reliable: the file can grow, and files in /proc report 0.
+        # `st_size` can be outdated, and is 0 in /proc.
         return file.read(at_most + 1)
 
 
@@ -116,7 +116,7 @@ def decode(data: bytes) -> str:
     """Decode UTF-8 without a byte order mark.
 
     Raises:
-        UnreadableError: the data is not UTF-8. It contains the position.
+        UnreadableError: with the position of the first invalid byte.
     """
     try:
         # YAML 1.2 §5.2: a byte order mark at the start is not part of the text.

@@ -1,4 +1,4 @@
-"""Locates nodes of the merged document in their files, and returns source lines with literal secrets masked."""
+"""Locates nodes of the merged document, and returns source lines without literal secrets."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _CREDENTIALS: Final = (
     TOKENS.pattern
     + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)"
 )
-"""Secrets that are recognised by their form. Compiled when the first line is shown."""
+"""Secrets that are recognised by their form. Compiled on first use."""
 
 _PASSED_ON: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)"
 """`--password=…` in a command line, `token=…` in a query."""
@@ -33,31 +33,28 @@ _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{
 """Everything after a key that looks secret, for files that are not valid YAML."""
 
 _ENOUGH: Final = 12
-"""Characters to compare when checking a position."""
+"""Number of characters to compare when checking a position."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a definition that is not written in the YAML files."""
+    """The origin of a definition that does not come from the YAML files."""
 
     path: DocumentPath
-    """The entry in the file, such as `("upstreams", "github")`, or the override of this definition."""
+    """The source entry, such as `("upstreams", "github")`, or its override of the definition."""
     written: Json
-    """Everything that it was made of, as JSON. The lock compares it with the approved version."""
+    """Everything that determines the definition, as JSON. The lock compares it."""
 
 
 class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation of a source that did not become a definition."""
+    """An operation that did not become a definition."""
 
     section: str
-    """Section of the entry: `openapi`."""
     name: str
-    """Entry and operation: `shop: GET /items`."""
+    """Entry and operation, such as `shop: GET /items`."""
     reason: str
 
 
 class WrittenSources:
-    """The source map of one loaded configuration."""
-
     def __init__(
         self,
         root: Mapping,
@@ -74,14 +71,14 @@ class WrittenSources:
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
-        """Masked lines. A generated file can be one long line with a thousand problems."""
+        """Masked lines. A generated file can consist of one long line with a thousand problems."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.start.line, scalar.end.line + 1):
                 self._secrets.setdefault((scalar.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
-        """Return a copy with origins of definitions (`("tools", "x")`) that come from sources."""
+        """Return a copy with the origins of source definitions (`("tools", "x")`)."""
         extended = copy(self)
         extended._origins = origins  # noqa: SLF001 - a copy of its own
         return extended
@@ -91,7 +88,6 @@ class WrittenSources:
         return (None, "") if place is None else self.pointed(place)
 
     def location(self, path: DocumentPath) -> Location | None:
-        """Return the location without its line."""
         place = self._place(path)
         return None if place is None else place.source.location(place.line, place.column)
 
@@ -104,23 +100,23 @@ class WrittenSources:
         entry, node, taken = find(self._root, path)
         if taken == 0 and node is self._root:
             return None
-        is_inside_short_form = isinstance(node, Scalar)  # `python: "m:f"` stands for `python: {call: "m:f"}`
+        is_inside_short_form = isinstance(node, Scalar)  # `python: "m:f"` is short for `python: {call: "m:f"}`
         points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
         return entry.place if points_at_key and entry is not None else place_of(entry, node)
 
     def written(self, path: DocumentPath) -> Json:
-        """Return the value at a path without interpolation, or None if nothing was written."""
+        """Return the value at a path without interpolation, or None if it is not in the file."""
         if path in self._origins:
             return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
 
     def digest(self, path: DocumentPath) -> str:
-        """Return a digest of the definition at a path, without interpolation."""
+        """Digest the definition at a path without interpolation."""
         return digest_of_written(self.written(path), self._relative(self.directory(path)))
 
     def texts(self) -> dict[Path, str]:
-        """Return the text of each readable file with literal secrets masked."""
+        """Return the text of each readable file, with literal secrets masked."""
         return {
             source.path: "\n".join(self._masked_line(source, number) for number in range(len(source.lines)))
             for source in self._files
@@ -131,7 +127,7 @@ class WrittenSources:
         return node.source.directory if taken else self._directory
 
     def pointed(self, place: Place) -> tuple[Location, str]:
-        """Return the location of a place, and its source line with secrets masked."""
+        """Return the location of a place and its source line, with secrets masked."""
         return place.source.location(place.line, place.column), self._line(place.source, place.line - 1)
 
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
@@ -149,13 +145,13 @@ class WrittenSources:
         return path if origin is None else origin.path
 
     def _covered(self, diagnostic: Diagnostic) -> str:
-        """Return the message of a diagnostic, masked if its node is a literal secret."""
+        """Return the message of a diagnostic, without the value if that is a secret."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message
         for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
             if scalar.start.column == place.column - 1 and str(scalar.value):
-                # Only as a whole word, because a short secret may be part of other words.
+                # A short secret can be part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
 
@@ -175,21 +171,21 @@ class WrittenSources:
             line = _masked(line, member.start(member.lastindex or 0), len(line))
         for match in re.finditer(_CREDENTIALS, line, re.IGNORECASE):
             line = _masked(line, *match.span())
-        if "=" in line:  # few lines have one, and the pattern looks at each character
+        if "=" in line:  # faster than searching lines without `=`
             for match in re.finditer(_PASSED_ON, line, re.IGNORECASE):
                 line = _masked(line, *match.span(match.lastindex or 0))
         return line.rstrip()
 
 
 def _masked(line: str, start: int, end: int) -> str:
-    """Mask a part of a line without changing its width, so that the caret still points at its column."""
+    """Mask a part of a line. The length does not change, so carets still match."""
     return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]
 
 
 def _place_in(scalar: Scalar, offset: int) -> Place:
-    """Return the position of a character in a scalar's text, or of the scalar if it cannot be determined.
+    """Return the position of a character in a scalar.
 
-    That is the case if YAML's notation differs from the text: folded lines, escapes, interpolation.
+    If the notation differs from the text (folded lines, escapes, interpolation), return the position of the scalar.
     """
     text, lines = str(scalar.value), scalar.source.lines
     whole = place_at(scalar.source, scalar.start)

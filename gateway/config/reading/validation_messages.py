@@ -30,7 +30,7 @@ _BARE: Final = {
     "a whole number": re.compile("[-+]?[0-9]+"),
     "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
 }
-"""Values that are only text because of their quotes."""
+"""Values that would not be text without quotes."""
 
 _SHORT_FORMS: Final = {
     "string": "text",
@@ -50,24 +50,24 @@ _LIMITS: Final = {
 
 _ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})
 _ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
-"""Errors that point at the key. All others point at the value."""
+"""Errors that point at the key instead of the value."""
 
 
 def diagnostics_of(
     error: ValidationError, *, model: object, data: Json, written: NodeRef, kinds: Container[str] | None = None
 ) -> Iterator[Diagnostic]:
-    """Locate each error, or those of some kinds, in the file. `data` is the value that was validated as `model`."""
+    """Locate errors, or only those of `kinds`, in the file. `data` was validated as `model`."""
     problems = [each for each in error.errors(include_url=False) if kinds is None or each["type"] in kinds]
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
-        # Caused by the misspelt key, which is reported.
+        # The misspelt key is reported instead.
         if details["type"] == "missing" and details["loc"] in misspelt:
             continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
         culprit = details.get("ctx", {}).get("culprit")
         pointed = steps if culprit is None else (*steps, culprit)
-        # Already reported when the value was read.
+        # Reported when the value was read.
         if isinstance(_at(data, pointed), Invalid):
             continue
         at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
@@ -77,9 +77,9 @@ def diagnostics_of(
 
 
 def without_errors(data: Json, error: ValidationError | None, model: object) -> Json:
-    """Return a definition without its invalid values, so that its other values can be checked, or None if it cannot.
+    """Return a definition without invalid values, so that the rest can be checked. Return None if that is not possible.
 
-    Misspelt keys are corrected. The names of inputs and arguments are kept, because templates refer to them.
+    Misspelt keys are corrected. Names of inputs and arguments are kept, because templates use them.
     """
     problems = [] if error is None else error.errors(include_url=False)
     misspelt = {each["loc"]: _meant(each, model) for each in problems if each["type"] == "extra_forbidden"}
@@ -100,17 +100,17 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
         paths.append(path)
     if any(path[0] in _NAMING or path in _INDISPENSABLE or path[-2:] == ("command", 0) for path in paths):
         return None
-    # Reversed, so that nested values come first.
+    # Nested values first.
     for path in sorted(set(paths), key=lambda path: [(isinstance(step, int), step) for step in path], reverse=True):
         _remove(copied, path)
     return copied
 
 
 _NAMED: Final = frozenset({"input", "arguments"})
-"""Keys whose members are names that templates use."""
+"""Keys with names that templates use."""
 _INDISPENSABLE: Final = frozenset((key,) for key in _NAMED)
 _NAMING: Final = frozenset({"input_schema", "uri", "files", "root"})
-"""Keys that determine such names in another way."""
+"""Other keys that determine such names."""
 
 
 def _invalid_values(data: Json, path: DocumentPath) -> Iterator[DocumentPath]:
@@ -134,14 +134,14 @@ def _remove(data: Json, path: tuple[Any, ...]) -> None:
     holder = _at(data, path[:-1])
     if not isinstance(holder, list):
         del holder[path[-1]]
-    elif holder[path[-1]] == "":  # does not fit, either
+    elif holder[path[-1]] == "":  # an empty text is not valid either
         _remove(data, path[:-1])
     else:
         holder[path[-1]] = ""  # other items keep their positions
 
 
 def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
-    """Return the path of the key that an unknown key was probably meant for."""
+    """Return the path that a misspelt key was probably meant for."""
     *above, key = details["loc"]
     owner = model_at(model, above)
     meant = nearest(str(key), keys_of(owner)) if owner else None
@@ -149,7 +149,7 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
 
 
 def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
-    """Return the message for an unknown key: the key that was meant or that it belongs under, or all allowed keys."""
+    """Return the message for an unknown key, with the intended key or parent, or all allowed keys."""
     allowed = () if owner is None else keys_of(owner)
     parts = () if owner is None else tuple(_parts_with(key, owner))
     meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
@@ -157,7 +157,7 @@ def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
 
 
 def expected(what: str, given: Json) -> str:
-    """Return the message `expected …, got …`, with a fix if one is known."""
+    """Return `expected …, got …`, with a fix if one is known."""
     message = f"expected {what}, got {_shown(given)}"
     if what.partition(",")[0] == "text" and isinstance(given, bool | int | float):
         return f"{message}; quote it"
@@ -169,19 +169,19 @@ def expected(what: str, given: Json) -> str:
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return a model's keys as written in the file."""
+    """Return the keys of a model as written in files."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
-    """Yield the keys of a model whose own models have this key."""
+    """Yield the keys whose models contain `key`."""
     for name, field in owner.model_fields.items():
         if any(key in keys_of(each) for each in models_of(owner, name)):
             yield f"`{field.alias or name}`"
 
 
 def models_of(owner: type[BaseModel], name: str) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field of a model can contain."""
+    """Yield the models that a field can contain."""
     for each, _ in alternatives(owner.model_fields[name].annotation):
         if isinstance(each, type) and issubclass(each, BaseModel):
             yield each
@@ -204,7 +204,7 @@ def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
 
 
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
-    """Return the model at pydantic's path, if there is one."""
+    """Return the model at a path of pydantic, if there is one."""
     models = (each for candidate in _annotations_at(annotation, loc) for each, _ in alternatives(candidate))
     return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
@@ -213,12 +213,12 @@ def _annotations_at(annotation: object, loc: Iterable[int | str]) -> list[object
     candidates = [annotation]
     for step in loc:
         below = [child for candidate in candidates for child in _children(candidate, step)]
-        candidates = below or candidates  # a step that leads nowhere is the tag of a union
+        candidates = below or candidates  # a step without effect is the tag of a union
     return candidates
 
 
 def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
-    """Return the steps of pydantic's path that are in the file, without union tags and indexes of implied lists."""
+    """Return a path of pydantic without union tags and without indexes of implied lists."""
     steps: list[str | int] = []
     for step in loc:
         is_key = isinstance(data, dict) and step in data
@@ -252,7 +252,7 @@ def _message(details: ErrorDetails, model: object) -> str:
 
 
 def _literal_message(details: ErrorDetails) -> str:
-    # Pydantic only has the choices as text: `'a', 'b' or 'c'`.
+    # Pydantic only provides text: `'a', 'b' or 'c'`.
     choices = re.findall(r"'([^']*)'", details["ctx"]["expected"]) or [details["ctx"]["expected"]]
     given = details["input"]
     meant = did_you_mean(given, choices) if isinstance(given, str) else ""

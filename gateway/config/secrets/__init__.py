@@ -1,1 +1,1 @@
-"""Secrets: recognised in files and masked in output."""
+"""Recognises secrets in files, and masks secrets in output."""

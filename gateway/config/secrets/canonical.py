@@ -1,9 +1,9 @@
-"""Reduces text to a form that is independent of its encoding, and maps matches back to the text.
+"""Decodes text to a canonical form in which secrets are found regardless of their encoding.
 
 Percent-encoding, HTML and XML character references, and the backslash escapes of JSON, JavaScript, Python, C, Go and
 shells are decoded. White space, control characters, quotes, backslashes and the characters that differ between base64
-alphabets are removed. A secret therefore has the same form in wrapped base64, in JSON within JSON, and with terminal
-escapes in it. All functions work on UTF-8, in linear time and memory.
+alphabets are removed. A secret therefore has the same form in wrapped base64, in JSON within JSON, and between terminal
+escapes. All functions work on UTF-8, in linear time and memory.
 """
 
 import re
@@ -27,24 +27,24 @@ _ESCAPE: Final = re.compile(
 )
 _REFERENCE: Final = re.compile(rb"&(?:#([0-9]{1,7})|#[xX]([0-9A-Fa-f]{1,6})|([A-Za-z][A-Za-z0-9]{1,31}));")
 _INVISIBLE: Final = re.compile(
-    # C1 controls, the soft hyphen, zero-width characters, directional formatting, and the byte order mark.
+    # C1 controls, soft hyphen, zero-width characters, directional formatting, byte order mark.
     b"\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
 )
 _OMITTED: Final = bytes([*range(0x21), 0x7F]) + b"\"'`\\+-"
-_TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5; `+` and `-` are left out for the space that `+` is in forms
+_TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5. `+` and `-` are omitted, because forms encode spaces as `+`.
 
 _PIECE: Final = 4096
-"""Minimum number of bytes that are traced at once."""
+"""Minimum number of bytes to trace at once."""
 _LONGEST_PIECE: Final = 2**18
-"""Bytes. A longer piece consists only of escapes, and is masked as a whole."""
+"""Bytes. A longer piece consists only of escapes and is masked as a whole."""
 _BOUNDARY: Final = re.compile(
-    # Positions that are not inside an escape.
+    # Positions outside of escapes.
     rb"[^\\%&#;{}0-9A-Za-z\x80-\xff]|(?<=[0-9A-Za-z]{64})|(?=[\xc2-\xf4])"
 )
 
 
 def canonical(data: bytes) -> bytes:
-    """Return the canonical form of UTF-8 text, or of any bytes."""
+    """Return the canonical form. `data` can be any bytes."""
     for _ in range(_PASSES):
         decoded = data
         if b"%" in data and _PERCENT.search(data) is not None:
@@ -62,15 +62,15 @@ def canonical(data: bytes) -> bytes:
 
 
 def has_escapes(data: bytes) -> bool:
-    """Whether the text can contain escapes. Without them, verbatim matches are also canonical matches."""
+    """Whether the text can contain escapes. Otherwise each verbatim match is also a canonical match."""
     return b"\\" in data or b"%" in data or b"&" in data
 
 
 def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
-    """Replace every part of `data` whose canonical form is one of the canonical `needles` with `mask`."""
+    """Replace every part of `data` whose canonical form is in `needles` with `mask`."""
     pieces = _pieces(data)
     forms = [canonical(piece) for piece in pieces]
-    # Escapes never span pieces, so the joined forms are the form of the whole.
+    # Escapes never span pieces.
     whole = b"".join(forms)
     spans = _joined(_spans(whole, needles))
     if not spans:
@@ -80,7 +80,7 @@ def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     end = 0
     for first, last in spans:
         start, stop = origins.start(first), origins.end(last - 1)
-        # Two spans inside one escape or untraced piece are masked once.
+        # Two spans in one escape or untraced piece are masked once.
         if start >= end:
             shown += [data[end:start], mask]
         end = max(end, stop)
@@ -118,7 +118,7 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 class _Origins:
-    """Maps positions in the canonical form to positions in the text. Queries must be in order."""
+    """Maps positions in the canonical form to positions in the text. Queries must be in ascending order."""
 
     def __init__(self, pieces: Sequence[bytes], forms: Sequence[bytes]) -> None:
         self._pieces: Final = pieces
@@ -142,8 +142,8 @@ class _Origins:
 
 
 def _traced(data: bytes) -> "tuple[array[int], array[int]]":
-    """Return the start and end in `data` of each canonical byte, or empty arrays if the text is too long."""
-    # Lists of integers would take several times the memory.
+    """Return the start and end in `data` of each canonical byte, or empty arrays if `data` is too long."""
+    # Lists would take several times the memory.
     starts, ends = array("L"), array("L")
     if len(data) > _LONGEST_PIECE:
         return starts, ends
@@ -215,7 +215,7 @@ def _referenced(match: re.Match[bytes]) -> bytes:
 
 
 def _utf8(code: int) -> bytes:
-    # Unpaired surrogates are kept, because the secret may contain them.
+    # The secret itself can contain unpaired surrogates.
     return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b""
 
 
@@ -225,4 +225,4 @@ _STEPS: Final = (
     (_ESCAPE, _character),
     (_REFERENCE, _referenced),
 )
-"""The steps of one pass of `canonical`, in order."""
+"""The steps of one pass, in order."""

@@ -1,4 +1,4 @@
-"""Recognises secrets in configuration files by their key or form. They belong in the environment or a separate file."""
+"""Recognises secrets that are written directly in configuration files, by their key or form."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ SECRET_KEY: Final = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRETS: Final = frozenset({"authorization_code", "client_credentials", "token_exchange", "token_url"})
-"""Keys that look like secrets but are not."""
+"""Keys that only look like secrets."""
 
 TOKENS: Final = re.compile(
     r"\bgh[pousr]_[A-Za-z0-9]{30,}\b|\bgithub_pat_\w{40,}\b|\bglpat-[\w-]{20,}|\bxox[abeoprs]-[\w-]{10,}"
@@ -20,9 +20,9 @@ TOKENS: Final = re.compile(
 )
 """Keys of well-known services, signed tokens and private keys."""
 _MIN_TOKEN_LENGTH: Final = 15
-"""Characters. Most texts in a file are shorter than any token."""
+"""Characters. Shorter texts, which are most, cannot be tokens."""
 _RUN: Final = re.compile(r"[\w-]{10}")
-"""Part of every token. Searching for this first is faster, because most prose does not contain it."""
+"""Part of every token, but rare in prose. Searching for it first is faster."""
 
 _USER_AND_PASSWORD: Final = re.compile(r"://[^/\s:@'\"{}]+:[^/\s@'\"{}$]{3,}@")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
@@ -34,12 +34,11 @@ ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` 
 
 @lru_cache(maxsize=4096)
 def is_secret_key(key: str) -> bool:
-    """Whether the value of a key is a secret."""
     return SECRET_KEY.search(key) is not None and key not in _NO_SECRETS
 
 
 def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> bool:
-    """Whether a text is a secret. `belongs_here` tells whether the field is meant for secrets."""
+    """Whether a text is a secret. With `belongs_here`, the field is meant for secrets."""
     if len(value) >= _MIN_TOKEN_LENGTH and _RUN.search(value) is not None and TOKENS.search(value) is not None:
         return True
     if "://" in value and _USER_AND_PASSWORD.search(value) is not None:
@@ -49,10 +48,10 @@ def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> b
 
 def _is_meant_as_secret(value: str, path: Sequence[str | int]) -> bool:
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
-    # Digests are written in place of secrets. They are still masked because of their key.
+    # Digests replace secrets, so there is nothing to advise.
     if not is_secret_key(key) or "sha256" in key:
         return False
     if key == "private_key" and "auth" in path:
-        return False  # the path of a key file: a key would have been recognised by its form
+        return False  # path of a key file; a key itself has been recognised by its form
     text = _SCHEME.sub("", value)
     return len(text) >= _MIN_LENGTH and "${" not in text and "{{" not in text

@@ -1,4 +1,4 @@
-"""Renders a document as JSON with the keys of the file and without secrets."""
+"""Converts a document to JSON without secrets."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,11 +11,11 @@ from gateway.config.secrets.literal_secrets import TOKENS, is_secret
 from gateway.json_types import DocumentPath, Json, JsonObject
 
 _HOMES_OF_SECRETS: Final = frozenset({"headers", "query", "env", "form", "json", "auth", "api_keys", "tls"})
-"""Keys under which secrets may be written literally."""
+"""Keys that can contain literal secrets."""
 
 
 def masked_document(model: Model) -> JsonObject:
-    """Return the given keys, with their names in the file."""
+    """Return the keys that were written, with their names in the file."""
     return _model(model, ())
 
 
@@ -23,7 +23,7 @@ def _model(model: Model, path: DocumentPath) -> dict[str, Json]:
     names = {name: field.alias or name for name, field in type(model).model_fields.items()}
     return {
         names[name]: _value(getattr(model, name), (*path, names[name]))
-        for name in names  # in the order of the models, not of the file
+        for name in names  # in the order of the model, not of the file
         if name in model.model_fields_set
     }
 
@@ -53,7 +53,7 @@ def _scalar(value: object, path: DocumentPath) -> Json:
 
 
 def _text(text: str, path: DocumentPath) -> str:
-    # Mask known secrets first, then text that looks like a secret.
+    # Known secrets first, then text that looks like a secret.
     masked = shown(text)
     if is_secret(masked, path, belongs_here=not _HOMES_OF_SECRETS.isdisjoint(path)):
         return MASK

@@ -1,4 +1,4 @@
-"""Masks secrets in text that leaves the daemon: errors, progress, output, logs, problems."""
+"""Masks secrets in errors, progress, output, logs and problems."""
 
 import json
 import re
@@ -20,7 +20,6 @@ from gateway.config.secrets.secret_encodings import (
 from gateway.json_types import Json
 
 _SAMPLE: Final = 6
-"""Bytes."""
 _LONG: Final = 16
 """Bytes. Shorter strings are searched separately, because the shortest string determines the step."""
 _FEWEST: Final = 400
@@ -29,7 +28,7 @@ _MOST_SAMPLES: Final = 100_000
 
 
 class SubstringSearch:
-    """A set of byte strings of at least 8 bytes to search together."""
+    """Searches for several strings of at least 8 bytes at once."""
 
     def __init__(self, needles: Iterable[bytes]) -> None:
         self.all: Final = sorted(set(needles), key=len, reverse=True)
@@ -39,7 +38,7 @@ class SubstringSearch:
         )
 
     def found(self, data: bytes) -> list[bytes]:
-        """Return the strings that occur in a text, longest first."""
+        """Return the strings that occur in `data`, longest first."""
         long, short = self._groups
         return long.found(data) + short.found(data)
 
@@ -50,7 +49,7 @@ class _Group:
         shortest = len(needles[-1]) if needles else _SAMPLE
         self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
         is_sampled = len(needles) * self._step >= _FEWEST
-        # Only every `step`-th position is checked, so every offset within a step needs a sample.
+        # Every offset is needed, because only each `step`-th position is checked.
         self._samples: Final = (
             {needle[at : at + _SAMPLE] for needle in needles for at in range(self._step)} if is_sampled else None
         )
@@ -69,14 +68,14 @@ class _Group:
 
 _MIN_WORD_LENGTH: Final = 3
 _MAX_OBTAINED: Final = 128
-"""Maximum number of obtained secrets that are masked. The oldest are dropped."""
+"""Maximum number of secrets. The oldest are dropped."""
 
 
 class Redactor:
-    """Replaces every occurrence of a secret, in any encoding in which it may appear.
+    """Masks secrets in every encoding in which they may appear.
 
-    Secrets are searched verbatim and in the text's canonical form. Searching each form separately takes a hundredth of
-    the time of one pattern with all forms.
+    Verbatim forms are searched in the text, and canonical forms in its canonical form. A single pattern with all forms
+    would be a hundred times slower.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:
@@ -87,13 +86,13 @@ class Redactor:
         self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
-        # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` are 5 bytes for 6.
+        # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` expand from 5 to 6 bytes.
         self._shortest: Final = min(map(len, (*self._verbatim.all, *self._canonical.all)), default=0) * 5 // 6
         self._longest_torn: Final = (
-            # One character less than the longest form: a whole form is masked anyway.
+            # One less than the longest form, because a whole form is masked anyway.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
         )
-        # Longest first, because a pattern takes the first alternative that matches.
+        # The first alternative that matches wins.
         short = sorted((each for each in self._secrets if len(each) < MIN_SECRET_LENGTH), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
@@ -126,7 +125,7 @@ class Redactor:
         if len(data) < self._shortest:
             return text
         masked = self._covered(data)
-        # Most texts contain no secret and are returned without decoding.
+        # Most texts contain no secret.
         return text if masked is data else masked.decode(errors="surrogatepass")
 
     def _covered(self, data: bytes) -> bytes:
@@ -136,15 +135,13 @@ class Redactor:
         return covered(data, found, _MASK_BYTES) if found else data
 
     def _found_verbatim(self, data: bytes) -> list[bytes]:
-        """Return the matches that the canonical form can miss, because text before a secret can start an escape."""
+        """Find secrets that the canonical form misses because the preceding text starts an escape."""
         return self._verbatim.found(data) if has_escapes(data) or not self._are_canonical else []
 
     def finds(self, text: str) -> bool:
-        """Whether the text contains a secret."""
         return self.is_in(_bytes(text))
 
     def is_in(self, data: bytes) -> bool:
-        """Whether the bytes contain a secret."""
         if (others := self._others) is not None and others.is_in(data):
             return True
         if not self._verbatim.all:
@@ -152,20 +149,19 @@ class Redactor:
         return bool(self._found_verbatim(data) or self._canonical.found(canonical(data)))
 
     def strictly(self, text: str) -> str:
-        """Mask like `text`, and also short secrets that are whole words. For messages that quote the file."""
+        """Also mask short secrets that are whole words. For messages that quote the file."""
         text = self.text(text)
         return text if self._short is None else self._short.sub(MASK, text)
 
     def before_gap(self, text: str) -> str:
-        """Remove as many characters from the end of a cut text as a truncated secret could have.
+        """Remove the end of a cut text, as much as the longest truncated secret.
 
-        They are removed unconditionally. Otherwise a caller who controls where the text is cut could find out the
-        secret character by character.
+        The end is always removed. Otherwise a caller who controls the cut could guess a secret character by character.
         """
         return text[: max(0, len(text) - self._most_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Remove as many characters from the start of a text whose start was cut."""
+        """Remove as much from the start of a text whose start was cut."""
         return text[self._most_torn :]
 
     @property
@@ -174,16 +170,16 @@ class Redactor:
         return self._longest_torn if others is None else max(self._longest_torn, others._most_torn)  # noqa: SLF001 - of its own kind
 
     def json(self, value: Json) -> Json:
-        """Return `value` with secrets masked in strings, member names and numbers."""
+        """Mask strings, member names and numbers."""
         if (others := self._others) is not None:
             value = others.json(value)
         return self._masked(value) if self._verbatim.all and self._may_hold(value) else value
 
     def _may_hold(self, value: Json) -> bool:
-        """Whether the serialized value contains a secret. This is faster than walking through the value."""
+        """Whether the serialized value contains a secret. Faster than visiting each value."""
         try:
             data = orjson.dumps(value)
-        except TypeError:  # a lone surrogate, a number of more than 64 bits, a mapping that is no dictionary
+        except TypeError:  # lone surrogate, number of more than 64 bits, mapping that is not a dict
             return True
         return bool(self._in_json.found(data) or self._canonical.found(canonical(data)))
 
@@ -194,24 +190,24 @@ class Redactor:
             return {self._masked_name(name): self._masked(member) for name, member in value.items()}
         if isinstance(value, list | tuple):
             return [self._masked(item) for item in value]
-        # Numbers can be secrets and are compared as text.
+        # Numbers can be secrets.
         if isinstance(value, int | float) and not isinstance(value, bool):
             return MASK if self._is_secret(value) else value
         return value
 
     def _masked_name(self, name: Json) -> Json:
-        """Mask a member name. Mappings of plugins can have names that are not strings."""
+        """Mask a member name. Plugins can return mappings with other keys than strings."""
         return self._masked(name) if isinstance(name, str | int | float) else name
 
     def _is_secret(self, number: float) -> bool:
         try:
             return self.finds(str(number))
-        except ValueError:  # more digits than `str` writes (`sys.set_int_max_str_digits`), and no JSON either
+        except ValueError:  # more digits than `str` converts (`sys.set_int_max_str_digits`)
             return False
 
 
 class LiveRedactor:
-    """The redactor of the configuration that was read last. Each reload replaces it."""
+    """The redactor of the current configuration. Each reload replaces it."""
 
     def __init__(self) -> None:
         self._current = Redactor()
@@ -227,25 +223,22 @@ class LiveRedactor:
 
 
 class ObtainedSecrets:
-    """Secrets obtained at run time, such as access tokens for other services. Only the newest are kept.
-
-    `add` is thread-safe.
-    """
+    """Secrets obtained at run time, such as access tokens of other services. `add` is thread-safe."""
 
     def __init__(self) -> None:
         self._secrets: Final[OrderedDict[str, None]] = OrderedDict()
         self._adding: Final = Lock()
         self.redactor: Redactor | None = None
-        """Masks the secrets. None until there are any."""
+        """None until there is a secret."""
 
     def add(self, secret: str) -> None:
-        """Start masking a secret. Takes about a millisecond per kept secret."""
+        """Start masking a secret. Takes about a millisecond per known secret."""
         with self._adding:
             self._secrets[secret] = None
             self._secrets.move_to_end(secret)
             while len(self._secrets) > _MAX_OBTAINED:
                 self._secrets.popitem(last=False)
-            # Replaced as a whole, because other threads read it without the lock.
+            # Other threads read this without the lock.
             self.redactor = Redactor(self._secrets)
 
 
@@ -257,12 +250,12 @@ def _bytes(text: str) -> bytes:
 
 
 def _in_json(form: str) -> bytes:
-    # As orjson encodes it, because its output is searched.
+    # Must match the output of orjson.
     return json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
 
 
 def _as_word(secret: str) -> str:
-    """Return a pattern for a short secret as a whole word, or for a very short one only in quotes."""
+    """Return a pattern for a short secret as a whole word. Very short secrets must be in quotes."""
     word = re.escape(secret)
     if len(secret) < _MIN_WORD_LENGTH:
         return rf"(?<=[`'\"/]){word}(?=[`'\"/])"

@@ -1,7 +1,7 @@
 """Lists the encodings in which a secret may appear: URLs, JSON, base64, hexadecimal, single lines.
 
-Covers encodings that libraries and servers apply, up to three of them nested. `canonical` undoes most of them.
-Deliberate hiding, such as encryption or one character per call, is out of scope.
+Up to three encodings by libraries and servers can be nested. `canonical` undoes most of them. Deliberate hiding, such
+as encryption or one character per call, is not covered.
 """
 
 import base64
@@ -14,12 +14,12 @@ from urllib.parse import quote
 from gateway.config.secrets.canonical import canonical
 
 MIN_SECRET_LENGTH: Final = 8
-"""Characters. Masking shorter secrets would mask ordinary words."""
+"""Characters. Shorter secrets are too similar to ordinary words."""
 _MAX_ENCODED_LENGTH: Final = 16 * 1024
-"""Characters. Longer secrets are only searched verbatim."""
+"""Characters. Longer secrets are searched only verbatim."""
 _MAX_LINES: Final = 200
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
-"""RFC 3986 §2.3: characters that encoders never escape."""
+"""RFC 3986 §2.3: characters that are never escaped."""
 _LINE_WIDTHS: Final = (64, 76)
 """Line lengths of base64: RFC 7468 §2, RFC 2045 §6.8."""
 
@@ -27,7 +27,7 @@ _LINE_WIDTHS: Final = (64, 76)
 def verbatim_forms_of(secret: str) -> set[str]:
     """Return the forms to search in unmodified text. Empty for a secret that is too short.
 
-    Secrets whose canonical form is too short are included, also in URL and JSON encoding.
+    If the canonical form is too short to search, URL and JSON encodings are included.
     """
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
@@ -56,40 +56,40 @@ def _bytes(text: str) -> bytes:
 
 
 def longest_form_of(secret: str) -> int:
-    """Return the maximum length of a secret in common encodings, in characters."""
+    """Return the maximum length of an encoded secret, in characters."""
     if len(secret) > _MAX_ENCODED_LENGTH:
         return len(secret)
-    in_hexadecimal = 2 * len(_bytes(secret))  # more than in base64
+    in_hexadecimal = 2 * len(_bytes(secret))  # longer than base64
     return max(in_hexadecimal, sum(map(_longest_escape, secret)))
 
 
 def _longest_escape(character: str) -> int:
     if _UNESCAPED.fullmatch(character):
         return 1
-    # 7 per UTF-16 unit for JSON within JSON (with two backslashes), 3 per byte in a URL.
+    # Per UTF-16 unit: 7 in JSON within JSON. Per byte: 3 in a URL.
     return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(_bytes(character)))
 
 
 def _lines(secret: str) -> Iterator[str]:
-    """Yield the lines of a multi-line key, because progress and logs show them one at a time."""
+    """Yield the lines of a multi-line key. Progress and logs show single lines."""
     lines = [line.strip() for line in secret.splitlines()]
     if 1 < len(lines) <= _MAX_LINES:
         yield from (line for line in lines if len(line) >= MIN_SECRET_LENGTH)
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """Yield the parts of the base64 encoding that do not depend on the text before: `user:secret` contains one."""
+    """Yield the parts of the base64 encoding that do not depend on surrounding text, such as `user:`."""
     data = _bytes(secret)
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + data).decode("ascii")
-        first = -(-before * 8 // 6)  # characters that hold bits of what stands before
-        last = (before + len(data)) * 8 // 6  # and none of what follows
+        first = -(-before * 8 // 6)  # excludes bits of the preceding text
+        last = (before + len(data)) * 8 // 6  # excludes bits of the following text
         whole = encoded[first:last]
         yield from (whole, whole.translate(_URL_SAFE), quote(whole, safe=""))
 
 
 def _lines_in_base64(secret: str) -> Iterator[str]:
-    """Yield the lines of the wrapped base64 encoding, because progress and logs show them one at a time."""
+    """Yield the lines of wrapped base64. Progress and logs show single lines."""
     encoded = base64.b64encode(_bytes(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:

@@ -87,7 +87,7 @@ def _overview() -> Parser:
                 "  mcp-gateway call hello name=Ada      try a tool, without a server",
                 "  mcp-gateway serve                    http://127.0.0.1:8000/mcp",
                 "",
-                "`mcp-gateway COMMAND --help` tells more. Every setting has a variable: MCP_GATEWAY_…",
+                "See `mcp-gateway COMMAND --help`. Every setting has an environment variable: MCP_GATEWAY_…",
                 "",
                 EXIT_CODES,
             ]

@@ -31,26 +31,24 @@ class CommandModule(Protocol):
 
 COMMANDS: Final = {
     "serve": CommandEntry("serve the file as an MCP server", "gateway.cli.commands.serve"),
-    "dev": CommandEntry("serve the file, and show in the terminal what happens", "gateway.cli.commands.dev.command"),
-    "validate": CommandEntry("check the file; every mistake at once", "gateway.cli.commands.validate.command"),
+    "dev": CommandEntry("serve the file and show its activity in the terminal", "gateway.cli.commands.dev.command"),
+    "validate": CommandEntry("check the file and report all errors", "gateway.cli.commands.validate.command"),
     "lock": CommandEntry("pin every definition, or check for changes", "gateway.cli.commands.lock"),
     "list": CommandEntry("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
     "call": CommandEntry("call a tool", "gateway.cli.commands.call"),
     "read": CommandEntry("read a resource", "gateway.cli.commands.read"),
     "prompt": CommandEntry("get a prompt", "gateway.cli.commands.prompt"),
-    "plan": CommandEntry("show what another file would change, and for whom", "gateway.cli.commands.plan"),
+    "plan": CommandEntry("show the changes that another file would make", "gateway.cli.commands.plan"),
     "test": CommandEntry("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
     "client-config": CommandEntry("print configuration to paste into a client", "gateway.cli.commands.client_config"),
     "bundle": CommandEntry("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
-    "publish-info": CommandEntry(
-        "write the server.json with which a registry lists the server", "gateway.cli.commands.publish_info"
-    ),
-    "status": CommandEntry("show how a running server is doing", "gateway.cli.commands.status"),
+    "publish-info": CommandEntry("write the server.json for an MCP registry", "gateway.cli.commands.publish_info"),
+    "status": CommandEntry("show the status of a running server", "gateway.cli.commands.status"),
     "tasks": CommandEntry("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
-    "import": CommandEntry("write an OpenAPI document's tools as YAML", "gateway.cli.commands.import_openapi"),
-    "init": CommandEntry("write a first file", "gateway.cli.commands.init.command"),
+    "import": CommandEntry("convert an OpenAPI document to tools in YAML", "gateway.cli.commands.import_openapi"),
+    "init": CommandEntry("write a first configuration file", "gateway.cli.commands.init.command"),
     "schema": CommandEntry("print the file's JSON Schema, for editors", "gateway.cli.commands.schema"),
-    "completion": CommandEntry("print what a shell runs to complete these words", "gateway.cli.commands.completion"),
+    "completion": CommandEntry("print a shell completion script", "gateway.cli.commands.completion"),
 }
 EVENT_LOOP: Final = "gateway.cli.event_loop"
 """Imports asyncio and uvloop, which are slow to import."""

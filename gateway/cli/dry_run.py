@@ -73,10 +73,10 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
         for name, server in self.upstreams.servers.items():
             place = problems.at("upstreams", name)
             if server.lists is None:
-                place.warning(f"cannot be reached: {server.pool.circuit.reason or 'no answer in time'}")
+                place.warning(f"cannot be reached: {server.pool.circuit.reason or 'no response in time'}")
                 continue
             for kind, reason in server.lists.missing.items():
-                place.warning(f"does not tell its {kind}: {reason}")
+                place.warning(f"does not list its {kind}: {reason}")
         return problems
 
 

@@ -32,7 +32,7 @@ def given_bytes(path: str, *, where: str) -> bytes:
     except ValueError as error:  # the path contains NUL
         raise ConfigError.at(where, f"cannot be read: {error}") from error
     if len(data) > _MAX_BYTES:
-        raise ConfigError.at(where, f"cannot be read: has more than {_MAX_BYTES // 2**20} MiB")
+        raise ConfigError.at(where, f"cannot be read: it is larger than {_MAX_BYTES // 2**20} MiB")
     return bytes(data)
 
 

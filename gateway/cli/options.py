@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 from gateway.cli.parser import AddArgument, Parser
 from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, read_settings, variable_of
 
-TOKEN_HINT: Final = f"${TOKEN_VARIABLE} is shown to it."
+TOKEN_HINT: Final = f"Sends the token in ${TOKEN_VARIABLE}."
 DAEMON_HINT: Final = f"""\
-Without --url the server is asked on this machine, where {variable_of("http")} or the file says
-that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}"""
+Without --url, the command asks the server of this file on this machine: at `listen.admin` if it
+is set, otherwise at {variable_of("http")} or `listen.http`. {TOKEN_HINT}"""
 _SHOWN_DEFAULTS: Final = {
-    "http": "as the file says, 127.0.0.1:8000",
+    "http": "`listen.http`, 127.0.0.1:8000",
     "scopes": "all",
     "log_format": "console on a terminal",
     "poll": "30s",
     "drain_timeout": "10s",
-    "view": "everything",
+    "view": "the whole catalog",
     "store": "none",
-    "state_dir": "$STATE_DIRECTORY, or one of this file's in ~/.local/state/mcp-gateway",
+    "state_dir": "$STATE_DIRECTORY, or a directory for this file in ~/.local/state/mcp-gateway",
 }
 """Defaults that need a description in the help."""
 
@@ -37,10 +37,10 @@ class Option(NamedTuple):
     help: str
 
 
-HTTP: Final = Option("http", "HOST:PORT", "MCP endpoint at http://HOST:PORT/mcp; port 0 takes a free one")
-ALLOW_ANONYMOUS: Final = Option("allow_anonymous", None, "listen beyond loopback although the file has no `auth`")
+HTTP: Final = Option("http", "HOST:PORT", "listen at http://HOST:PORT/mcp; port 0 selects a free port")
+ALLOW_ANONYMOUS: Final = Option("allow_anonymous", None, "listen on addresses other than loopback without `auth`")
 POLL: Final = Option("poll", "TIME", "interval to compare files, for file systems without events; 0 disables it")
-VIEW: Final = Option("view", "NAME", "the view to ask, in place of everything")
+VIEW: Final = Option("view", "NAME", "the view to use")
 _LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error")
 
 
@@ -66,11 +66,11 @@ def add_config(parser: Parser) -> None:
 
 def add_url(parser: Parser) -> None:
     """Add `--url`, `--view` and `--log-level` for commands that can use a running server."""
-    add = parser.add_group("where to ask")
+    add = parser.add_group("server")
     add(
         "--url",
         default=None,
-        help=f"a running server, in place of CONFIG; without a path, /mcp is meant. {TOKEN_HINT.rstrip('.')}",
+        help=f"a running server instead of CONFIG; /mcp is added to a URL without a path. {TOKEN_HINT.rstrip('.')}",
     )
     add_option(add, VIEW)
     add_log_level(add)
@@ -78,7 +78,7 @@ def add_url(parser: Parser) -> None:
 
 def add_daemon_url(parser: Parser) -> None:
     """Add `--url` for commands that need a running server. Their epilog contains `DAEMON_HINT`."""
-    parser.add_argument("--url", default=None, help="the server, wherever it is")
+    parser.add_argument("--url", default=None, help="URL of the server")
 
 
 def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
@@ -87,14 +87,14 @@ def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
 
 def add_explain(parser: Parser, shows: str) -> None:
     parser.add_argument(
-        "--explain", action="store_true", default=False, help=f"show {shows}. Of a file alone; JSON with --raw"
+        "--explain", action="store_true", default=False, help=f"show {shows}. Needs a file; JSON with --raw"
     )
 
 
 def add_output(parser: Parser) -> None:
     """Add `--raw` and `--output`."""
-    parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
-    what = "write the content to a file, as images need it, or to standard output (-)"
+    parser.add_argument("--raw", action="store_true", default=False, help="print the MCP result as JSON")
+    what = "write the content, such as an image, to a file, or to standard output (-)"
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
 
 

@@ -17,15 +17,15 @@ AddArgument = Callable[..., argparse.Action]
 
 EXIT_CODES: Final = """\
 exit codes:
-  0    it worked; `serve`: it was asked to stop
-  1    it ran and failed: a tool's error, no such resource, no server at the URL;
+  0    success; `serve`: stopped by a signal
+  1    failure: a tool error, an unknown resource, no server at the URL;
        `validate --strict`: warnings
-  2    the file, a flag or a variable is wrong
-  130  interrupted, or 143 by SIGTERM: `serve` by the second signal"""
+  2    invalid file, flag or variable
+  130  interrupted, or 143 by SIGTERM; `serve`: by the second signal"""
 
 CONFIG_AS_FIRST_WORD: Final = """\
-CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first word is taken as CONFIG
-when it ends in .yaml or .yml, holds a slash, or names a directory."""
+CONFIG defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. The first argument is CONFIG
+if it ends in .yaml or .yml, contains a slash, or is a directory."""
 
 
 class Parser(argparse.ArgumentParser):

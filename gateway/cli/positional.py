@@ -48,7 +48,7 @@ def check_text(word: str) -> None:
     try:
         word.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError.at(word, "is not UTF-8, which messages are written in") from error
+        raise ConfigError.at(word, "is not valid UTF-8") from error
 
 
 def _is_path(word: str) -> bool:

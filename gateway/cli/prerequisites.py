@@ -69,7 +69,7 @@ def complete_prerequisites_of(settings: Settings) -> Prerequisites:
     """
     prerequisites = prerequisites_of(settings)
     if prerequisites.unset:
-        message = f"is not checked without {', '.join(prerequisites.unset)}; set them"
+        message = f"needs environment variables that are not set: {', '.join(prerequisites.unset)}"
         raise ConfigError.at(str(settings.config), message)
     return prerequisites
 

@@ -58,7 +58,7 @@ def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> Non
             out.foreign(piece.content)
         else:
             size = f"{piece.media_type}, {len(piece.content)} bytes"
-            hints.line(hints.styled(hints.clean(f"({size}: `--output FILE` writes it to a file)"), "dim"))
+            hints.line(hints.styled(hints.clean(f"({size}; save it with `--output FILE`)"), "dim"))
 
 
 def show_contents(
@@ -98,7 +98,9 @@ def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
     """
     binary = [piece for piece in pieces if isinstance(piece.content, bytes)]
     if len(binary) > 1:
-        raise ConfigError.at("--output", f"the answer has {len(binary)} files; `--raw` prints them all")
+        raise ConfigError.at(
+            "--output", f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"
+        )
     data = b"\n".join(piece.to_bytes() for piece in binary or pieces)
     if path == Path("-"):
         sys.stdout.buffer.write(data)

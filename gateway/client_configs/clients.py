@@ -141,7 +141,7 @@ def _vscode_link(name: str, entry: Definition, questions: list[Definition]) -> s
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(
         title="Claude",
-        source_of_variables="Claude Code takes it from its environment. Claude Desktop does not: write values there",
+        source_of_variables="Claude Code reads its environment. For Claude Desktop, add the values to its file",
         section="mcpServers",
         place=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer; "
         "only servers that it starts)",
@@ -154,7 +154,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "codex": Client(
         title="Codex",
-        source_of_variables="Codex takes it from its environment",
+        source_of_variables="Codex reads its environment",
         section="mcp_servers",
         place="~/.codex/config.toml, or .codex/config.toml of a trusted project",
         file="~/.codex/config.toml",
@@ -165,7 +165,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "cursor": Client(
         title="Cursor",
-        source_of_variables="Cursor takes it from its environment",
+        source_of_variables="Cursor reads its environment",
         section="mcpServers",
         place="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
         file="~/.cursor/mcp.json",
@@ -175,7 +175,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "gemini": Client(
         title="Gemini CLI",
-        source_of_variables="Gemini CLI takes it from its environment",
+        source_of_variables="Gemini CLI reads its environment",
         section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
@@ -186,7 +186,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "goose": Client(
         title="goose",
-        source_of_variables="goose takes it from its environment, or from its secrets",
+        source_of_variables="goose reads its environment or its secrets",
         section="extensions",
         place="~/.config/goose/config.yaml",
         file="~/.config/goose/config.yaml",
@@ -203,7 +203,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "vscode": Client(
         title="VS Code",
-        source_of_variables="VS Code asks for what is needed, and takes the rest from its environment",
+        source_of_variables="VS Code asks for required values, and reads the others from its environment",
         section="servers",
         place=".vscode/mcp.json of the workspace, or the command `MCP: Open User Configuration`",
         file=".vscode/mcp.json",
@@ -216,7 +216,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "windsurf": Client(
         title="Windsurf",
-        source_of_variables="Windsurf takes it from its environment",
+        source_of_variables="Windsurf reads its environment",
         section="mcpServers",
         place="~/.codeium/windsurf/mcp_config.json",
         file="~/.codeium/windsurf/mcp_config.json",

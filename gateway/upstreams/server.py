@@ -295,7 +295,7 @@ class UpstreamServer:
         return self.lists is not None and self.lists.subscribes
 
     def _record_failure(self, error: Exception) -> None:
-        reason = str(error) or "no answer in time"
+        reason = str(error) or "no response in time"
         if self.pool.concerns_caller(error):
             self.pool.circuit.reason = reason  # only shown, because calls with credentials can succeed
         elif monotonic() >= self.pool.circuit.next_try:

@@ -244,7 +244,7 @@ async def test_differences_from_the_lock_are_recorded(folder: Path) -> None:
     async with started(folder):
         pass
     [start] = records(folder, "started")
-    assert "tools.greet was added since mcp-gateway.lock was written" in start["differs"]
+    assert "tools.greet was added since the lock was written" in start["differs"]
 
 
 async def test_a_reload_changes_the_file_and_turns_it_on_and_off(folder: Path) -> None:

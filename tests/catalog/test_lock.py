@@ -172,8 +172,8 @@ def test_definitions_that_differ_alike_are_one_warning_at_the_first(
     locked, _ = warnings(tools, pins=None)
     changed = tools.replace("description: A", "description: B") + "  z: {description: Z, content: z}\n"
     _, [of_a, of_z] = warnings(changed, pins=locked)
-    assert of_z == "tools.z: was added since mcp-gateway.lock was written; after a review, run `mcp-gateway lock`"
-    assert of_a.startswith("tools.a0: was changed (definition) since mcp-gateway.lock was written")
+    assert of_z == "tools.z: was added since the lock was written; after a review, run `mcp-gateway lock`"
+    assert of_a.startswith("tools.a0: was changed (definition) since the lock was written")
     assert of_a.endswith("; after a review, run `mcp-gateway lock`")
     others = named.split(", ")[1:]
     assert all(f"`tools.{each}`" in of_a for each in others)

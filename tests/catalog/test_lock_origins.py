@@ -131,7 +131,7 @@ def test_a_lock_without_origins_says_so_and_is_enforced_otherwise(services: Serv
         config, services=services, plugins=plugins, generation=1, lock=read_lock(tmp_path / "mcp-gateway.lock")
     )
     plugins.close()
-    message = f"has no origin in {LOCK_NAME}; run `mcp-gateway lock` to add origins"
+    message = "has no origin in the lock; run `mcp-gateway lock` to add origins"
     assert [str(each) for each in catalog.lock_differences] == [f"tools.pay {message}"]
     assert [each.message for each in catalog.warnings] == [message]
     assert [*catalog.tools] == ["pay"]

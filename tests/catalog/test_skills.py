@@ -336,7 +336,7 @@ async def test_enforced_lock_pins_skill_files(tmp_path: Path, services: Services
     after = served(lock)
     assert (after.skills, after.resources) == ({}, {})
     assert [str(each) for each in after.left_out] == [
-        "skills.a is not available here: was changed (files) since mcp-gateway.lock was written"
+        "skills.a is not available here: was changed (files) since the lock was written"
     ]
     kept = keep_locked(after, served=before, locked=lock.pins or {}, document=load(tmp_path / "config.yaml").document)
     assert kept.skills == {}

@@ -108,7 +108,7 @@ def test_credentials_are_left_out_by_their_names_and_listed(run: Run, folder: Pa
     with zipfile.ZipFile("out.mcpb") as archive:
         assert not [name for name in archive.namelist() if any(each in name for each in out)]
     for name in out:
-        assert finished.hints.count(f"holds a secret: {folder}/ops/{name}\n") == (name != "notes/.git")
+        assert finished.hints.count(f"contains a secret: {folder}/ops/{name}\n") == (name != "notes/.git")
 
 
 def test_a_configuration_with_a_private_key_in_it_is_not_packed(run: Run, folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_configuration_with_a_private_key_in_it_is_not_packed(run: Run, folder
     (folder / "ops/tools.d/one.yaml").write_text(f"x-key: |\n      {key}")
     finished = run("bundle", "ops/config.yaml", "-o", "out.mcpb")
     assert finished.code == 2
-    assert "one.yaml holds a private key" in finished.hints
+    assert "one.yaml contains a private key" in finished.hints
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +145,9 @@ def test_a_bundle_holds_what_is_named_and_no_secret(run: Run, folder: Path) -> N
         "server/notes/deep/a.md",
     }
     assert not [name for name, content in members.items() if SECRET.encode() in content]
-    assert f"holds a secret: {folder}/ops/key.txt" in finished.hints
-    assert f"holds a secret: {folder}/ops/notes/tls.md" in finished.hints
-    assert f"outside of the file's directory: {folder}/elsewhere/e.md" in finished.hints
+    assert f"contains a secret: {folder}/ops/key.txt" in finished.hints
+    assert f"contains a secret: {folder}/ops/notes/tls.md" in finished.hints
+    assert f"outside the configuration's directory: {folder}/elsewhere/e.md" in finished.hints
     first = (folder / "ops.mcpb").read_bytes()
     assert bundled(run).code == 0
     assert (folder / "ops.mcpb").read_bytes() == first
@@ -232,7 +232,7 @@ def test_code_that_lies_elsewhere_makes_no_bundle(run: Run, folder: Path) -> Non
     (folder / "ops/config.yaml").write_text(CONFIG.replace("[plugins]", "[../plugins]"))
     finished = bundled(run)
     assert finished.code == 2
-    assert f"{folder}/plugins/hello.py lies outside of {folder}/ops" in finished.hints
+    assert f"{folder}/plugins/hello.py is outside {folder}/ops" in finished.hints
     assert not (folder / "ops.mcpb").exists()
 
 

@@ -133,7 +133,7 @@ def test_what_the_file_reads_of_the_environment_is_named_in_the_client_s_own_not
     assert (snippet.get("mcpServers") or snippet["servers"])["ops"]["env"] == NAMED_IN_ENV[client]
     asked = {question["id"]: question["password"] for question in snippet.get("inputs", [])}
     assert asked == ({"API_TOKEN": True, "API_STAGE": False} if client == "vscode" else {})
-    assert "leave out what you do not set: TEAM, LICENCE, PROFILE" in finished.hints
+    assert "Remove those that you do not set: TEAM, LICENCE, PROFILE" in finished.hints
     assert not [value for value in (*values.values(), "a default") if value in finished.out + finished.hints]
 
 
@@ -146,7 +146,7 @@ def test_a_variable_that_is_not_set_here_may_be_set_where_the_client_runs(
     finished = run("client-config", "claude")
     assert finished.code == 0
     assert json.loads(finished.out)["mcpServers"]["ops"]["env"]["API_TOKEN"] == "${API_TOKEN}"
-    assert "Not set here, so that the file could not be checked: API_TOKEN\n" in finished.hints
+    assert "The file was not checked, because these variables are not set: API_TOKEN\n" in finished.hints
 
 
 def forked(entry: dict[str, Any]) -> list[str]:
@@ -220,8 +220,8 @@ def test_a_url_at_which_no_such_server_answers_is_told_apart(run: Run, tmp_path:
         finished = run("client-config", "claude", "--url", urljoin(url, f"/{shown}"))
         right = run("client-config", "claude", "--url", url)
     assert finished.code == 0
-    assert "The response is not from an MCP server at /mcp, or not for this machine." in finished.hints
-    assert ("The response is not from" in right.hints) is ("allowed_hosts" in listen)
+    assert "The response of /mcp is not from an MCP server, or the server rejects this machine." in finished.hints
+    assert ("is not from an MCP server" in right.hints) is ("allowed_hosts" in listen)
 
 
 def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:
@@ -244,7 +244,7 @@ def test_a_variable_is_one_that_a_shell_can_set(name: str, variable: str) -> Non
 def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(run: Run) -> None:
     finished = run("client-config", "claude", "--url", "http://127.0.0.1:9", "--key-from", KEY)
     assert (finished.code, finished.out) == (2, "")
-    assert finished.hints.startswith("--key-from: expected the name of a variable")
+    assert finished.hints.startswith("--key-from: expected the name of an environment variable")
     assert KEY not in finished.hints
 
 
@@ -253,8 +253,8 @@ def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(
     [
         (["notepad"], "invalid choice: 'notepad'"),
         (["claude", "nothing.yaml"], "nothing.yaml"),
-        (["claude", "--key-from", "OPS_API_KEY"], "--key-from: goes with --url"),
-        (["claude", "config.yaml", "--url", "http://h"], "a client has one of them"),
+        (["claude", "--key-from", "OPS_API_KEY"], "--key-from: needs --url"),
+        (["claude", "config.yaml", "--url", "http://h"], "--url: cannot be combined with config.yaml"),
     ],
 )
 def test_what_cannot_be_is_said(run: Run, words: list[str], hint: str) -> None:
@@ -383,7 +383,7 @@ def test_a_link_holds_what_the_file_would(run: Run) -> None:
 
     refused = run("client-config", "codex", *words, "--link")
     assert (refused.code, refused.out) == (2, "")
-    assert "cursor, vscode have" in refused.hints
+    assert "Available for: cursor, vscode" in refused.hints
 
 
 @pytest.fixture
@@ -407,7 +407,7 @@ def test_a_client_s_file_is_made_and_then_changed(run: Run, home: Path, tmp_path
     assert file.stat().st_mode & 0o077 == 0
     assert run("client-config", *words, "--name", "two").code == 0
     again = run("client-config", *words, "--name", "one")
-    assert "has it already" in again.hints
+    assert "already contains this server" in again.hints
     section = SECTIONS.get(client, "mcpServers")
     assert list(parsed(client, file.read_text())[section]) == ["one", "two"]
     assert list(parsed(client, file.with_name(file.name + ".bak").read_text())[section]) == ["one"]
@@ -417,7 +417,7 @@ def test_nobody_is_changed_without_being_asked(run: Run, home: Path) -> None:
     refused = run("client-config", "cursor", "--write")
     assert refused.code == 2
     assert '+    "small": {' in refused.out
-    assert "`--yes` writes without asking" in refused.hints
+    assert "`--yes` to write without asking" in refused.hints
     assert list(home.iterdir()) == []
 
 
@@ -454,6 +454,6 @@ def test_a_file_that_is_not_understood_is_left_alone(run: Run, home: Path, broke
     file.write_bytes(broken.encode("latin-1"))
     refused = run("client-config", "cursor", "--write", "--yes")
     assert refused.code == 2
-    assert "~/.cursor/mcp.json: is not changed: " in refused.hints
+    assert "~/.cursor/mcp.json: was not changed: " in refused.hints
     assert file.read_bytes() == broken.encode("latin-1")
     assert [each.name for each in file.parent.iterdir()] == ["mcp.json"]

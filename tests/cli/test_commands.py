@@ -83,7 +83,7 @@ def test_the_version_is_told(run: Run) -> None:
         (["serve", "--htpp", ":80"], "unrecognized arguments: --htpp"),
         (["call"], "the following arguments are required"),
         (["serve", "--poll", "soon"], "--poll: expected a duration"),
-        (["serve", "--scopes", "ops"], "--scopes: is for the caller on stdio: add --stdio"),
+        (["serve", "--scopes", "ops"], "--scopes: needs --stdio"),
         (["list", "tool"], "tool: expected one of tools, resources, templates, prompts"),
         (["call", "greet", "name"], "name: expected key=text"),
         (["validate", "/nowhere.yaml"], "/nowhere.yaml"),
@@ -104,7 +104,7 @@ def test_scopes_from_the_environment_that_would_bind_nobody_are_refused(
     monkeypatch.setenv("MCP_GATEWAY_SCOPES", scopes)
     finished = run("serve", "--http", "127.0.0.1:0")
     assert finished.code == 2
-    assert "MCP_GATEWAY_SCOPES: is for the caller on stdio: add --stdio" in finished.hints
+    assert "MCP_GATEWAY_SCOPES: needs --stdio" in finished.hints
     assert run("validate").code == 0
 
 
@@ -331,7 +331,7 @@ def test_a_result_can_be_had_raw(run: Run) -> None:
 def test_a_resource_is_read(run: Run) -> None:
     assert run("read", "about://this").out == "About this.\n"
     assert run("read", "config.yaml", "item://7").out == "Item 7\n"
-    assert run("read", "config.yaml").hints.startswith("config.yaml: expected one URI, with CONFIG")
+    assert run("read", "config.yaml").hints.startswith("config.yaml: expected one URI, after CONFIG")
 
 
 def test_a_prompt_is_got(run: Run) -> None:
@@ -350,7 +350,7 @@ def test_init_writes_a_file_that_is_valid_and_its_commands_work(run: Run, tmp_pa
 def test_init_overwrites_nothing(run: Run, tmp_path: Path) -> None:
     finished = run("init")
     assert finished.code == 2
-    assert "exists already" in finished.hints
+    assert "already exists" in finished.hints
     assert (tmp_path / "config.yaml").read_text() == CONFIG
 
 

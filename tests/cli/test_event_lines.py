@@ -72,21 +72,21 @@ def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
 def test_problems_are_told_once_and_their_end_too() -> None:
     problem = Problem(message="is wrong", path="tools.x")
     in_full, in_short = EventLines(nowhere, has_problems_in_full=True), EventLines(nowhere, has_problems_in_full=False)
-    title = "✗ the file cannot be served as it is; generation 1 goes on"
+    title = "✗ the file is invalid; generation 1 is still served"
     for event_lines, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
         lines_of(event_lines, snapshot())
         assert lines_of(event_lines, snapshot(problems=(problem,))) == lines
         assert lines_of(event_lines, snapshot(problems=(problem,))) == []
-        assert lines_of(event_lines, snapshot()) == ["✓ the file is right again"]
+        assert lines_of(event_lines, snapshot()) == ["✓ the file is valid again"]
     waiting = EventLines(nowhere, has_problems_in_full=False)
     assert lines_of(waiting, snapshot(problems=(problem,), generation=None)) == [
-        "✗ the file cannot be served as it is; nothing is served until it is right"
+        "✗ the file is invalid; nothing is served until it is fixed"
     ]
 
 
 def test_a_reload_without_a_change_says_so() -> None:
     event_lines = EventLines(nowhere, has_problems_in_full=True)
-    assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: the same is offered"]
+    assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: no changes"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def _files(run: Run, tmp_path: Path) -> None:
         (["photos=@{folder}/large", "photos=@{folder}/missing"], "cannot be read: No such file or directory"),
         (["photo=@{folder}"], "cannot be read: Is a directory"),
         (["photo=@"], "cannot be read: "),
-        (["photo=@/dev/zero"], "photo=@/dev/zero: cannot be read: has more than 256 MiB"),
+        (["photo=@/dev/zero"], "photo=@/dev/zero: cannot be read: it is larger than 256 MiB"),
     ],
 )
 def test_a_file_is_read_where_the_input_is_one(run: Run, tmp_path: Path, words: list[str], said: str) -> None:

@@ -127,7 +127,7 @@ async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path
     ("words", "hint"),
     [
         (["sqlite", "nothing.db"], "nothing.db: there is no such file"),
-        (["sqlite", "config.yaml"], "config.yaml: cannot be read as a database of SQLite"),
+        (["sqlite", "config.yaml"], "config.yaml: is not a readable SQLite database"),
         (["sqlite", "empty.db"], "empty.db: has no tables"),
         (["mcp-json", "broken.json"], "broken.json:1:2: JSON syntax: expected a key in double quotes"),
         (["mcp-json", "list.json"], "list.json:1:1: expected a JSON object with `mcpServers` or `servers`"),

@@ -123,7 +123,7 @@ async def test_an_added_definition_is_not_served_and_the_status_says_why(
     await reload(pipeline)
     assert list(pipeline.store.current.tools) == ["first", "second", "third"]
     [left_out] = pipeline.store.current.left_out
-    assert (left_out.name, left_out.reason) == ("extra", "was added since mcp-gateway.lock was written")
+    assert (left_out.name, left_out.reason) == ("extra", "was added since the lock was written")
     house.lock()
     await reload(pipeline)
     assert "extra" in pipeline.store.current.tools
@@ -135,7 +135,7 @@ async def test_a_removed_definition_is_gone_at_once_and_reported(house: House, p
     await reload(pipeline)
     assert list(pipeline.store.current.tools) == ["first", "second"]
     [warning] = pipeline.store.current.warnings
-    assert warning.message.startswith("`tools.third` was removed since mcp-gateway.lock was written")
+    assert warning.message.startswith("`tools.third` was removed since the lock was written")
 
 
 async def test_the_code_of_a_plugin_stays_too_and_is_shut_down_only_when_it_is_replaced(
@@ -198,7 +198,7 @@ async def test_where_it_is_only_reported_everything_new_is_served(house: House, 
     assert descriptions(pipeline)["first"] == "Other"
     [warning] = pipeline.store.current.warnings
     assert warning.message == (
-        "was changed (definition) since mcp-gateway.lock was written; after a review, run `mcp-gateway lock`"
+        "was changed (definition) since the lock was written; after a review, run `mcp-gateway lock`"
     )
 
 
@@ -233,7 +233,7 @@ def test_the_lock_is_written_whole_and_only_when_it_changes(house: House) -> Non
     house.write(version="three")
     settings = read_settings({"config": house.main, "log_level": "error"})
     assert [str(each) for each in compare_lock(settings)[1]] == [
-        "tools.second was changed (code) since mcp-gateway.lock was written"
+        "tools.second was changed (code) since the lock was written"
     ]
     house.lock()
     assert path.stat().st_ino != before.st_ino

@@ -175,7 +175,7 @@ def test_new_code_of_a_plugin_is_a_change_of_what_it_does_and_the_same_code_else
         "~ tools.count  the code of its plugin",
         "~ prompts.ask  the code of its plugin",
     ]
-    assert finished.hints == "2 changed; nobody's lists change\n"
+    assert finished.hints == "2 changed; no client's lists change\n"
 
 
 def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -> None:
@@ -185,18 +185,18 @@ def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -
     assert finished.code == 1
     lines = finished.out.splitlines()
     assert lines[:3] == ["~ tools.a  description", "    -description: A.", "    +description: Aa."]
-    assert lines[lines.index("Who notices") :] == [
-        "Who notices",
+    assert lines[lines.index("Affected clients") :] == [
+        "Affected clients",
         "  everybody",
         "    + tools.c",
         "    - tools.b",
-        "    is told that tools changed",
+        "    is notified that tools changed",
     ]
     assert finished.hints == "1 added, 1 changed, 1 removed\n"
     assert run("plan", "config.yaml", "config.yaml").code == 2
     (tmp_path / "same.yaml").write_text((tmp_path / "config.yaml").read_text())
     same = run("plan", "same.yaml", "--exit-code")
-    assert (same.code, same.out, same.hints) == (0, "", "nothing changes\n")
+    assert (same.code, same.out, same.hints) == (0, "", "no changes\n")
 
 
 @pytest.mark.parametrize(("new", "old"), [("tools: [", "{}"), ("{}", "tools: [")])
@@ -237,4 +237,4 @@ def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_p
 def test_a_url_without_such_a_server_is_said_so(run: Run, tmp_path: Path) -> None:
     finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--exit-code")
     assert (finished.code, finished.out) == (2, "")
-    assert "is the server running there?" in finished.hints
+    assert "Is the server running?" in finished.hints

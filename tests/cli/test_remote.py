@@ -63,7 +63,7 @@ async def test_who_is_not_let_in_is_told_in_one_line_what_to_set(start: Start) -
     async with remote_client(await start(handle)) as peer:
         with pytest.raises(RemoteError) as caught:
             await peer.request("tools/list")
-    assert "401 Unauthorized: Who are you?; $MCP_GATEWAY_TOKEN is to hold" in str(caught.value)
+    assert "401 Unauthorized: Who are you? (set $MCP_GATEWAY_TOKEN to" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -128,7 +128,7 @@ async def test_a_server_of_something_else_is_recognised(start: Start, body: str)
         return web.Response(text=body, status=404)
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError, match=r"answered HTTP 404, and not in the protocol's revision 2026-07-28"):
+        with pytest.raises(RemoteError, match=r"returned HTTP 404 without a message of MCP 2026-07-28"):
             await peer.request("tools/list")
 
 
@@ -148,16 +148,16 @@ async def test_what_is_no_gateway_is_said_so(start: Start, status: int) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text="<h1>It works!</h1>", content_type="text/html", status=status)
 
-    with pytest.raises(RemoteError, match="this is no mcp-gateway"):
+    with pytest.raises(RemoteError, match="this is not an mcp-gateway"):
         await ask_daemon(await start(handle), "/status", older="/-/status")
 
 
 async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with remote_client(url) as peer:
-        with pytest.raises(RemoteError, match="connection refused; is the server running there"):
+        with pytest.raises(RemoteError, match=r"connection refused\. Is the server running"):
             await peer.request("tools/list")
-    with pytest.raises(RemoteError, match="is the server running there"):
+    with pytest.raises(RemoteError, match="Is the server running"):
         await get_json(url)
 
 
@@ -178,9 +178,9 @@ async def test_a_mix_up_of_http_and_https_is_told_apart_from_a_server_that_is_no
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     plain, private = await start(handle), await start(handle, context)
     assert await get_json(plain) == {}
-    assert "wrong version number; is it http://?" in await refusal_of(plain.replace("http:", "https:"))
+    assert "wrong version number. Does the server use http://?" in await refusal_of(plain.replace("http:", "https:"))
     assert "is not trusted: unable to get local issuer" in await refusal_of(private)
-    assert "is it https://?" in await refusal_of(private.replace("https:", "http:"))
+    assert "Does the server use https://?" in await refusal_of(private.replace("https:", "http:"))
 
 
 async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start) -> None:

@@ -106,12 +106,12 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
 @pytest.mark.parametrize(
     ("store", "lines"),
     [
-        ({"directory": None}, ["state      in memory alone"]),
+        ({"directory": None}, ["state      in memory"]),
         (
             {"directory": "/s", "shared": {"url": "redis://r", "problem": None}},
             ["state      /s", "store      redis://r"],
         ),
-        ({"directory": None, "shared": {"url": "redis://r", "problem": "x"}}, ["store      redis://r, away"]),
+        ({"directory": None, "shared": {"url": "redis://r", "problem": "x"}}, ["store      redis://r, unreachable"]),
     ],
 )
 def test_what_survives_a_restart_is_told_with_its_place(
@@ -126,13 +126,13 @@ def test_what_survives_a_restart_is_told_with_its_place(
     [
         (
             {"problems": ["c.yaml:1:2: tools.x: wrong"]},
-            ["✗ the files cannot be served as they are", "✗   c.yaml:1:2: tools.x: wrong"],
+            ["✗ the files are invalid", "✗   c.yaml:1:2: tools.x: wrong"],
         ),
         (
             {"audit": {"trouble": "No space left on device", "dropped": 0}},
             ["✗ the audit log cannot be written: No space left on device"],
         ),
-        ({"state": "stopping"}, ["✗ it is stopping, and takes no calls"]),
+        ({"state": "stopping"}, ["✗ the server is stopping and accepts no calls"]),
     ],
 )
 def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
@@ -148,7 +148,7 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"restart_required": ["listen"]}, "! listen changed in the file: takes effect with a restart"),
+        ({"restart_required": ["listen"]}, "! listen changed in the file. Restart the server to apply the change"),
         (
             {
                 "left_out": [
@@ -157,21 +157,21 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
             },
             "! tools.x is not available: the command y is not on PATH",
         ),
-        ({"disabled": ["tools.x"]}, "! tools.x was switched off by a plugin"),
-        ({"threads_stuck": 2}, "! 2 threads of plugins stuck: the function has not returned after its deadline"),
+        ({"disabled": ["tools.x"]}, "! tools.x was disabled by a plugin"),
+        ({"threads_stuck": 2}, "! 2 plugin threads stuck: the function did not return before its deadline"),
         (
             {"worker_threads_stuck": 1},
-            "! 1 thread of the daemon stuck: a file or a large output was not done at its deadline",
+            "! 1 daemon thread stuck: reading a file or a large output exceeded its deadline",
         ),
-        ({"watch_error": "no file events: limit"}, "! changes are noticed late: no file events: limit"),
+        ({"watch_error": "no file events: limit"}, "! changes are noticed with a delay: no file events: limit"),
         (
-            {"lock": {"differs": ["tools.x was added since mcp-gateway.lock was written"]}},
-            "! tools.x was added since mcp-gateway.lock was written",
+            {"lock": {"differs": ["tools.x was added since the lock was written"]}},
+            "! tools.x was added since the lock was written",
         ),
         ({"limits": {"threads": {"used": 4, "limit": 4}}}, "! all 4 threads are in use (limits.threads)"),
         (
             {"limits": {"concurrency": {"used": 3, "limit": 3, "per_caller": 1}}},
-            "! all 3 calls at once are in use (limits.concurrency)",
+            "! all 3 concurrent calls are in use (limits.concurrency)",
         ),
         ({"audit": {"trouble": None, "dropped": 2}}, "! 2 records of the audit log dropped"),
         ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
@@ -233,7 +233,7 @@ def test_a_file_that_is_broken_now_is_no_hindrance(
     (tmp_path / "config.yaml").write_text("tools: {\n")
     finished = run("status")
     assert finished.code == 0
-    assert "so where it listens is not known, and the usual place is asked" in finished.hints
+    assert "Its address is unknown, so the default address is used" in finished.hints
     absent = run("status", "absent.yaml")
     assert (absent.code, absent.hints) == (2, "absent.yaml:1:1: no such file\n")
 
@@ -250,7 +250,7 @@ def test_a_key_is_shown_to_a_daemon_that_wants_one(
     url = answering(FINE, key="abc")
     refused = run("status", "--url", url)
     assert (refused.code, refused.out) == (1, "")
-    assert "$MCP_GATEWAY_TOKEN is to hold a key with the scope gateway:admin" in refused.hints
+    assert "Set $MCP_GATEWAY_TOKEN to a key with the scope gateway:admin" in refused.hints
     monkeypatch.setenv("MCP_GATEWAY_TOKEN", "abc")
     assert run("status", "--url", url).code == 0
 
@@ -258,7 +258,7 @@ def test_a_key_is_shown_to_a_daemon_that_wants_one(
 def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) -> None:
     finished = run("status", "--url", answering(FINE, at="/elsewhere"))
     assert (finished.code, finished.out) == (1, "")
-    assert "answered 404 Not Found: not found; where the file has `listen.admin`, /-/… are at that" in finished.hints
+    assert "returned 404 Not Found: not found. If the file sets `listen.admin`, paths below /-/" in finished.hints
     assert run("status", "--url", answering(["x"])).code == 1
 
 

@@ -40,7 +40,7 @@ tools:
 """
     assert verdicts_of(run, tmp_path, text) == {
         "whole": "passed",
-        "other": "failed the text is another",
+        "other": "failed the text is different",
         "part": "passed",
         "no part": "failed the text does not contain 'Hell'",
         "pattern": "passed",
@@ -71,7 +71,7 @@ tools:
         "misfit": "passed",
         "unexpected": "failed failed",
         "unspoken": "failed failed",
-        "missed": "failed expected an error, and it succeeded",
+        "missed": "failed expected an error, but the call succeeded",
     }
 
 
@@ -96,10 +96,10 @@ tools:
 """
     assert verdicts_of(run, tmp_path, text) == {
         "equal": "passed",
-        "less": "failed the JSON is another",
-        "like": "failed the JSON is another",
+        "less": "failed the JSON is different",
+        "like": "failed the JSON is different",
         "text": "passed",
-        "prose": "failed expected JSON, and it answered text",
+        "prose": "failed expected JSON, but received text",
     }
 
 
@@ -220,7 +220,7 @@ def test_a_person_sees_what_differs(run: Run, tmp_path: Path) -> None:
         "get_a",
         "  ✓ test 1",
         "get_b",
-        "  ✗ test 1: the text is another",
+        "  ✗ test 1: the text is different",
         "      - c",
         "      + b",
         "absent",

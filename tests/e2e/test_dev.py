@@ -149,10 +149,10 @@ def test_calls_and_changes_are_shown_as_they_come(folder: Path, place: str) -> N
         dev.wait_for("+ tools.fails")
         dev.wait_for("- tools.fail ")
         (folder / "config.yaml").write_text(FILE.replace("content: no", "contnt: no"))
-        dev.wait_for("the file cannot be served as it is; generation 2 goes on")
+        dev.wait_for("the file is invalid; generation 2 is still served")
         dev.wait_for("did you mean `content`?")
         (folder / "config.yaml").write_text(FILE)
-        dev.wait_for("✓ the file is right again")
+        dev.wait_for("✓ the file is valid again")
         dev.process.send_signal(signal.SIGINT)
         assert dev.ended() == 0
     assert ("\x1b" in dev.raw) is (place == "terminal")
@@ -183,7 +183,7 @@ def test_what_runs_is_shown_while_it_runs_and_cancelled_at_the_end(folder: Path)
 def test_a_broken_file_is_shown_and_served_once_it_is_right(folder: Path, place: str) -> None:
     (folder / "config.yaml").write_text(FILE.replace("content: no", "contnt: no"))
     with developing(folder, terminal=place == "terminal") as dev:
-        dev.wait_for("nothing is served until it is right")
+        dev.wait_for("nothing is served until it is fixed")
         dev.wait_for("did you mean `content`?")
         (folder / "config.yaml").write_text("tools: [")
         dev.wait_for("YAML syntax")
@@ -195,7 +195,7 @@ def test_a_broken_file_is_shown_and_served_once_it_is_right(folder: Path, place:
 def test_waiting_for_a_file_can_be_ended(folder: Path) -> None:
     (folder / "config.yaml").unlink()
     with developing(folder) as dev:
-        dev.wait_for("nothing is served until it is right")
+        dev.wait_for("nothing is served until it is fixed")
         dev.process.send_signal(signal.SIGTERM)
         assert dev.ended() == 0
 

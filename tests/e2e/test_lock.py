@@ -47,10 +47,10 @@ async def test_an_edit_is_held_back_until_the_lock_is_renewed_and_then_takes_eff
         assert (await status(url))["lock"]["differs"] == []
         tools.write_text(TOOLS.replace("}}", "}, more: {description: More., content: y}}"))
         warned = await daemon.event("doubtful configuration")
-        assert "tools.more: was added since mcp-gateway.lock was written, and is not served" in warned["problem"]
+        assert "tools.more: was added since the lock was written, and is not served" in warned["problem"]
         now = await status(url)
         assert now["tools"] == {"look": "content"}
-        assert now["lock"]["differs"] == ["tools.more was added since mcp-gateway.lock was written"]
+        assert now["lock"]["differs"] == ["tools.more was added since the lock was written"]
         assert now["lock"]["mode"] == "enforce"
         checked = lock("--check", cwd=tmp_path)
         assert (checked.returncode, checked.stdout.split()[0]) == (1, "tools.more")

@@ -60,7 +60,7 @@ async def test_operators_list_show_and_cancel_tasks(tmp_path: Path) -> None:
         task = await now.until(running, "cancelled")
         assert task["statusMessage"] == "Cancelled by the server's operator"
         code, _, errors = await typed("tasks", "show", "unknown", "--url", now.url)
-        assert (code, errors.endswith("answered 404 Not Found: there is no such task\n")) == (1, True)
+        assert (code, errors.endswith("returned 404 Not Found: there is no such task\n")) == (1, True)
         code, _, errors = await typed("tasks", "show")
         assert (code, "expected one id" in errors) == (2, True)
         code, _, errors = await typed("tasks", running)

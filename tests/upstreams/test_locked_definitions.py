@@ -104,7 +104,7 @@ async def test_contested_name_belongs_to_its_locked_owner_after_a_restart(mode: 
 
             async def is_claimed() -> bool:
                 differs: list[str] = running.status()["lock"]["differs"]
-                return differs == ["claims.tools.pay by upstreams.a was added since mcp-gateway.lock was written"]
+                return differs == ["claims.tools.pay by upstreams.a was added since the lock was written"]
 
             await until(is_claimed)
             assert await said(client, "pay") == "owner"

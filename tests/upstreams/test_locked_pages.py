@@ -74,7 +74,7 @@ async def test_changed_page_is_not_served(changed: dict[str, Json], part: str, t
 
             server.answers["resources/read"] = {"contents": [{**PAGE, **changed}]}
 
-            how = f"was changed ({part}) since mcp-gateway.lock was written"
+            how = f"was changed ({part}) since the lock was written"
             assert how in await read(client)
             assert running.status()["upstreams"]["up"]["pages"] == {f"p+{URI}": how}
             assert await check_lock(path) == (1, f"pages.p+{URI} {how}\n")
@@ -95,7 +95,7 @@ async def test_page_that_is_not_in_the_lock_is_not_served(tmp_path: Path) -> Non
         async with gateway(path) as running:
             await running.start()
             client = running.memory_client()
-            assert "was added since mcp-gateway.lock was written" in await read(client)
+            assert "was added since the lock was written" in await read(client)
             assert await read(client, "p+ui://shop/other.html") == "<p>Reviewed."  # no tool refers to it
 
 

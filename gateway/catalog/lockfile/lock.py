@@ -15,7 +15,6 @@ import msgspec
 
 from gateway.catalog.lockfile.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LOCK_NAME
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.config.reading.source_map import Origin
@@ -61,9 +60,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def how(self) -> str:
         if self.change is LockChange.UNPINNED:
-            return f"has no origin in {LOCK_NAME}; run `{COMMAND}` to add origins"
+            return f"has no origin in the lock; run `{COMMAND}` to add origins"
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
-        return f"was {self.change}{parts} since {LOCK_NAME} was written"
+        return f"was {self.change}{parts} since the lock was written"
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,9 +61,8 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
     if response.status != 200 or not isinstance(answer, dict):
         # `ask_daemon` tries the older path after a 404.
         problem = NotThereError if response.status == 404 else RemoteError
-        raise problem(
-            f"{url}: answered {response.status} {response.reason}{_hint(response.status, _error_text(answer))}"
-        )
+        hint = _hint(response.status, _error_text(answer))
+        raise problem(f"{url}: the server returned {response.status} {response.reason}{hint}")
     return answer
 
 
@@ -89,10 +88,10 @@ def _error_text(answer: Json) -> str | None:
 
 def _hint(status: int, text: str | None) -> str:
     if status in {401, 403}:
-        return f"; ${TOKEN_VARIABLE} is to hold a key with the scope gateway:admin"
+        return f". Set ${TOKEN_VARIABLE} to a key with the scope gateway:admin"
     if status == 404 and text is not None and text.startswith("not found"):  # not an unknown task
-        return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
-    return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
+        return f": {text}. If the file sets `listen.admin`, paths below /-/ exist only at that address"
+    return ": this is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"
 
 
 def daemon_url(options: Namespace, hints: Console) -> str:
@@ -118,5 +117,5 @@ def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
         if is_named and not is_there:
             raise
         if is_there:
-            hints.line(f"{error.problems[0]}; so where it listens is not known, and the usual place is asked")
+            hints.line(f"{error.problems[0]}. Its address is unknown, so the default address is used")
         return Listen()

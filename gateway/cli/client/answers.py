@@ -41,7 +41,7 @@ def add_answers(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="the value of a form's field, or field:=json; may be repeated",
+        help="value of a form field, or FIELD:=JSON; can be repeated",
     )
 
 

@@ -177,15 +177,15 @@ class RemoteClient:
                 case {"result": dict() as result}:
                     return result
                 case {"error": {"message": str() as text}} if answer.status == 401:
-                    hint = f"${TOKEN_VARIABLE} is to hold a key or an access token"
-                    raise RemoteError(f"{self._url}: answered 401 {answer.reason}: {text}; {hint}")
+                    hint = f"set ${TOKEN_VARIABLE} to a key or an access token"
+                    raise RemoteError(f"{self._url}: the server returned 401 {answer.reason}: {text} ({hint})")
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))
                 case {"method": str()} if on_notification is not None:
                     await on_notification(message)
         raise RemoteError(
-            f"{self._url}: answered HTTP {answer.status}, and not in the protocol's revision {LATEST_MODERN}, "
-            "the only one that this command speaks to a URL"
+            f"{self._url}: the server returned HTTP {answer.status} without a message of MCP {LATEST_MODERN}, "
+            "the only revision that this command supports"
         )
 
 
@@ -217,12 +217,12 @@ def unreachable(url: str, error: Exception) -> RemoteError:
 _HINTS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (
         aiohttp.ClientConnectorCertificateError,
-        "; use a name that it is for; $SSL_CERT_FILE names the certificate of an authority of your own",
+        ". Use a host name of the certificate, or set $SSL_CERT_FILE to the certificate of your own authority",
     ),
-    (aiohttp.ClientConnectorSSLError, "; is it http://?"),
-    (aiohttp.ServerDisconnectedError, "; is it https://?"),
-    (aiohttp.ClientConnectorError, "; is the server running there?"),
-    (aiohttp.ServerTimeoutError, "; is the server running there?"),
-    (TimeoutError, "; is the server running there?"),
+    (aiohttp.ClientConnectorSSLError, ". Does the server use http://?"),
+    (aiohttp.ServerDisconnectedError, ". Does the server use https://?"),
+    (aiohttp.ClientConnectorError, ". Is the server running?"),
+    (aiohttp.ServerTimeoutError, ". Is the server running?"),
+    (TimeoutError, ". Is the server running?"),
     (Exception, ""),
 )

@@ -75,28 +75,35 @@ class _Contents(msgspec.Struct, frozen=True, kw_only=True):
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Pack a file and what it names into an MCP bundle, which a desktop client installs by double click.",
+        summary="Pack a file and the files it uses into an MCP bundle for desktop clients.",
         epilog=f"""\
 examples:
   {name} config.yaml
   {name} config.yaml -o ops.mcpb --author "Ops team"
 
-The client asks its user for the variables that the file reads, and keeps secrets in its own
-store; no value of them is packed, nor files that hold secrets: private keys, `.env`, `.git`,
-`.ssh` and other credentials. They are listed. What the file names outside of its directory
-must be on the machine where the bundle is installed.""",
+The client asks its user for the variables that the file reads. The bundle contains no values of
+variables, and no files with secrets: private keys, `.env`, `.git`, `.ssh` and other credentials.
+The command lists the files that it leaves out. Files outside the configuration's directory must
+exist on the machine where the bundle is installed.""",
     )
     add_config(arguments)
     arguments.add_argument(
-        "-o", "--output", type=Path, default=None, metavar="FILE", help="the bundle (default: <server's name>.mcpb)"
+        "-o",
+        "--output",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="the bundle (default: NAME.mcpb, with the server's name)",
     )
     arguments.add_argument(
         "--package",
         default=None,
         metavar="REQUIREMENT",
-        help=f"install this, such as `{DISTRIBUTION} @ git+URL` (default: a wheel of this program, in the bundle)",
+        help=f"package to install, such as `{DISTRIBUTION} @ git+URL` (default: a wheel of this program in the bundle)",
     )
-    arguments.add_argument("--author", default=None, metavar="NAME", help="who made it (default: the server's name)")
+    arguments.add_argument(
+        "--author", default=None, metavar="NAME", help="author of the bundle (default: the server's name)"
+    )
     add_log_level(arguments.add_argument)
     return arguments
 
@@ -127,9 +134,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     except OSError as error:
         raise ConfigError.at(str(output), f"cannot be written: {error.strerror}") from error
     for path in contents.secret:
-        hints.line(f"Not packed, because it holds a secret: {path}")
+        hints.line(f"Not packed, because it contains a secret: {path}")
     for path in contents.outside[:_SHOWN]:
-        hints.line(f"Not packed, because it is outside of the file's directory: {path}")
+        hints.line(f"Not packed, because it is outside the configuration's directory: {path}")
     if len(contents.outside) > _SHOWN:
         hints.line(f"… and {counted(len(contents.outside) - _SHOWN, 'file')} more")
     out.line(f"Wrote {output} with {counted(len(contents.files), 'file')}.")
@@ -220,11 +227,13 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
             with _reading(path):
                 size += path.stat().st_size
         elif path in needed:
-            raise ConfigError.at(str(config), f"{path} lies outside of {root}, of which the bundle is made")
+            raise ConfigError.at(
+                str(config), f"{path} is outside {root}, and a bundle can only contain files of that directory"
+            )
         else:
             outside.append(path)
         if len(files) > _MAX_FILES or size > _MAX_BYTES:
-            message = f"the files are more than {_MAX_FILES:,}, or larger than {_MAX_BYTES // 2**20} MiB"
+            message = f"the bundle would exceed {_MAX_FILES:,} files or {_MAX_BYTES // 2**20} MiB"
             raise ConfigError.at(str(config), message)
     return _Contents(files=files, outside=tuple(outside), secret=tuple(secret))
 
@@ -261,7 +270,9 @@ def _has_key(path: Path, *, is_config: bool, config: Path) -> bool:
     with _reading(path):
         is_key = holds_private_key(path.read_bytes())
     if is_key and is_config:
-        raise ConfigError.at(str(config), f"{path} holds a private key; name a file instead, or use `${{file:…}}`")
+        raise ConfigError.at(
+            str(config), f"{path} contains a private key. Move the key to a file, and refer to it with `${{file:…}}`"
+        )
     return is_key
 
 
@@ -335,7 +346,7 @@ def _setting(name: str, variable: Variable) -> dict[str, Json]:
     return {
         "type": "string",
         "title": name,
-        "description": f"The value of {name}" + ("" if variable.is_needed else ", which may be left empty"),
+        "description": f"The value of {name}" + ("" if variable.is_needed else " (optional)"),
         "required": variable.is_needed,
         "sensitive": variable.is_secret,
         **({} if variable.is_needed else {"default": ""}),

@@ -46,20 +46,20 @@ examples:
   {name} config.yaml delete_file path=old.txt --yes
 
 arguments:
-  key=text     the text; where the tool wants a number, a boolean or a list, its JSON
+  key=text     text; JSON if the input is a number, a boolean or a list
   key:=json    any JSON value
   key@=file    the content of a text file; - is standard input
-  key=@file    a file, where the tool's input is one; several: files=@a.pdf files=@b.pdf
+  key=@file    a file, if the input is a file; several: files=@a.pdf files=@b.pdf
 
-Progress is shown on standard error. On a terminal, the command asks you the questions of the tool:
-Enter takes the default, Ctrl-D declines. In scripts, --yes and --answer answer. Declining exits
-with 1.
+Progress is shown on standard error. On a terminal, the command prompts for input that the tool
+requests: Enter accepts the default, Ctrl-D declines. In scripts, use --yes and --answer. The exit
+code is 1 if you decline.
 
 {CONFIG_AS_FIRST_WORD}
 
 {EXIT_CODES}""",
     )
-    arguments.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
+    arguments.add_argument("words", nargs="+", metavar="TOOL", help="the tool and its arguments")
     arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
     add_answers(arguments)
     add_explain(arguments, "the command, request or function without running it")

@@ -34,38 +34,42 @@ def parser(name: str) -> Parser:
         summary="Print the configuration to paste into a client.",
         epilog=f"""\
 examples:
-  {name} claude           it starts `serve ./config.yaml --stdio`
+  {name} claude           the client starts `serve ./config.yaml --stdio`
   {name} cursor config.yaml --name ops
   {name} vscode --url https://tools.example.com/ops/mcp
   {name} claude config.yaml --view support
-  {name} codex --write          it changes the client's file, after asking
-  {name} cursor --link          a link that installs it
+  {name} codex --write          change the client's file, after asking
+  {name} cursor --link          print a link that installs the server
 
-Where it is to be pasted is said on standard error. Variables that the file reads are named in
-`env`. No key and no value is ever printed: the client takes them from its environment or asks.""",
+The path of the client's file is printed on standard error. `env` contains the variables that the
+file reads. Keys and values are never printed: the client reads its environment or asks its user.""",
     )
     arguments.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
+    arguments.add_argument("config_file", nargs="?", default=None, metavar="CONFIG", help="the file to serve")
     arguments.add_argument(
-        "config_file", nargs="?", default=None, metavar="CONFIG", help="the file that is to be served"
+        "--url", default=None, help="a running server instead of CONFIG; /mcp is added to a URL without a path"
     )
     arguments.add_argument(
-        "--url", default=None, help="a running server, in place of CONFIG; without a path, /mcp is meant"
-    )
-    arguments.add_argument(
-        "--name", default=None, help="what the client calls it (default: `server.name`, or the URL's host)"
+        "--name", default=None, help="name of the server in the client (default: `server.name`, or the URL's host)"
     )
     arguments.add_argument(
         "--key-from",
         default=None,
         metavar="VARIABLE",
-        help="show the server the key in this variable (default: if it wants one)",
+        help="send the key in this variable (default: only if the server requires a key)",
     )
     add_form = arguments.add_alternatives()
     add_form(
-        "--write", action="store_true", default=False, help="change the client's own file; shows the difference, asks"
+        "--write",
+        action="store_true",
+        default=False,
+        help="change the client's file; shows the difference and asks first",
     )
     add_form(
-        "--link", action="store_true", default=False, help=f"print a link that installs it ({', '.join(_WITH_LINKS)})"
+        "--link",
+        action="store_true",
+        default=False,
+        help=f"print a link that installs the server ({', '.join(_WITH_LINKS)})",
     )
     arguments.add_argument("--yes", action="store_true", default=False, help="do not ask before `--write`")
     add_option(arguments.add_argument, VIEW)
@@ -76,17 +80,15 @@ Where it is to be pasted is said on standard error. Variables that the file read
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     client = CLIENTS[options.client]
     if options.link and client.link is None:
-        raise ConfigError.at(
-            "--link", f"{client.title} has no links that install a server; {', '.join(_WITH_LINKS)} have"
-        )
+        raise ConfigError.at("--link", f"{client.title} has no install links. Available for: {', '.join(_WITH_LINKS)}")
     server: StdioServer | HttpServerEntry
     if options.url is not None:
         if options.config_file is not None:
-            raise ConfigError.at("--url", f"and {options.config_file} are given; a client has one of them")
+            raise ConfigError.at("--url", f"cannot be combined with {options.config_file}")
         server = await _http_server(options, hints)
         entry = client.http(server)
     elif options.key_from is not None:
-        raise ConfigError.at("--key-from", "goes with --url; a server that the client starts asks for no key")
+        raise ConfigError.at("--key-from", "needs --url. A server that the client starts requires no key")
     else:
         server = _stdio_server(options, client, hints)
         entry = client.stdio(server)
@@ -108,7 +110,7 @@ def _change(client: Client, name: str, entry: Definition, questions: list[Defini
         return change_of(client, name, entry, questions)
     except NotEditableError as error:
         raise ConfigError.at(
-            client.file, f"is not changed: {error}. Without `--write` you see what to paste"
+            client.file, f"was not changed: {error}. Omit `--write` to print the text to paste"
         ) from error
     except OSError as error:
         raise ConfigError.at(client.file, f"cannot be read: {error.strerror}") from error
@@ -117,7 +119,7 @@ def _change(client: Client, name: str, entry: Definition, questions: list[Defini
 def _write(options: Namespace, client: Client, change: FileChange, out: Console, hints: Console) -> int:
     """Show the difference, ask for confirmation, and write the file."""
     if change.before == change.after:
-        hints.line(f"{change.path} has it already.")
+        hints.line(f"{change.path} already contains this server.")
         return 0
     for line in change.difference:
         out.line(out.changed(line))
@@ -128,14 +130,14 @@ def _write(options: Namespace, client: Client, change: FileChange, out: Console,
         copy = change.write()
     except OSError as error:
         raise ConfigError.at(str(change.path), f"cannot be written: {error.strerror}") from error
-    hints.line(f"Wrote {change.path}" + ("" if copy is None else f"; what it was is in {copy.name}"))
-    hints.line(f"{client.title} reads it when it starts.")
+    hints.line(f"Wrote {change.path}" + ("" if copy is None else f"; the previous content is in {copy.name}"))
+    hints.line(f"Restart {client.title} to apply the change.")
     return 0
 
 
 def _agrees(hints: Console, question: str) -> bool:
     if not sys.stdin.isatty():
-        raise ConfigError.at("--write", "asks first, and nobody can answer here; `--yes` writes without asking")
+        raise ConfigError.at("--write", "needs a terminal to ask for confirmation. Use `--yes` to write without asking")
     hints.line(question)
     return given_line().strip().lower() in {"y", "yes"}
 
@@ -169,12 +171,12 @@ def _view_flag(view: str | None) -> list[str]:
 
 def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[str]:
     if prerequisites.unset:
-        yield f"Not set here, so that the file could not be checked: {', '.join(prerequisites.unset)}"
+        yield f"The file was not checked, because these variables are not set: {', '.join(prerequisites.unset)}"
     if prerequisites.variables:
-        yield f"What `env` names is not written into the file: {client.source_of_variables}."
+        yield f"The file contains no values for `env`: {client.source_of_variables}."
     optional = [name for name, variable in prerequisites.variables.items() if not variable.is_needed]
     if optional:
-        yield f"The server starts without these, too; leave out what you do not set: {', '.join(optional)}"
+        yield f"These variables are optional. Remove those that you do not set: {', '.join(optional)}"
 
 
 def _own_command() -> list[str]:
@@ -192,20 +194,24 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
     name = options.name or _named(urlsplit(url).hostname or _NAME, view)
     variable = options.key_from
     if variable is not None and _VARIABLE.fullmatch(variable) is None:  # not quoted, because it can be the key itself
-        raise ConfigError.at("--key-from", "expected the name of a variable that holds the key, such as OPS_API_KEY")
+        raise ConfigError.at(
+            "--key-from", "expected the name of an environment variable with the key, such as OPS_API_KEY"
+        )
     match await probe_auth(url):
         case AuthRequirement.KEY if variable is None:
             variable = _variable_for(name)
         case AuthRequirement.LOGIN:
-            hints.line("The server takes OAuth: the client asks you to log in.")
+            hints.line("The server uses OAuth: the client asks you to log in.")
         case AuthRequirement.SOMETHING_ELSE:
-            hints.line(f"The response is not from an MCP server at {urlsplit(url).path}, or not for this machine.")
+            hints.line(
+                f"The response of {urlsplit(url).path} is not from an MCP server, or the server rejects this machine."
+            )
         case AuthRequirement.UNKNOWN:
             hints.line("The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE).")
         case _:
             pass
     if variable is not None:
-        hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
+        hints.line(f"The client reads the key from {variable}, or asks for it. The file does not contain the key.")
     return HttpServerEntry(name=name, url=url, key_variable=variable)
 
 

@@ -58,7 +58,7 @@ _NAMES: Final = {"call": "tools", "prompt": "prompts"}
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Print what a shell runs to complete commands, flags, and names of tools and prompts.",
+        summary="Print a script that completes commands, flags, tools and prompts in a shell.",
         epilog=f"""\
 examples:
   source <({name} bash)    # in ~/.bashrc
@@ -119,6 +119,6 @@ def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
     try:
         settings = one_shot_settings(Namespace(), config)
         names: Mapping[str, Json] = getattr(load_definitions(settings.config).document, part)
-    except Exception:  # noqa: BLE001 - Boundary: whoever presses Tab is told of no mistakes
+    except Exception:  # noqa: BLE001 - Boundary: completion shows no errors
         return []
     return names

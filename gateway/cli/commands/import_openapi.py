@@ -39,35 +39,35 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Write the operations of an OpenAPI document (3.0, 3.1, Swagger 2.0) as tools in YAML, to be edited.",
+        summary="Convert the operations of an OpenAPI document (3.0, 3.1, Swagger 2.0) to tools in YAML.",
         epilog=f"""\
 examples:
   {name} openapi shop.openapi.yaml > tools.d/shop.yaml
   {name} openapi https://shop.example.com/openapi.json --include 'tag:orders'
   {name} openapi shop.openapi.yaml --include getItem --prefix shop_ --connection shop
 
-To serve a document as it is, and follow its changes, name it under `openapi:` in the file.
+To serve a document without editing, and to follow its changes, add it under `openapi:` instead.
 
 exit codes:
-  0    written; what is no tool was named
+  0    written; skipped operations are listed
   2    the document cannot be read""",
     )
     arguments.add_argument("kind", choices=["openapi"], help="the kind of the document")
-    arguments.add_argument("document", metavar="DOCUMENT", help="its path, or its URL")
+    arguments.add_argument("document", metavar="DOCUMENT", help="path or URL")
     arguments.add_argument(
         "--include",
         action="append",
         default=[],
         metavar="WHAT",
-        help="an operationId, `METHOD /path`, `tag:NAME` or `method:NAME`, each a glob; may be repeated, and each adds "
+        help="a glob of operations: operationId, `METHOD /path`, `tag:NAME` or `method:NAME`; can be repeated "
         "(default: GET and HEAD)",
     )
-    arguments.add_argument("--prefix", default=None, help="put before the names (default: the connection's name and _)")
+    arguments.add_argument("--prefix", default=None, help="prefix of the names (default: the connection's name and _)")
     arguments.add_argument(
         "--connection",
         default=None,
         metavar="NAME",
-        help="the connection that they use (default: one with the document's base URL is written)",
+        help="connection of the tools (default: a new one with the document's base URL)",
     )
     return arguments
 

@@ -28,7 +28,7 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         words="[CONFIG] [KIND]",
-        summary="List what a file, or a running server, offers.",
+        summary="List the tools, resources, templates, prompts and skills of a file or a running server.",
         epilog=f"""\
 examples:
   {name} config.yaml
@@ -62,7 +62,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if items:
             out.table((_ROWS[kind](item) for item in items), style="cyan")
     if not any(lists.values()):
-        hints.line("nothing is on offer")
+        hints.line("There are no definitions.")
     return 0
 
 

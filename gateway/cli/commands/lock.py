@@ -27,22 +27,22 @@ _MODE: Final = 0o644
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Pin the digest of every definition in a lock file beside the configuration file.",
+        summary="Pin the digest of every definition in a lock file next to the configuration file.",
         epilog=f"""\
 examples:
-  {name} config.yaml                        after a review: this is how it shall be
-  {name} --check config.yaml                in CI: is it still so?
+  {name} config.yaml                        accept the current definitions
+  {name} --check config.yaml                fail if a definition has changed
 
-What differs from the lock is reported by `serve` and `validate`; with `server.lock: enforce`
-it is not served until the lock is written anew. A rotated secret changes nothing.
+`serve` and `validate` report differences from the lock. With `server.lock: enforce`, changed
+definitions are not served until the lock is written again. Secrets do not affect the lock.
 
 exit codes:
-  0    the lock was written; with --check: nothing differs from it
-  1    with --check: something does
+  0    the lock was written; with --check: there are no differences
+  1    with --check: there are differences
   2    the file cannot be served, or there is no lock to check""",
     )
     add_config(arguments)
-    arguments.add_argument("--check", action="store_true", default=False, help="write nothing; list what differs")
+    arguments.add_argument("--check", action="store_true", default=False, help="only list the differences")
     return arguments
 
 
@@ -102,13 +102,13 @@ def compare_lock(
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:
-            message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"
+            message = f"{lock.problem or 'there is no such file'}. Create it with `mcp-gateway lock`"
             raise ConfigError.at(str(lock.path), message)
         return lock.path, differences({**dry.catalog.pins, **pages}, lock.pins)
 
 
 def _summary(path: str, count: int, *, is_check: bool) -> str:
     if not count:
-        return f"every definition is as {path} has it"
+        return f"all definitions match {path}"
     definitions = counted(count, "definition")
-    return f"{definitions} not as {path} has it" if is_check else f"{path} written: {definitions} new or different"
+    return f"{definitions} different from {path}" if is_check else f"wrote {path} with changes to {definitions}"

@@ -21,27 +21,25 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         words="NEW.yaml [OLD.yaml | --url URL]",
-        summary="Show what serving another file would add, change and remove, and for whom. Serves nothing.",
+        summary="Show the changes that another file would make, and the affected clients. Serves nothing.",
         epilog=f"""\
 examples:
-  {name} new.yaml --url http://127.0.0.1:8000     against the server that runs
-  {name} new.yaml config.yaml                     against another file
+  {name} new.yaml --url http://127.0.0.1:8000     compare with a running server
+  {name} new.yaml config.yaml                     compare with another file
   git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml
 
-OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so that a secret that
-changes is no change here.
+OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so a changed
+secret is not shown.
 
 exit codes:
-  0    the new file could be served
-  1    with --exit-code: something would change
-  2    one of the files cannot be served, or the server could not be asked""",
+  0    the new file can be served
+  1    with --exit-code: there are changes
+  2    a file cannot be served, or the server did not respond""",
     )
-    arguments.add_argument("new", metavar="NEW.yaml", help="the file, or directory of files, that is to be served")
-    arguments.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the one that is served now")
-    arguments.add_argument("--url", default=None, help=f"the server that runs now, in place of OLD.yaml. {TOKEN_HINT}")
-    arguments.add_argument(
-        "--exit-code", action="store_true", default=False, help="exit with 1 if anything would change"
-    )
+    arguments.add_argument("new", metavar="NEW.yaml", help="the new file, or directory of files")
+    arguments.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the current file")
+    arguments.add_argument("--url", default=None, help=f"a running server, instead of OLD.yaml. {TOKEN_HINT}")
+    arguments.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if there are changes")
     add_json(arguments, "the plan as JSON")
     add_log_level(arguments.add_argument)
     return arguments
@@ -49,7 +47,7 @@ exit codes:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.url is not None and options.old is not None:
-        raise ConfigError.at("--url", f"and {options.old} are given; the new file is compared with one of them")
+        raise ConfigError.at("--url", f"cannot be combined with {options.old}")
     try:
         with protect_stdout():
             new, warnings = await _manifest_of(one_shot_settings(options, options.new))
@@ -75,7 +73,7 @@ async def _old(options: Namespace) -> Manifest:
     new = one_shot_settings(options, options.new)
     if settings.config.resolve() == new.config.resolve():
         raise ConfigError.at(
-            str(new.config), "is compared with itself; name the OLD file, or with --url a server that runs"
+            str(new.config), "cannot be compared with itself. Pass the old file, or a running server with --url"
         )
     found, _ = await _manifest_of(settings)
     return found
@@ -97,7 +95,7 @@ async def _served(url: str) -> Manifest:
     try:
         return Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
     except ValueError as error:
-        raise RemoteError(f"{url}: answers, and with no manifest of an mcp-gateway") from error
+        raise RemoteError(f"{url}: the response is not the manifest of an mcp-gateway") from error
 
 
 def _lines(found: Plan, out: Console) -> Iterator[str]:
@@ -108,13 +106,13 @@ def _lines(found: Plan, out: Console) -> Iterator[str]:
         yield from (f"    {out.changed(line)}" for line in change.difference)
     if found.effects:
         yield ""
-        yield out.styled("Who notices", "bold")
+        yield out.styled("Affected clients", "bold")
     for name, effect in found.effects.items():
         yield f"  {out.clean(name)}"
         yield from (f"    {out.changed(f'+ {place}')}" for place in effect.gains)
         yield from (f"    {out.changed(f'- {place}')}" for place in effect.loses)
         if effect.announced:
-            yield f"    is told that {' and '.join(effect.announced)} changed"
+            yield f"    is notified that {' and '.join(effect.announced)} changed"
     if found.restart_required:
         yield ""
         yield out.styled(f"Needs a restart: {', '.join(found.restart_required)}", "yellow")
@@ -122,8 +120,8 @@ def _lines(found: Plan, out: Console) -> Iterator[str]:
 
 def _summary(found: Plan, hints: Console) -> str:
     if found.is_empty:
-        return hints.styled("nothing changes", "green")
+        return hints.styled("no changes", "green")
     counts = Counter(change.sign for change in found.changes)
     text = ", ".join(f"{counts[sign]} {sign.word}" for sign in ChangeKind if counts[sign])
-    silent = "" if found.effects else "; nobody's lists change"
+    silent = "" if found.effects else "; no client's lists change"
     return (text or "the lists change") + silent

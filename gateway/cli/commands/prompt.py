@@ -24,8 +24,8 @@ examples:
 
 {CONFIG_AS_FIRST_WORD}""",
     )
-    arguments.add_argument("words", nargs="+", metavar="NAME", help="which, and with what")
-    add_explain(arguments, "the files and resources that it would read, or the function; runs nothing")
+    arguments.add_argument("words", nargs="+", metavar="NAME", help="the prompt and its arguments")
+    add_explain(arguments, "the files, resources or function that it would use, without running it")
     add_as(arguments)
     add_output(arguments)
     add_url(arguments)

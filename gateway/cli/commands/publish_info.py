@@ -47,7 +47,7 @@ _MANIFEST: Final = "manifest.json"
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Write the server.json with which a registry of MCP servers lists this one.",
+        summary="Write the server.json that an MCP registry needs to list this server.",
         epilog=f"""\
 examples:
   {name} config.yaml
@@ -55,26 +55,38 @@ examples:
   {name} --bundle ops.mcpb --bundle-url https://example.com/ops.mcpb
   {name} config.yaml --pypi -o -
 
-A server that others reach is listed by `listen.public_url`; what each starts on their own machine,
-by a package. `mcp-publisher publish` sends the file to the official registry.""",
+A remote server is listed with its `listen.public_url`, a server that users start themselves with
+a package. `mcp-publisher publish` sends the file to the official registry.""",
     )
     add_config(arguments)
     arguments.add_argument(
-        "-o", "--output", type=Path, default=_OUTPUT, metavar="FILE", help=f"where to; - prints it (default: {_OUTPUT})"
+        "-o",
+        "--output",
+        type=Path,
+        default=_OUTPUT,
+        metavar="FILE",
+        help=f"the file to write; - prints it (default: {_OUTPUT})",
     )
     arguments.add_argument(
         "--name",
         default=None,
-        help="its name under a reversed domain, such as com.example/ops (default: `server.name` under the domain of "
-        "`server.website_url`, or of `listen.public_url`)",
+        help="name with a reversed domain, such as com.example/ops (default: `server.name` with the domain of "
+        "`server.website_url` or `listen.public_url`)",
     )
-    arguments.add_argument("--repository", default=None, metavar="URL", help="where its source is")
+    arguments.add_argument("--repository", default=None, metavar="URL", help="URL of the source code")
     arguments.add_argument(
-        "--bundle", type=Path, default=None, metavar="FILE", help="list this MCP bundle, which `bundle` made"
+        "--bundle",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="list this MCP bundle, created by `mcp-gateway bundle`",
     )
-    arguments.add_argument("--bundle-url", default=None, metavar="URL", help="where the bundle can be fetched")
+    arguments.add_argument("--bundle-url", default=None, metavar="URL", help="download URL of the bundle")
     arguments.add_argument(
-        "--pypi", action="store_true", default=False, help="list the daemon, run by uvx, with a file that users have"
+        "--pypi",
+        action="store_true",
+        default=False,
+        help="list the daemon, which users run with uvx and their own file",
     )
     add_option(arguments.add_argument, VIEW)
     add_log_level(arguments.add_argument)
@@ -97,7 +109,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         options.output.write_bytes(text)
     except OSError as error:
         raise ConfigError.at(str(options.output), f"cannot be written: {error.strerror}") from error
-    out.line(f"Wrote {options.output} of {name}.")
+    out.line(f"Wrote {options.output} for {name}.")
     return 0
 
 
@@ -108,15 +120,13 @@ def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | 
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not _is_version(version):
-        raise ConfigError.at(
-            "server.version", f"is {version!r}; a registry takes one version such as 1.4.0, and no range"
-        )
+        raise ConfigError.at("server.version", f"is {version!r}, but a registry requires one version such as 1.4.0")
     packages = [*_bundles(options, version), *([_daemon_package(prerequisites.variables)] if options.pypi else [])]
     endpoint = _endpoint(loaded.document, view)
     if endpoint is None and not packages:
         raise ConfigError.at(
             "listen.public_url",
-            "is not set: a registry would know no way to the server. Set it, or name a package (--bundle, --pypi)",
+            "is not set, and there is no package. Set it, or add a package with --bundle or --pypi",
         )
     name = _name(options, loaded, view)
     repository = None if options.repository is None else _web_url("--repository", options.repository)
@@ -134,8 +144,8 @@ def _name(options: Namespace, loaded: LoadedConfig, view: str | None) -> str:
     if found is None:
         raise ConfigError.at(
             "server.name",
-            "a registry's names begin with a reversed domain, and neither `server.website_url` nor `listen.public_url` "
-            "has one: say --name com.example/ops, or io.github.USER/ops",
+            "needs a reversed domain, but neither `server.website_url` nor `listen.public_url` contains a domain. "
+            "Pass --name, such as com.example/ops or io.github.USER/ops",
         )
     return found
 
@@ -146,9 +156,7 @@ def _endpoint(document: Document, view: str | None) -> PublicEndpoint | None:
         return None
     host = urlsplit(listen.public_url).hostname or ""
     if is_loopback_name(host):
-        raise ConfigError.at(
-            "listen.public_url", f"is {listen.public_url}, which nobody else reaches; a registry takes none"
-        )
+        raise ConfigError.at("listen.public_url", f"is {listen.public_url}, which other machines cannot reach")
     base, suffix = listen.public_url.rstrip("/"), "" if view is None else f"/{view}"
     return PublicEndpoint(
         url=f"{base}{listen.path.rstrip('/')}{suffix}",
@@ -160,7 +168,9 @@ def _endpoint(document: Document, view: str | None) -> PublicEndpoint | None:
 
 def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
     if (options.bundle is None) != (options.bundle_url is None):
-        raise ConfigError.at("--bundle", "goes with --bundle-url: a client fetches it there, and compares its digest")
+        raise ConfigError.at(
+            "--bundle", "must be used together with --bundle-url, from which clients download the bundle"
+        )
     if options.bundle is None:
         return
     try:
@@ -171,7 +181,9 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
     except OSError as error:
         raise ConfigError.at(str(options.bundle), f"cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ConfigError.at(str(options.bundle), "is no MCP bundle; `mcp-gateway bundle` makes one") from error
+        raise ConfigError.at(
+            str(options.bundle), "is not an MCP bundle. Create one with `mcp-gateway bundle`"
+        ) from error
     yield _bundle_package(_web_url("--bundle-url", options.bundle_url), sha256=digest, version=version)
 
 
@@ -187,17 +199,17 @@ def _doubts(options: Namespace, document: Document) -> Iterator[str]:
     """Yield hints about values that the official registry could reject."""
     server, public_url = document.server, document.listen.public_url
     if server.version is None:
-        yield "`server.version` is not set, so the daemon's own stands for it: a registry takes each version once."
+        yield "`server.version` is not set, so the daemon's version is used. A registry accepts each version only once."
     if server.description is None:
-        yield "`server.description` is not set: say in it what the server is for."
+        yield "`server.description` is not set. Describe the purpose of the server in it."
     elif len(server.description) > MAX_TEXT:
-        yield f"`server.description` is cut: a registry shows {MAX_TEXT} characters."
+        yield f"`server.description` is cut to {MAX_TEXT} characters, the limit of registries."
     if public_url is not None and public_url.startswith("http://"):
-        yield f"{public_url} is not encrypted; the official registry wants https."
+        yield f"{public_url} is not encrypted, but the official registry requires https."
     if options.bundle_url is not None and urlsplit(options.bundle_url).hostname not in _BUNDLE_HOSTS:
-        yield "The official registry takes bundles from releases at github.com and gitlab.com alone."
+        yield "The official registry accepts only bundles from releases at github.com and gitlab.com."
     if options.pypi:
-        yield "The official registry lists a package for those who own it; others take this as it is."
+        yield "The official registry lists a package only for its owner. Other registries can accept it."
 
 
 def _server_json(

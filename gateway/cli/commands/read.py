@@ -25,8 +25,8 @@ examples:
 
 {CONFIG_AS_FIRST_WORD}""",
     )
-    arguments.add_argument("words", nargs="+", metavar="URI", help="what to read")
-    add_explain(arguments, "the file, command or request behind it; reads nothing")
+    arguments.add_argument("words", nargs="+", metavar="URI", help="the resource")
+    add_explain(arguments, "the file, command or request that provides it, without reading it")
     add_as(arguments)
     add_output(arguments)
     add_url(arguments)
@@ -41,7 +41,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         case [config, uri] if options.url is None:
             pass
         case _:
-            raise ConfigError.at(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
+            raise ConfigError.at(" ".join(options.words), "expected one URI, after CONFIG or --url")
     check_text(uri)
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)

@@ -36,23 +36,23 @@ log: Final = structlog.get_logger(__name__)
 _OPTIONS: Final = {
     "where to listen": (
         HTTP,
-        Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
+        Option("stdio", None, "serve MCP on standard input and output; over HTTP too only with --http"),
         ALLOW_ANONYMOUS,
         Option("scopes", "A,B", "scopes of the caller on stdio; needs --stdio"),
-        Option("view", "NAME", "the view that the caller on stdio is served; needs --stdio"),
+        Option("view", "NAME", "view of the caller on stdio; needs --stdio"),
     ),
-    "changes of the file": (
+    "reloading": (
         Option("no_watch", None, "reload only on SIGHUP and POST /-/reload"),
         POLL,
     ),
-    "what survives a restart": (
-        Option("state_dir", "DIR", "sessions, tasks and the signing key; none keeps them in memory"),
-        Option("workers", "N", "processes that serve the address; auto: one for each processor; needs --store"),
-        Option("store", "URL", "Redis, for several replicas that work as one: redis://HOST:PORT, rediss://…"),
+    "state": (
+        Option("state_dir", "DIR", "directory of sessions, tasks and the signing key; none keeps them in memory"),
+        Option("workers", "N", "number of processes; auto: one per processor; needs --store"),
+        Option("store", "URL", "Redis for state that replicas share: redis://HOST:PORT or rediss://…"),
     ),
     "stopping and logging": (
-        Option("drain_timeout", "TIME", "time limit of running calls after SIGTERM or Ctrl-C"),
-        Option("log_level", "LEVEL", "debug, info, warning or error; debug shows every message, secrets masked"),
+        Option("drain_timeout", "TIME", "time limit for running calls after SIGTERM or Ctrl-C"),
+        Option("log_level", "LEVEL", "debug, info, warning or error; debug logs every message, with masked secrets"),
         Option("log_format", "FORMAT", "json or console"),
     ),
 }
@@ -62,17 +62,17 @@ _OPTIONS: Final = {
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Serve the file as an MCP server, and again whenever it changes.",
+        summary="Serve the file as an MCP server, and reload it when it changes.",
         epilog=f"""\
 examples:
   {name} config.yaml                       http://127.0.0.1:8000/mcp
   {name} config.yaml --stdio               for clients that start their servers
   {name} config.yaml --http :9000 --allow-anonymous
 
-The order is flag, variable, file, default. $MCP_GATEWAY_SECRET_KEY (or …_SECRET_KEY_FILE)
-holds keys, one a line, newest first, for daemons that share them; otherwise the state
-directory has one of its own. $MCP_GATEWAY_STORE (or …_STORE_FILE) is where a URL with a
-password belongs: arguments are visible to everybody on the machine.
+Flags override variables, and variables override the file. $MCP_GATEWAY_SECRET_KEY (or
+…_SECRET_KEY_FILE) contains keys that daemons share, one per line, newest first. Without it,
+the daemon creates a key in the state directory. Set a store URL with a password in
+$MCP_GATEWAY_STORE (or …_STORE_FILE), because other users can see arguments.
 
 {EXIT_CODES}""",
     )
@@ -88,17 +88,17 @@ async def run(options: Namespace, _out: Console, hints: Console) -> int:
     settings = settings_of(options)
     if "store" in options and "@" in options.store:
         raise ConfigError.at(
-            flag_of("store"), f"has credentials, which everybody here could see: set {variable_of('store')}"
+            flag_of("store"), f"contains credentials that other users could see. Set {variable_of('store')} instead"
         )
     if settings.scopes is not None and not settings.stdio:  # they would not apply to callers over HTTP
         raise ConfigError.at(
             given_by("scopes", options),
-            "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)",
+            "needs --stdio. Over HTTP, `auth` assigns scopes to keys",
         )
     if settings.view is not None and not settings.stdio:
         raise ConfigError.at(
             given_by("view", options),
-            f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}",
+            f"needs --stdio. Over HTTP, use the path /mcp/{settings.view}",
         )
     # Before child processes inherit the variable.
     worker = take_worker(os.environ)
@@ -150,7 +150,9 @@ def _require_what_workers_need(settings: Settings, *, where: str) -> None:
         ConfigError: a setting is missing, with the line to add.
     """
     if settings.stdio:
-        raise ConfigError.at(where, "cannot share standard input: leave out --stdio, or serve with one worker")
+        raise ConfigError.at(
+            where, "is more than one, and workers cannot share standard input. Omit --stdio, or use one worker"
+        )
     if settings.store_url() is None:
-        message = f"more than one worker needs a store that they share: set {variable_of('store')}=redis://HOST:PORT"
+        message = f"several workers need a shared store. Set {variable_of('store')}=redis://HOST:PORT"
         raise ConfigError.at(where, message)

@@ -17,7 +17,7 @@ from gateway.json_types import Json, JsonObject
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
 """Width of a label."""
-_COUNTED: Final = {"concurrency": "calls at once", "unread": "bytes of unread answers"}
+_COUNTED: Final = {"concurrency": "concurrent calls", "unread": "bytes of unread responses"}
 """Nouns for limits whose name is not a noun."""
 _MAX_FILES: Final = 8
 _DIGITS: Final = 12
@@ -27,7 +27,7 @@ _DIGITS: Final = 12
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Show how a running server is doing.",
+        summary="Show the status of a running server.",
         epilog=f"""\
 examples:
   {name}
@@ -37,8 +37,8 @@ examples:
 {DAEMON_HINT}
 
 exit codes:
-  0    it serves what the file says
-  1    it could not be asked, or serves an older file than the one that is there""",
+  0    the server serves the current file
+  1    the server did not respond, or serves an older version of the file""",
     )
     add_config(arguments)
     add_daemon_url(arguments)
@@ -77,10 +77,10 @@ def _head(status: JsonObject, out: Console) -> str:
 def _problems(status: JsonObject) -> Iterator[str]:
     """Yield the problems that make the exit code 1."""
     if status.get("state") not in {"ready", None}:
-        yield f"it is {status['state']}, and takes no calls"
+        yield f"the server is {status['state']} and accepts no calls"
     if problems := status.get("problems"):
         since = _ago(status.get("last_reload"))
-        yield f"the files cannot be served as they are ({since}); generation {status.get('generation')} goes on"
+        yield f"the files are invalid ({since}); generation {status.get('generation')} is still served"
         yield from (f"  {problem}" for problem in problems)
     if problem := (status.get("audit") or {}).get("trouble"):
         yield f"the audit log cannot be written: {problem}"
@@ -95,12 +95,12 @@ def _warnings(status: JsonObject) -> Iterator[str]:
 
 def _warnings_of_file(status: JsonObject) -> Iterator[str]:
     if sections := status.get("restart_required"):
-        yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
+        yield f"{' and '.join(sections)} changed in the file. Restart the server to apply the change"
     yield from left_out_lines(
         status.get("left_out", ()), lists_all=False, where="", hint="`--json` lists each with the reason"
     )
     for place in status.get("disabled", ()):
-        yield f"{place} was switched off by a plugin"
+        yield f"{place} was disabled by a plugin"
     lock = status.get("lock") or {}
     if problem := lock.get("trouble"):
         yield f"the lock cannot be used: {problem}"
@@ -109,17 +109,17 @@ def _warnings_of_file(status: JsonObject) -> Iterator[str]:
 
 def _warnings_of_process(status: JsonObject) -> Iterator[str]:
     if stuck := status.get("threads_stuck"):
-        yield f"{counted(stuck, 'thread')} of plugins stuck: the function has not returned after its deadline"
+        yield f"{counted(stuck, 'plugin thread')} stuck: the function did not return before its deadline"
     if stuck := status.get("worker_threads_stuck"):
-        yield f"{counted(stuck, 'thread')} of the daemon stuck: a file or a large output was not done at its deadline"
+        yield f"{counted(stuck, 'daemon thread')} stuck: reading a file or a large output exceeded its deadline"
     if problem := (status.get("store") or {}).get("problem"):
-        yield f"what should survive a restart is in memory alone: {problem}"
+        yield f"state is kept only in memory: {problem}"
     if problem := status.get("tasks_problem"):
-        yield f"no task can be made: {problem}"
+        yield f"tasks cannot be created: {problem}"
     if error := status.get("watch_error"):
-        yield f"changes are noticed late: {error}"
+        yield f"changes are noticed with a delay: {error}"
     if error := (status.get("auth") or {}).get("signing_keys_error"):
-        yield f"the keys that access tokens are checked with cannot be fetched: {error}"
+        yield f"the signing keys of access tokens cannot be fetched: {error}"
     if dropped := (status.get("audit") or {}).get("dropped"):
         yield f"{counted(dropped, 'record')} of the audit log dropped"
     for name, use in status.get("limits", {}).items():
@@ -130,11 +130,11 @@ def _warnings_of_process(status: JsonObject) -> Iterator[str]:
 def _warnings_of_upstreams(status: JsonObject) -> Iterator[str]:
     for name, each in status.get("upstreams", {}).items():
         if reason := each.get("reason"):
-            yield f"the upstream {name} is {each['state']}: {reason}; next try in {each['next_try_seconds']} s"
+            yield f"the upstream {name} is {each['state']}: {reason}; next attempt in {each['next_try_seconds']} s"
         if note := each.get("note"):
             yield f"the upstream {name} {note}"
         for kind, reason in each.get("missing", {}).items():
-            yield f"the upstream {name} does not tell its {kind}: {reason}"
+            yield f"the upstream {name} does not list its {kind}: {reason}"
 
 
 def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
@@ -178,9 +178,9 @@ def _places(store: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield the state directory, and the shared store."""
     directory, shared = store.get("directory"), store.get("shared")
     if directory or not shared:
-        yield "state", directory or "in memory alone"
+        yield "state", directory or "in memory"
     if shared:
-        yield "store", f"{shared['url']}{', away' if shared['problem'] else ''}"
+        yield "store", f"{shared['url']}{', unreachable' if shared['problem'] else ''}"
 
 
 def _use(name: str, use: JsonObject) -> str:
@@ -225,7 +225,7 @@ def _ago(moment: Json) -> str:
     try:
         then = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
-        return "at a time unknown"
+        return "at an unknown time"
     return f"{_duration((datetime.now(UTC) - then).total_seconds())} ago"
 
 

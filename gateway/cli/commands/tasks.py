@@ -33,9 +33,9 @@ examples:
 
 {CONFIG_AS_FIRST_WORD}""",
     )
-    arguments.add_argument("words", nargs="*", default=[], metavar="ID", help="the task's id, for show and cancel")
+    arguments.add_argument("words", nargs="*", default=[], metavar="ID", help="task id, for show and cancel")
     add_daemon_url(arguments)
-    add_json(arguments, "the answer as JSON")
+    add_json(arguments, "the response as JSON")
     return arguments
 
 

@@ -45,7 +45,7 @@ _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Serve the file while you write it, and show here what arrives, what runs and what changes.",
+        summary="Serve the file while you edit it, and show calls, clients and changes.",
         epilog=f"""\
 examples:
   {name} config.yaml
@@ -66,7 +66,7 @@ the output is plain lines. Ctrl-C stops the server.
     )
     add_log_level(arguments.add_argument, default=None)
     arguments.add_argument(
-        "--open", action="store_true", default=False, help="serve the console, too, and open it in the browser"
+        "--open", action="store_true", default=False, help="also serve the console, and open it in the browser"
     )
     return arguments
 

@@ -132,7 +132,7 @@ def log_line(line: str) -> Line | None:
 
 
 def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
-    note = "" if reloaded.changes else ": the same is offered"
+    note = "" if reloaded.changes else ": no changes"
     yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
     # Indent by the width of `clock`.
     for change in reloaded.changes:
@@ -145,7 +145,7 @@ def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
 
 def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
     if not snapshot.problems:
-        yield [clock(), ("✓ ", "green"), ("the file is right again", "bold")]
+        yield [clock(), ("✓ ", "green"), ("the file is valid again", "bold")]
         return
     yield [clock(), ("✗ ", "red"), (title_of_problems(snapshot), "red")]
     for line in render(snapshot.problems, colour=False).splitlines() if in_full else ():
@@ -155,8 +155,10 @@ def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
 def title_of_problems(snapshot: StatusSnapshot) -> str:
     """Return the title of the problems, with the generation that is still served."""
     generation = snapshot.status.get("generation")
-    meanwhile = "nothing is served until it is right" if generation is None else f"generation {generation} goes on"
-    return f"the file cannot be served as it is; {meanwhile}"
+    meanwhile = (
+        "nothing is served until it is fixed" if generation is None else f"generation {generation} is still served"
+    )
+    return f"the file is invalid; {meanwhile}"
 
 
 def _clients(status: Mapping[str, Json]) -> Iterator[str]:

@@ -111,19 +111,19 @@ class LiveView:
         if len(running) > _MAX_CALLS:
             yield self._one_line([(f"  … and {len(running) - _MAX_CALLS} more", "dim")])
         for section in snapshot.status.get("restart_required", ()):
-            yield self._one_line([(f"! {section} changed: takes effect with a restart", "yellow")])
+            yield self._one_line([(f"! {section} changed. Restart the server to apply the change", "yellow")])
         yield self._one_line(self._status_line())
 
     def _status_line(self) -> Line:
         snapshot = self.lines.snapshot
         if not snapshot.status:
-            return [("dev ", "bold"), (self._config, ""), ("  waits for the file to be right; Ctrl-C ends it", "dim")]
+            return [("dev ", "bold"), (self._config, ""), ("  waiting for a valid file; Ctrl-C to stop", "dim")]
         status = snapshot.status
         counts = ", ".join(counted(len(status[f"{kind}s"]), kind) for kind in _KINDS if status[f"{kind}s"])
         facts = [
             snapshot.url or "",
             f"generation {status['generation']}",
-            counts or "nothing on offer",
+            counts or "no definitions",
             counted(status["sessions"], "session"),
         ]
         state = [] if status["state"] == "ready" else [(f"  {status['state']}", "yellow")]

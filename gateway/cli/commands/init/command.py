@@ -27,7 +27,7 @@ def parser(name: str) -> Parser:
 examples:
   {name}
   {name} ops/config.yaml
-  {name} --from mcp-json .mcp.json            the servers that an MCP client has
+  {name} --from mcp-json .mcp.json            the servers of an MCP client
   {name} --from openapi shop.openapi.yaml     an API's document, or its URL
   {name} --from sqlite shop.db                a database, read only""",
     )
@@ -56,7 +56,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:
-        raise ConfigError.at(str(path), "exists already, and is not overwritten") from error
+        raise ConfigError.at(str(path), "already exists and was not overwritten") from error
     except OSError as error:
         raise ConfigError.at(str(path), f"cannot be written: {error.strerror}") from error
     out.line(f"Wrote {path}. Now:")

@@ -149,7 +149,7 @@ def of_database(file: str, directory: Path) -> str:
         with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:
             tools = list(_tools(connection, name))
     except sqlite3.Error as error:
-        raise ConfigError.at(file, f"cannot be read as a database of SQLite: {error}") from error
+        raise ConfigError.at(file, f"is not a readable SQLite database: {error}") from error
     if not tools:
         raise ConfigError.at(file, "has no tables")
     return _DATABASE.format(install=install_command("sql"), name=name, url=json.dumps(url), tools="\n".join(tools))

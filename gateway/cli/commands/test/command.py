@@ -32,28 +32,28 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         words="[CONFIG] [TOOL …]",
-        summary="Run what stands under `tests:` of the tools, each test as a call without a server.",
+        summary="Run the tests that the tools define under `tests:`, without a server.",
         epilog=f"""\
 examples:
   {name} config.yaml
   {name} config.yaml disk_usage 'get_*'
   {name} config.yaml --junit report.xml
 
-Commands and functions run for real. An HTTP backend sends its request to a server on loopback
-that answers what the test says under `http`, or without that to the real one.
+Commands and functions really run. An HTTP backend sends its request to a stub server on loopback
+that returns the response under `http` of the test, or without `http` to the real server.
 
 {CONFIG_AS_FIRST_WORD}
 
 exit codes:
-  0    all passed, or were left out because something that the tool requires is not here
-  1    one failed
+  0    all tests passed, or were skipped because a requirement of the tool is missing
+  1    a test failed
   2    the file cannot be served, or there is no such tool""",
     )
+    arguments.add_argument("words", nargs="*", default=[], metavar="TOOL", help="names or globs (default: all)")
+    add_json(arguments, "the results as a JSON list")
     arguments.add_argument(
-        "words", nargs="*", default=[], metavar="TOOL", help="names, or globs of them (default: all)"
+        "--junit", type=Path, default=None, metavar="FILE", help="also write the results as JUnit XML"
     )
-    add_json(arguments, "the verdicts as a JSON list")
-    arguments.add_argument("--junit", type=Path, default=None, metavar="FILE", help="write them as JUnit XML, too")
     add_log_level(arguments.add_argument)
     return arguments
 
@@ -90,7 +90,7 @@ def _show(verdicts: Sequence[Verdict], out: Console) -> None:
 
 def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
     if not verdicts:
-        return "there are no tests; they stand under `tests:` of a tool"
+        return "there are no tests. Define them under `tests:` of a tool"
     counts = Counter(verdict.grade for verdict in verdicts)
     text = ", ".join(f"{counts[grade]} {grade}" for grade in Grade if counts[grade])
     seconds = sum(verdict.seconds for verdict in verdicts)

@@ -31,7 +31,7 @@ def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | Non
     failed = result.get("isError") is True
     if expected is not None and expected.error is not None:
         if not failed:
-            return Mismatch("expected an error, and it succeeded", _received(text))
+            return Mismatch("expected an error, but the call succeeded", _received(text))
         return _text_mismatch(text, expected.error, what="error")
     if failed:
         return Mismatch("failed", _received(text))
@@ -60,7 +60,7 @@ def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch
     received = received.rstrip("\n")
     if expected.is_ is not None:
         whole = expected.is_.rstrip("\n")
-        return None if received == whole else Mismatch(f"the {what} is another", _difference(whole, received))
+        return None if received == whole else Mismatch(f"the {what} is different", _difference(whole, received))
     if expected.contains is not None:
         if expected.contains in received:
             return None
@@ -72,10 +72,10 @@ def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch
 
 def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None:
     if received is _ABSENT:
-        return Mismatch("expected JSON, and it answered text", _received(text))
+        return Mismatch("expected JSON, but received text", _received(text))
     if received == expected and _booleans_of(received) == _booleans_of(expected):
         return None
-    return Mismatch("the JSON is another", _difference(_pretty(expected), _pretty(received)))
+    return Mismatch("the JSON is different", _difference(_pretty(expected), _pretty(received)))
 
 
 def _booleans_of(value: Json) -> Json:

@@ -80,7 +80,7 @@ def diverted_to(executor: Executor, stub: StubServer) -> Executor:
         case HttpExecutor(sender=Sender() as sender):
             # Without authorization, which would contact the real server.
             return replace(executor, sender=_Diverted(sender, stub.origin), authorization=None)
-    raise TypeError(f"{type(executor).__name__} asks no server")
+    raise TypeError(f"{type(executor).__name__} sends no HTTP requests")
 
 
 class _Diverted(msgspec.Struct, frozen=True):

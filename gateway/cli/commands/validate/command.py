@@ -33,7 +33,7 @@ _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Check the file, and all that it names, without serving it. Every mistake is shown at once.",
+        summary="Check the file and everything it refers to, without serving it. Reports all errors at once.",
         epilog=f"""\
 examples:
   {name} config.yaml
@@ -41,9 +41,9 @@ examples:
   {name} --connect config.yaml
 
 exit codes:
-  0    it can be served; warnings may have been shown
+  0    the file can be served, possibly with warnings
   1    there are warnings, and --strict was given
-  2    it cannot be served""",
+  2    the file cannot be served""",
     )
     add_config(arguments)
     arguments.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
@@ -154,7 +154,7 @@ def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
         for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
             schema: JsonObject | None = tool.definition.get(member)
             if schema is not None and (reason := _refusal(dict(schema), accepted)) is not None:
-                message = f"another JSON Schema validator (jsonschema) refuses the {member}: {reason}"
+                message = f"another JSON Schema validator (jsonschema) rejects the {member}: {reason}"
                 yield Problem(message=message, path=f"tools.{tool.name}.{key}", severity=Severity.WARNING)
 
 

@@ -39,12 +39,12 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
                     for query in queries:
                         await _check(query, session, profile=profile, problems=problems)
             except TimeoutError:
-                place.warning("did not answer in time, so that its queries are not checked")
+                place.warning("did not respond in time, so its queries were not checked")
             except Exception as error:  # Boundary: a driver can raise any exception
                 failure = failure_of(error, profile.name)
                 if not isinstance(failure, ExecutionError):
                     raise
-                place.warning(f"cannot be asked about its queries: {failure}")
+                place.warning(f"cannot check its queries: {failure}")
     return tuple(problems)
 
 
@@ -58,7 +58,7 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
             await session.prepare(bound)
         except StatementRefusedError as error:
             offset = bound.written_offset(_first_word(bound.text, profile) if error.offset is None else error.offset)
-            text.report(offset, f"the database says: {error}")
+            text.report(offset, f"the database rejected the statement: {error}")
         words = words_of(tokens_of(bound.text, dialect_of(profile.dialect)))
         if words and words[0].text.upper() in _DEFINING:
             return

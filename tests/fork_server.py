@@ -270,7 +270,7 @@ def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
 if __name__ == "__main__":
     from gateway.config.models.base import Model
     from gateway.config.models.document import Document
-    from gateway.config.reading.field_uses import section_uses
+    from gateway.config.reading.interpolation import section_uses
 
     cli = import_module("gateway.cli")
     for module in ("jsonschema", *_own_modules()):

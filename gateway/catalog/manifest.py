@@ -10,10 +10,9 @@ import msgspec
 
 from gateway.catalog.caller_catalogs import scoped, viewed
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Skill
 from gateway.config.models.base import Model
 from gateway.config.models.document import LISTS, Document
-from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.literal_secrets import masked_document
 from gateway.json_types import Json, JsonObject
 
 _SECTIONS: Final = ("server", "listen", "auth", "audit", "limits", "defaults")
@@ -62,7 +61,7 @@ def manifest(document: Document, catalog: Catalog) -> Manifest:
         written=redactor.json(dict(_written(document, catalog))),
         left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
         code={".".join(name): pin["code"] for name, pin in catalog.pins.items() if "code" in pin},
-        audiences={**dict(_audiences(document, catalog)), **_audiences_of_views(catalog)},
+        audiences=dict(_audiences(document, catalog)),
     )
 
 
@@ -75,31 +74,30 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
         for name, definition in getattr(document, kind).items():
             yield f"{kind}.{name}", masked_document(definition)
     for skill in catalog.skills.values():
-        yield f"skills.{skill.name}", _skill(skill)
-
-
-def _skill(skill: Skill) -> JsonObject:
-    return {**skill.entry["frontmatter"], "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]}}
+        yield (
+            f"skills.{skill.name}",
+            {
+                **skill.entry["frontmatter"],
+                "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]},
+            },
+        )
 
 
 def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:
-    """Yield an audience for each API key, for tokens without scopes, and for each relevant scope."""
+    """Yield an audience for each API key, for tokens without scopes, for each relevant scope, and for each view."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, _audience(catalog)
-        return
-    for name, key in auth.api_keys.items():
-        yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
-    if auth.oauth:
+    else:
+        for name, key in auth.api_keys.items():
+            yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
+    if auth is not None and auth.oauth:
         yield "token without scopes", _audience(scoped(catalog, frozenset()))
         # There are 2^n sets of scopes, so only single scopes are listed.
         for scope in sorted(catalog.scopes):
             yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
-
-
-def _audiences_of_views(catalog: Catalog) -> dict[str, Audience]:
-    """Return an audience with all scopes for each view."""
-    return {f"view {name}": _audience(viewed(catalog, view)) for name, view in catalog.views.items()}
+    for name, view in catalog.views.items():
+        yield f"view {name}", _audience(viewed(catalog, view))
 
 
 def _audience(catalog: Catalog) -> Audience:

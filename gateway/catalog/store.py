@@ -53,7 +53,7 @@ class CatalogStore:
 
     def prepare(self, catalog: Catalog) -> Succession:
         """Do the expensive part of a swap. Can run in another thread."""
-        old, disabled = self._current, _pruned(catalog, self._disabled)
+        old, disabled = self._current, self._disabled and self._disabled & _names(catalog)
         offered = _without(catalog, disabled)
         return Succession(
             old=old, whole=catalog, offered=offered, disabled=disabled, gone=self.tombstones.gone(old, offered)
@@ -121,10 +121,6 @@ def _check_name(catalog: Catalog, kind: ListKind, name: str) -> None:
     """Raises: ExecutionError: the file does not define the name."""
     if (kind, name) not in _names(catalog):
         raise ExecutionError(f"There is no {name!r} among the {kind}")
-
-
-def _pruned(catalog: Catalog, disabled: Disabled) -> Disabled:
-    return disabled and disabled & _names(catalog)
 
 
 def _without(catalog: Catalog, disabled: Disabled) -> Catalog:

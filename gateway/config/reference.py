@@ -55,7 +55,7 @@ def _table(properties: JsonObject, required: Json) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
+    lines = [head, ["---"] * len(head), *([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), ""])
 
 
@@ -88,7 +88,3 @@ def _plain_type_of(field: JsonObject) -> str:
     if kind == "object" and isinstance(members, Mapping) and members:
         return f"map of {_type_of(members)}"
     return "map" if kind == "object" else str(kind)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.catalog.lockfile.pages import LockedPages
+from gateway.catalog.lockfile.lock import LockedPages
 from gateway.catalog.primitives import Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
-from gateway.catalog.plugins.plugin_import import ImportFailedError, import_bounded
-from gateway.catalog.plugins.plugin_package import PREFIX
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins.plugin_package import PREFIX, ImportFailedError, import_bounded
+from gateway.catalog.plugins.plugins import HookFailedError, Plugins, run_hook
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.threads import DaemonThreadPool

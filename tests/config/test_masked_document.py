@@ -9,7 +9,7 @@ import yaml
 from gateway.config.loader import load
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
-from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.literal_secrets import masked_document
 
 CONFIG = Path(__file__).parents[2] / "config"
 SECRET = "hunter2-hunter2"

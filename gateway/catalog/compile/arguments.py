@@ -104,7 +104,7 @@ def _written(config: Tool, derived: JsonObject, problems: Problems) -> tuple[Jso
         return _compose(config.input, problems.at("input")), _in_short_form
     if config.input_schema is not None:
         return config.input_schema, _in_long_form
-    return derived, _in_signature
+    return derived, lambda _: ("python", "call")
 
 
 def _in_short_form(path: DocumentPath) -> DocumentPath:
@@ -113,10 +113,6 @@ def _in_short_form(path: DocumentPath) -> DocumentPath:
 
 def _in_long_form(path: DocumentPath) -> DocumentPath:
     return ("input_schema", *path)
-
-
-def _in_signature(_path: DocumentPath) -> DocumentPath:
-    return ("python", "call")
 
 
 def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonObject:

@@ -82,7 +82,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
             description=description,
             input_schema=arguments.schema,
             output_schema=_announced(output, is_relayed=relayed_of(config) is not None),
-            meta=_app_meta(name, config, context=context),
+            meta={} if config.app is None else tool_meta(config.app, uri=app_uri(name, server=context.server)),
         ),
         version=definition_version(config, signature, problems=problems, context=context),
         executor=executor,
@@ -97,10 +97,6 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         and confirm is None
         and task is None,
     )
-
-
-def _app_meta(name: str, config: models.Tool, *, context: CompileContext) -> JsonObject:
-    return {} if config.app is None else tool_meta(config.app, uri=app_uri(name, server=context.server))
 
 
 def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:

@@ -4,26 +4,34 @@ A changed directory is imported again as a new package, and running calls keep t
 not imported again. Only modules that the configuration uses are imported.
 """
 
+import asyncio
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import structlog
 
-from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
-from gateway.catalog.plugins.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
-from gateway.catalog.plugins.plugin_package import PackageFinder, PluginPackage, read_package
+from gateway.catalog.plugins.plugin_package import (
+    IMPORT_SECONDS,
+    ImportFailedError,
+    NoSuchModuleError,
+    PackageFinder,
+    PluginPackage,
+    import_bounded,
+    read_package,
+)
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.executors.python.signature import Signature, read_signature
-from gateway.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool, NoThreadFreeError
 
 log: Final = structlog.get_logger(__name__)
 
@@ -308,3 +316,69 @@ def _attribute(holder: object, path: str) -> object:
 def _short_name(module: ModuleType) -> str:
     """Remove the package name, which contains a digest."""
     return module.__name__.partition(".")[2] or module.__name__
+
+
+_HOOK_SECONDS: Final = 30.0
+
+
+class HookFailedError(Exception):
+    pass
+
+
+async def run_hook(
+    module: ModuleType,
+    name: Literal["startup", "shutdown"],
+    *,
+    threads: DaemonThreadPool,
+    seconds: float = _HOOK_SECONDS,
+) -> None:
+    """Run the hook if the module defines it.
+
+    Raises:
+        HookFailedError: the hook raised an exception or exceeded the time limit.
+    """
+    hook = vars(module).get(name)
+    if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
+        return  # imported from another module
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        if inspect.iscoroutinefunction(hook):
+            error = await _run_on_loop(hook, threads=threads, deadline=deadline)
+        else:
+            error = await threads.run(_error_of, hook, deadline=deadline)
+    except NoThreadFreeError:
+        raise HookFailedError(f"was not run: hooks of other plugins blocked all threads for {seconds:g} s") from None
+    except TimeoutError:
+        raise HookFailedError(f"did not finish within {seconds:g} s") from None
+    if error is not None:
+        raise HookFailedError(f"raised {type(error).__name__}: {error}") from error
+
+
+async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:
+    # SystemExit in a task would end the event loop.
+    async def error_of() -> BaseException | None:
+        try:
+            await hook()
+        except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+            return error
+        return None
+
+    task = asyncio.create_task(error_of(), name="plugin hook")
+    try:
+        # `wait` does not wait for cancellation, so a stuck hook cannot block a reload.
+        await asyncio.wait({task}, timeout=deadline - asyncio.get_running_loop().time())
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            threads.track_orphan(task)
+
+
+def _error_of(hook: Callable[[], Any]) -> BaseException | None:
+    try:
+        hook()
+    except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+        return error
+    return None

@@ -76,7 +76,7 @@ class ApiKey(Model):
     """Scopes that the key grants."""
 
     @model_validator(mode="after")
-    def _is_a_key(self) -> Self:
+    def _check_key(self) -> Self:
         if not self.secret and not self.sha256:
             raise PydanticCustomError("nothing_given", "needs a key: `secret` or `sha256`")
         return self
@@ -104,7 +104,7 @@ class Introspection(Model):
     """`github`: the endpoint is GitHub's `POST /applications/{client_id}/token`, which needs `url`."""
 
     @model_validator(mode="after")
-    def _has_a_url_for_github(self) -> Self:
+    def _check_url_of_github(self) -> Self:
         if self.type == "github" and self.url is None:
             raise misplaced("type", goes_with="url")
         return self
@@ -135,7 +135,7 @@ class OAuth(Model):
     """Scopes that are advertised to clients."""
 
     @model_validator(mode="after")
-    def _names_clients(self) -> Self:
+    def _check_introspection(self) -> Self:
         if self.audience_claim != "aud" and self.audience is None:
             raise misplaced("audience_claim", goes_with="audience")
         if self.introspection is not None and len(self.issuer) > 1:
@@ -157,7 +157,7 @@ class Match(Model):
     """A tool annotation that must be true in the configuration."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if not self.model_fields_set:
             raise PydanticCustomError("nothing_given", "needs at least one of `kind`, `name`, `tag`, `annotation`")
         return self
@@ -190,7 +190,7 @@ class Auth(Model):
         return [issuer for entry in self.oauth for issuer in entry.issuer]
 
     @model_validator(mode="after")
-    def _lets_somebody_in(self) -> Self:
+    def _check_credentials(self) -> Self:
         repeated = [issuer for issuer, count in Counter(self.issuers).items() if count > 1]
         if repeated:
             message = f"the issuer {repeated[0]} is in two entries; a token could belong to either"

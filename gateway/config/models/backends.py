@@ -140,7 +140,7 @@ class Shell(Model):
     """Sandbox of the child."""
 
     @model_validator(mode="after")
-    def _has_one_program(self) -> Self:
+    def _check_one_program(self) -> Self:
         exactly_one(self, of=("command", "script"), what="a program")
         if "interpreter" in self.model_fields_set and self.script is None:
             raise misplaced("interpreter", goes_with="script")
@@ -331,7 +331,7 @@ class Http(Model):
         return "body" if self.body is not None else None
 
     @model_validator(mode="after")
-    def _has_one_body(self) -> Self:
+    def _check_one_body(self) -> Self:
         others = [name for name in ("form", "multipart", "body") if getattr(self, name) is not None]
         given = ["json", *others] if "json_" in self.model_fields_set else others
         if len(given) > 1:
@@ -364,7 +364,7 @@ class SqlCompletion(Model):
     """Maximum number of rows in the result."""
 
     @model_validator(mode="after")
-    def _has_one_text(self) -> Self:
+    def _check_one_text(self) -> Self:
         exactly_one(self, of=("query", "query_file"), what="statements")
         return self
 

@@ -19,7 +19,7 @@ class Media(Model):
     """Media type. Default: from the file name."""
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _check_one_source(self) -> Self:
         exactly_one(self, of=("file", "base64"), what="a source")
         return self
 
@@ -43,7 +43,7 @@ class Embedded(Model):
         return self.text is None and self.file is None and self.base64 is None
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _check_one_source(self) -> Self:
         if not self.is_reference:
             exactly_one(self, of=("text", "file", "base64"), what="a source")
         return self
@@ -87,7 +87,7 @@ class Block(Model):
         return exactly_one(self, of=("text", "image", "audio", "resource", "link"), what="content")
 
     @model_validator(mode="after")
-    def _has_one_kind(self) -> Self:
+    def _check_one_kind(self) -> Self:
         _ = self.kind
         return self
 

@@ -185,7 +185,7 @@ class Tool(Definition):
         return said.model_copy(update={"read_only": not self.sql.writes})
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.sql is not None and self.sql.writes and self.annotations is not None and self.annotations.read_only:
             message = "has `read_only: true`, but its `sql` has `writes: true`"
             raise PydanticCustomError("read_only_writes", message, {"culprit": "annotations"})
@@ -214,7 +214,7 @@ class CommandCompletion(Model):
     """A query; its first column has the values. It can use `:value`, the text typed so far, and other arguments."""
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _check_one_source(self) -> Self:
         exactly_one(self, of=("command", "python", "files", "sql"), what="a source")
         return self
 
@@ -275,7 +275,7 @@ class Resource(Definition):
         return backend_of(self)
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.backend != "files":
             if self.uri is None:
                 raise PydanticCustomError("nothing_given", "needs `uri`")
@@ -320,7 +320,7 @@ class PromptMessage(Model):
         return self.user or self.assistant or []
 
     @model_validator(mode="after")
-    def _has_one_role(self) -> Self:
+    def _check_one_role(self) -> Self:
         _ = self.role
         return self
 
@@ -345,6 +345,6 @@ class Prompt(PromptHead):
         return exactly_one(self, of=("messages", "python"), what="a source")
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _check_one_source(self) -> Self:
         _ = self.backend
         return self

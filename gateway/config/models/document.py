@@ -62,7 +62,7 @@ class Selection(Model):
     """Globs that match names of prompts."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> "Selection":
+    def _check_not_empty(self) -> "Selection":
         if not self.model_fields_set:
             raise PydanticCustomError("nothing_given", "needs at least one of `tags`, `tools`, `resources`, `prompts`")
         return self
@@ -86,7 +86,7 @@ class View(Model):
     """Globs that match names of tools to list in addition to the two of `search`."""
 
     @model_validator(mode="after")
-    def _lists_beside_a_search(self) -> "View":
+    def _check_always(self) -> "View":
         if self.always and not self.search:
             raise misplaced("always", goes_with="search")
         return self

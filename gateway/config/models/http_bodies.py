@@ -49,7 +49,7 @@ class Part(Model):
         return exactly_one(self, of=("file", "text", "json_"), what="a content")
 
     @model_validator(mode="after")
-    def _has_one_content(self) -> Self:
+    def _check_one_content(self) -> Self:
         if self.kind == "text" and self.name is not None:
             raise misplaced("name", goes_with="file")
         return self

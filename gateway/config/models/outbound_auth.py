@@ -72,7 +72,7 @@ class TokenRequest(Model):
     """Name of that service at the authorization server (RFC 8693). Required by Auth0."""
 
     @model_validator(mode="after")
-    def _can_sign_in(self) -> Self:
+    def _check_credentials(self) -> Self:
         not_together(self, "issuer", "token_url")
         self._check_credential()
         if self.key_id is not None and self.private_key is None:
@@ -163,7 +163,7 @@ class AuthorizationCode(Model):
     """Revoke and forget tokens that were not used for this time."""
 
     @model_validator(mode="after")
-    def _names_client(self) -> Self:
+    def _check_client(self) -> Self:
         not_together(self, "client_secret", "private_key")
         for credential in ("client_secret", "private_key"):
             if getattr(self, credential) is not None and not self.client_id:
@@ -213,7 +213,7 @@ class OutboundAuth(Model):
         return self.token_request or self.authorization_code
 
     @model_validator(mode="after")
-    def _signs_in_one_way(self) -> Self:
+    def _check_one_key(self) -> Self:
         exactly_one(self, of=tuple(type(self).model_fields), what="a way to sign in")
         return self
 

@@ -34,7 +34,7 @@ class _ToolChanges(Definition):
     """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
     @model_validator(mode="after")
-    def _asks_where_it_says_how(self) -> Self:
+    def _check_confirm(self) -> Self:
         if self.confirm is None and "confirm_fallback" in self.model_fields_set:
             raise misplaced("confirm_fallback", goes_with="confirm")
         return self
@@ -47,7 +47,7 @@ class ToolOverride(_ToolChanges):
     """Whether the gateway validates arguments against the tool's `inputSchema` before it calls the upstream."""
 
     @model_validator(mode="after")
-    def _needs_no_stand_in(self) -> Self:
+    def _check_tests(self) -> Self:
         if any(test.http is not None for test in self.tests):
             message = "has tests with `http`, which replaces the server of an `http` backend"
             raise PydanticCustomError("stand_in", message, {"culprit": "tests"})
@@ -81,7 +81,7 @@ class OperationOverride(_ToolChanges):
     """Retry policy."""
 
     @model_validator(mode="after")
-    def _sets_what_it_shows(self) -> Self:
+    def _check_hide_and_set(self) -> Self:
         if both := sorted(set(self.hide) & self.set.keys()):
             context = {"both": both[0], "culprit": "set"}
             raise PydanticCustomError("hidden_and_set", "`{both}` is in `hide` and in `set`; `set` is enough", context)

@@ -134,7 +134,7 @@ class RateLimit(Model):
     """A template that reads `caller`. Callers with the same value share `per_caller`."""
 
     @model_validator(mode="after")
-    def _has_a_rate_for_its_key(self) -> Self:
+    def _check_key(self) -> Self:
         if self.key is not None and self.per_caller is None:
             raise misplaced("key", goes_with="per_caller")
         return self

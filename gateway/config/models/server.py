@@ -181,14 +181,14 @@ class Listen(Model):
     link with a token at startup. With `auth`, you need a key or token with the scope `console`."""
 
     @model_validator(mode="after")
-    def _listens_apart(self) -> Self:
+    def _check_admin(self) -> Self:
         if self.admin is not None and _share(Address.parse(self.http), Address.parse(self.admin)):
             message = "`http` already uses this address; choose another port"
             raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
         return self
 
     @model_validator(mode="after")
-    def _has_paths_of_their_own(self) -> Self:
+    def _check_paths(self) -> Self:
         if self.sse and _is_below(_SSE, self.path):
             message = "`path` conflicts with HTTP+SSE (/sse, /messages); choose another, or set `sse: false`"
             raise PydanticCustomError("path_clash", message, {"culprit": "path"})

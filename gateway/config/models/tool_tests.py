@@ -38,7 +38,7 @@ class TextMatch(Model):
     """A regular expression (Python syntax) that must match somewhere in it."""
 
     @model_validator(mode="after")
-    def _has_one_form(self) -> Self:
+    def _check_one_key(self) -> Self:
         exactly_one(self, of=("is_", "contains", "matches"), what="a form")
         return self
 
@@ -66,7 +66,7 @@ class Expectation(Model):
     """The call must fail with an error that contains this text. `true` accepts any error."""
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Self:
+    def _check_one_key(self) -> Self:
         given = [name for name in ("text", "json_", "error") if name in self.model_fields_set]
         if not given:
             raise PydanticCustomError("nothing_given", "needs an expectation: one of `text`, `json`, `error`")
@@ -93,7 +93,7 @@ class StandInAnswer(Model):
         return "json_" in self.model_fields_set  # null is a body, too
 
     @model_validator(mode="after")
-    def _has_one_body(self) -> Self:
+    def _check_one_body(self) -> Self:
         if self.has_json and self.file is not None:
             raise PydanticCustomError(
                 "not_together", "has `json` and `file`; only one can be given", {"culprit": "file"}

@@ -90,7 +90,7 @@ _ALL_OR_NONE: Final = ShortForm(_all_or_none, {"type": "boolean"})
 """True means everything, false means nothing."""
 
 
-def _program_alone(value: Json) -> Json:
+def _argv(value: Json) -> Json:
     return [value] if isinstance(value, str) else value
 
 
@@ -116,7 +116,7 @@ class Upstream(Model):
     """Another MCP server, defined by a `command` or a `url`. Its tools, resources and prompts are offered here."""
 
     command: Annotated[
-        Annotated[list[Text], Field(min_length=1), ShortForm(_program_alone, SCALAR_SCHEMA)] | None, Use.SECRET
+        Annotated[list[Text], Field(min_length=1), ShortForm(_argv, SCALAR_SCHEMA)] | None, Use.SECRET
     ] = None
     """A program that uses MCP over its standard streams. A list also contains its arguments."""
     args: Annotated[list[Text], Use.SECRET] = []
@@ -233,7 +233,7 @@ class Upstream(Model):
         return self.model_copy(update=changes)
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
+    def _check_keys(self) -> Self:
         not_together(self, "type", "transport")
         # With a connection alone, its `base_url` is the server.
         if self.connection is None or self.command is not None:

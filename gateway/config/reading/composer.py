@@ -122,25 +122,39 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
     `has_merge_keys` makes `<<` merge mappings as in YAML 1.1. `has_scalar_keys` converts keys that are numbers or
     booleans to text (`200:`).
     """
-    composer = _Composer(source, source.text if text is None else text, first_line, has_merge_keys=has_merge_keys)
-    composer.has_scalar_keys = has_scalar_keys
-    composer.max_nodes = max_nodes
+    composer = _Composer(
+        source,
+        source.text if text is None else text,
+        first_line,
+        has_merge_keys=has_merge_keys,
+        has_scalar_keys=has_scalar_keys,
+        max_nodes=max_nodes,
+    )
     try:
         root = composer.document()
-    except _GivenUpError:
+    except CompositionError:
         root = None
     return Composition(root, tuple(composer.diagnostics))
 
 
-class _GivenUpError(Exception):
-    """Stops reading after a fatal error, which has been reported."""
+class CompositionError(Exception):
+    """Stops reading a file after a fatal error, which has been reported."""
 
 
 class _Composer:
-    def __init__(self, source: SourceFile, text: str, first_line: int, *, has_merge_keys: bool) -> None:
+    def __init__(  # noqa: PLR0913 - the options of `compose`
+        self,
+        source: SourceFile,
+        text: str,
+        first_line: int,
+        *,
+        has_merge_keys: bool,
+        has_scalar_keys: bool,
+        max_nodes: int,
+    ) -> None:
         self.diagnostics: list[Diagnostic] = []
-        self.has_scalar_keys = False
-        self.max_nodes = MAX_NODES
+        self._has_scalar_keys = has_scalar_keys
+        self._max_nodes = max_nodes
         self._source = source
         self._text = text
         self._first_line = first_line
@@ -154,7 +168,7 @@ class _Composer:
         """Return the root of the only document.
 
         Raises:
-            _GivenUpError: the text cannot be read to the end.
+            CompositionError: the text cannot be read to the end.
         """
         self._refuse_control_characters()
         try:
@@ -187,7 +201,7 @@ class _Composer:
             place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
             code = f"U+{ord(found[0]):04X}"
             self._report(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
-            raise _GivenUpError
+            raise CompositionError
 
     def _node(self, event: yaml.Event) -> Node:
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
@@ -304,7 +318,7 @@ class _Composer:
     def _key(self, event: yaml.Event) -> str | None:
         """Return a key, or None after reporting that it is not text."""
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
-            if self.has_scalar_keys:
+            if self._has_scalar_keys:
                 return str(event.value)
             value = self._value(event)
         else:
@@ -336,9 +350,9 @@ class _Composer:
     def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
         size += node.size
         # Checked early, because a few hundred bytes of aliases can expand to hundreds of millions of values.
-        if size > self.max_nodes:
+        if size > self._max_nodes:
             self._give_up(
-                f"more than {self.max_nodes:,} values once aliases are expanded; check for nested aliases",
+                f"more than {self._max_nodes:,} values once aliases are expanded; check for nested aliases",
                 event.start_mark,
             )
         return size
@@ -361,7 +375,7 @@ class _Composer:
 
     def _give_up(self, message: str, mark: Mark | None) -> NoReturn:
         self.diagnostics.append(Diagnostic(message=message, place=self._place(mark)))
-        raise _GivenUpError
+        raise CompositionError
 
 
 def _short_tag(tag: str) -> str:

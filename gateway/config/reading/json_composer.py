@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import orjson
 
-from gateway.config.reading.composer import MAX_DEPTH, Composition
+from gateway.config.reading.composer import MAX_DEPTH, Composition, CompositionError
 from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Node, Place, Point, Scalar, Sequence
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 
@@ -26,13 +26,9 @@ def compose_json(source: SourceFile) -> Composition:
     composer = _Composer(source)
     try:
         root = composer.document()
-    except _GivenUpError:
+    except CompositionError:
         root = None
     return Composition(root, tuple(composer.diagnostics))
-
-
-class _GivenUpError(Exception):
-    """Stops reading after a fatal error, which has been reported."""
 
 
 class _Composer:
@@ -48,7 +44,7 @@ class _Composer:
         """Return the root, or None for an empty file.
 
         Raises:
-            _GivenUpError: the text is not JSON.
+            CompositionError: the text is not JSON.
         """
         if not self._next():
             return None
@@ -141,4 +137,4 @@ class _Composer:
         mark = self._point(self._position)
         place = Place(self._source, mark.line + 1, mark.column + 1)
         self.diagnostics.append(Diagnostic(message=f"JSON syntax: {message}", place=place))
-        raise _GivenUpError
+        raise CompositionError

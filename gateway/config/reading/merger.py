@@ -108,7 +108,7 @@ class Merger:
         self._single: dict[str, tuple[MapItem, Json]] = {}
 
     def add(self, part: Part) -> None:
-        for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
+        for key, entry in sorted(part.root.entries.items(), key=lambda item: item[0] in {"prompt_files", "mcp_json"}):
             # Reserved for anchors.
             if key.startswith("x-"):
                 continue
@@ -400,8 +400,3 @@ def _owner(path: DocumentPath) -> DocumentPath:
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
     return (section, *path[1:2]) if section in DEFINITIONS else (section,)
-
-
-def _files_come_last(item: tuple[str, MapItem]) -> bool:
-    """Sort `prompt_files` and `mcp_json` last, after the definitions of the file itself."""
-    return item[0] in {"prompt_files", "mcp_json"}

@@ -93,11 +93,7 @@ def _lines_in_base64(secret: str) -> Iterator[str]:
     encoded = base64.b64encode(_bytes(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:
-            yield from (line for line in _chunks(encoded, width)[:-1])
-
-
-def _chunks(text: str, width: int) -> list[str]:
-    return [text[start : start + width] for start in range(0, len(text), width)]
+            yield from (encoded[start : start + width] for start in range(0, len(encoded) - width, width))
 
 
 _URL_SAFE: Final = str.maketrans("+/", "-_")

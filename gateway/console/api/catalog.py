@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.catalog.primitives import Primitive, Tool
-from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
 from gateway.console.api.config import ConfigFileReader

@@ -11,7 +11,7 @@ import yaml
 from aiohttp import web
 
 from gateway.config.loader import LoadedConfig
-from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
 from gateway.console.json_forms import current_problems, problem_json

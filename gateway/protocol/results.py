@@ -69,8 +69,8 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
     wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True
-    if _has_room_for(result.structured, revision):
-        wire["structuredContent"] = result.structured
+    if result.structured is not ABSENT and revision >= V2025_06_18:
+        wire["structuredContent"] = downgrade.structured(result.structured, revision)
     if result.meta:
         wire[meta.META] = dict(result.meta)
     return wire
@@ -85,13 +85,6 @@ def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> 
     if revision < V2026_07_28:
         return b"".join((before, written, b"}]}"))
     return b"".join((before, written, b'}],"resultType":"complete","_meta":', catalog.result_meta, b"}"))
-
-
-def _has_room_for(structured: Json, revision: str) -> bool:
-    if structured is ABSENT or revision < V2025_06_18:
-        return False
-    # 2025-11-25 server/tools, "Structured Content": a JSON object, until 2026-07-28 allows any value.
-    return revision >= V2026_07_28 or isinstance(structured, dict)
 
 
 def error_reply(

@@ -79,6 +79,11 @@ def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
     return list(blocks) if revision >= V2026_07_28 else [_block(block, revision) for block in blocks]
 
 
+def structured(value: Json, revision: str) -> Json:
+    """Return structured content. Before 2026-07-28, it is an object (2025-11-25 server/tools, "Structured Content")."""
+    return value if revision >= V2026_07_28 or isinstance(value, dict) else {"result": value}
+
+
 def prompt_messages(messages: Sequence[JsonObject], revision: str) -> list[JsonObject]:
     return [{**message, "content": _block(message["content"], revision)} for message in messages]
 

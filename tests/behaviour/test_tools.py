@@ -83,7 +83,8 @@ async def test_structured_content_stands_beside_its_text_where_the_revision_has_
     assert figures["content"] == [{"type": "text", "text": '{"total":3}'}]
     assert figures.get("structuredContent") == ({"total": 3} if revision >= "2025-06-18" else None)
     assert row["content"][0]["text"] == "[1,2,3]"
-    assert row.get("structuredContent") == ([1, 2, 3] if revision >= "2026-07-28" else None)
+    wrapped = {"result": [1, 2, 3]} if revision >= "2025-06-18" else None
+    assert row.get("structuredContent") == ([1, 2, 3] if revision >= "2026-07-28" else wrapped)
 
 
 @cells()

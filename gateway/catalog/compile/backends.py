@@ -258,7 +258,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
         timeout_bounds="attempt",
         sees_caller=_forwards_headers,
     ),
-    "sql": Backend(compile=_sql, sees_caller=_never, cut="rows"),
+    "sql": Backend(compile=_sql, output=OutputTraits(is_table=True), sees_caller=_never, cut="rows"),
     "python": Backend(compile=_python, output=OutputTraits(is_bytes=True)),
     "content": Backend(compile=_content, output=OutputTraits(is_written=True), is_of_operator=True),
     "text": Backend(compile=_text, sees_caller=_never, is_of_operator=True),

@@ -195,12 +195,13 @@ class Definition(Model):
 class Output(Model):
     """Format of a backend's result for the model."""
 
-    format: Literal["auto", "text", "json", "image", "audio", "binary"] = "auto"
-    """`auto`: JSON if `schema`, `select` or the response indicates it; image and audio by media type; else text."""
+    format: Literal["auto", "text", "json", "lines", "jsonl", "csv", "yaml", "image", "audio", "binary"] = "auto"
+    """`auto`: JSON if `schema`, `select` or the response indicates it; image and audio by media type; else text.
+    `lines`, `jsonl` and `csv` parse text as a list, `yaml` as one document. CSV needs a header row."""
     mime_type: Annotated[str | None, Use.SHOWN] = None
     """Media type of the result, instead of the one that the backend reports."""
     select: str | None = None
-    """JMESPath expression that selects part of a JSON result."""
+    """JMESPath expression that selects part of a parsed result."""
     template: Annotated[Template | None, Use.BODY] = None
     """Template with `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
     schema_: Annotated[SchemaObject | None, Use.DESCRIPTION] = Field(None, alias="schema")

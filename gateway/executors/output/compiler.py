@@ -11,6 +11,7 @@ from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCounter
+from gateway.executors.output.formats import PARSERS
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
 from gateway.executors.output.sanitizer import Sanitizer
@@ -37,6 +38,8 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
 ) -> ResultShaper:
     """Compile an `output:` block. Reports problems at `scope`."""
     _check_format(config, traits, scope)
+    if traits.is_table and config.format in PARSERS:
+        scope.at("format").problems.error(f"has no effect, because rows of a database are not {config.format}")
     template = config.template
     names = ("result", ALL_INPUTS, *traits.names)
     return ResultShaper(

@@ -30,6 +30,7 @@ from gateway.executors.invocation import (
     text_size,
 )
 from gateway.executors.output.expected_schema import ExpectedSchema
+from gateway.executors.output.formats import PARSERS, TextFormat, parsed
 from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import SizeLimit, text_block
@@ -40,7 +41,7 @@ from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.render_state import json_of
 from gateway.language.templates.templating import TextTemplate
 
-Form = Literal["text", "json", "image", "audio", "binary"]
+Form = Literal["text", "json", "image", "audio", "binary"] | TextFormat
 
 
 _ERROR_ROOM: Final = 4096
@@ -58,6 +59,8 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether bytes are binary unless their media type is text."""
     keeps_documents: bool = False
     """Whether embedded resources are passed on unchanged."""
+    is_table: bool = False
+    """Whether the result is rows of a database, which have no text format."""
     is_written: bool = False
     """Whether the result is fixed content."""
 
@@ -145,6 +148,8 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool declares {self.format} content, but its function returned no bytes")
+        if isinstance(value, str) and self.format in PARSERS:
+            return self._raw(RawOutput(data=value.encode(errors="replace")), invocation)
         value = self.sanitizer.json(self._selected(value))
         is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
@@ -162,10 +167,10 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         match self._form(output):
             case "text":
                 return self._plain(output, invocation)
-            case "json":
-                return self._parsed(output, invocation)
-            case form:
+            case "image" | "audio" | "binary" as form:
                 return self._bytes(form, output, invocation)
+            case form:
+                return self._parsed(form, output, invocation)
 
     def _form(self, output: RawOutput) -> Form:
         if self.format != "auto":
@@ -193,9 +198,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             omitted -= len(_gap(output).encode())  # the note is not part of the output
         return ToolResult(content=self._written(text, output.variables, invocation, omitted=omitted))
 
-    def _parsed(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+    def _parsed(self, form: Form, output: RawOutput, invocation: Invocation) -> ToolResult:
         try:
-            value = self._read_json(output)
+            value = self._read_text(form, output) if form in PARSERS else self._read_json(output)
         except ExecutionError:
             if self.format == "auto" and self.schema is None and self.select is None:
                 return self._plain(output, invocation)  # the media type was wrong
@@ -256,8 +261,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type = media_type or OCTETS
         # Refused, because masking would break the file.
         self.sanitizer.check_bytes(output.data)
-        if output.omitted:
-            raise self.room.too_large(len(output.data) + output.omitted)
+        self._require_whole(output)
         if not self.room.has_room_for(output.data):
             return ToolResult(content=(self.room.link(output.data, invocation, media_type=media_type),))
         encoded = base64.b64encode(output.data).decode("ascii")
@@ -277,9 +281,16 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _lines(self, text: str) -> str:
         return text if self.sanitizer.keeps_controls else with_newlines(text)
 
-    def _read_json(self, output: RawOutput) -> Json:
+    def _read_text(self, form: str, output: RawOutput) -> Json:
+        self._require_whole(output)
+        return parsed(decoded(output.data, output.media_type), form)
+
+    def _require_whole(self, output: RawOutput) -> None:
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
+
+    def _read_json(self, output: RawOutput) -> Json:
+        self._require_whole(output)
         try:
             # RFC 8259 §8.1: a byte order mark can be ignored. Old servers use other charsets.
             encoding = declared_encoding(output.data, output.media_type)

@@ -239,7 +239,7 @@ async def test_refused_start_names_the_file_and_line(tmp_path: Path) -> None:
     ("auth", "expected"),
     [
         (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
-        ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: a key of less than 16 characters"),
+        ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: keys of fewer than 16 characters"),
         ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs 1 item or more"),
         ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must start with https://"),
         (

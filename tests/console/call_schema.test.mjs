@@ -81,7 +81,7 @@ test("finds the schema of items and of members without a name", () => {
 for (const [schema, value, expected] of [
   [{ type: "integer" }, 1.5, ["", "an integer"]], [{ type: "integer" }, "x", ["", "an integer"]], [{ type: "integer" }, parse("9007199254740993"), null], [{ type: "integer" }, parse("2.0"), null],
   [{ type: "number", maximum: 3 }, 4, ["", "at most 3"]], [{ type: "string", minLength: 2 }, "😀", ["", "at least 2 characters"]], [{ type: "string", format: "date" }, "2026-13-01", ["", "a date"]],
-  [{ enum: ["a"] }, "b", ["", "one of the choices"]], [{ type: ["string", "null"] }, null, null], [{ type: "object", required: ["a/b"] }, {}, ["/a~1b", "missing"]],
+  [{ enum: ["a"] }, "b", ["", "one of the choices"]], [{ type: ["string", "null"] }, null, null], [{ type: "object", required: ["a/b"] }, {}, ["/a~1b", "is required"]],
   [{ type: "object", properties: { a: { type: "array", items: { type: "boolean" } } } }, { a: [true, 1] }, ["/a/1", "true or false"]], [{ type: "object", properties: {}, additionalProperties: false }, { x: 1 }, ["/x", "not known"]],
   [{ uniqueItems: true, type: "array" }, [{ a: 1 }, { a: 1 }], ["", "twice"]], [{ anyOf: [{ type: "string" }, { type: "integer" }] }, "a", null], [{ type: "string", pattern: "^(a+)+$" }, "a".repeat(60) + "!", null],
 ]) {

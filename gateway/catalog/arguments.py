@@ -6,13 +6,12 @@ import msgspec
 
 from gateway.errors import ArgumentsError
 from gateway.json_types import JsonObject
-from gateway.language.files.file_places import FilePlaces
-from gateway.language.schemas.coercion import coerced, without_nulls
+from gateway.language.files.decoding import FilePlaces
 from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.defaults import SchemaDefaults
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.integer_places import IntegerPlaces
 from gateway.language.schemas.json_schema import Validator
+from gateway.language.schemas.normalization import SchemaDefaults, coerced, without_nulls
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 

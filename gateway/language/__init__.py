@@ -1,5 +1,1 @@
-"""The configuration language: templates, URI templates and JSON Schemas.
-
-Compiles texts and schemas of the configuration into objects that render, match or validate in bounded time. Only
-`confinement` does I/O, to resolve links.
-"""
+"""Templates, URI templates and JSON Schemas of the configuration, compiled to run in bounded time."""

@@ -1,4 +1,4 @@
-"""The names that a template can use at one place of the file, and a record of the names that are used."""
+"""The names that templates of a definition can use, and a record of the names that they do use."""
 
 from collections.abc import Mapping
 
@@ -10,33 +10,31 @@ from gateway.json_types import JsonObject, empty
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of a tool, the variables of a resource's URI, or the arguments of a prompt."""
-
     schemas: Mapping[str, JsonObject] = msgspec.field(default_factory=empty)
     """JSON Schemas by name, in file order. Files have `type: file`."""
     always_given: frozenset[str] = frozenset()
     """Inputs that are required or have a default."""
     is_open: bool = False
-    """Whether callers can send other names, as with a schema without `additionalProperties: false`."""
+    """Whether callers can send inputs that the schema does not list."""
     has_files: bool = False
     """Whether arguments can contain a `FileArgument`."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """One place of a definition. All places of a definition share `used` and `caller_facts`."""
+    """A place in a definition. All places of a definition share `used` and `caller_facts`."""
 
     inputs: Inputs
     problems: Problems
     names: frozenset[str] = frozenset()
-    """Names beside the inputs, such as `result`, `value` or `exit_code`."""
+    """Other names, such as `result`, `value` or `exit_code`."""
     takes_files: bool = False
     """Whether a template that is a single expression can return a file."""
     used: set[str] = msgspec.field(default_factory=set)
-    """Inputs that a template names. Backends that receive all inputs add all names."""
+    """Inputs that templates read."""
     has_callers: bool = False
     """Whether the file has `auth`, so that templates can read `caller`."""
     caller_facts: set[str] = msgspec.field(default_factory=set)
-    """Facts of the caller that some template reads: `subject`, `claims.team`, or `claims` for all claims."""
+    """Facts of the caller that templates read: `subject`, `claims.team`, or `claims` for all claims."""
 
     def at(self, *path: str | int) -> "Scope":
         return replace(self, problems=self.problems.at(*path))

@@ -17,7 +17,7 @@ from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
 from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import ABSENT, Json, JsonObject
-from gateway.language.uris.loose_matcher import URI
+from gateway.language.uris.matcher import URI
 from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls

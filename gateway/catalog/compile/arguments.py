@@ -17,12 +17,12 @@ from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.defaults import NO_DEFAULTS, SchemaDefaults, defaults_of
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
 from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_foreign_schema, compile_schema
 from gateway.language.schemas.keywords import subschemas, with_items
+from gateway.language.schemas.normalization import NO_DEFAULTS, SchemaDefaults, defaults_of
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 

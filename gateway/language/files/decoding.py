@@ -1,49 +1,47 @@
-"""Decodes files from base64 or `data:` URIs.
+"""Decodes files in arguments, from base64 or `data:` URIs.
 
 Accepts base64 (RFC 4648 §4) and base64url (§5), with or without padding, spaces and line breaks (RFC 2045 §6.8), and
-`data:` URIs (RFC 2397), base64 or percent-encoded, with the parameter `name` or `filename`. Rejects everything else,
-such as a mixture of both alphabets, or truncated text.
+`data:` URIs (RFC 2397), base64 or percent-encoded, with the parameter `name` or `filename`.
 """
 
 import binascii
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import agrees, has_signature, is_text, media_type_in
+from gateway.language.schemas.errors import SchemaError
 
 _MAX_HEAD: Final = 1024
-"""Characters of a `data:` URI before its comma."""
+"""Maximum characters of a `data:` URI before its comma."""
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838 §4.2."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
-# Sent by models that know a path but cannot read the file.
+# Models send a path or URL if they cannot read the file.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
-# A multiple of four, so that each step except the last has whole groups (RFC 4648 §4).
+# A multiple of four: base64 encodes groups of four characters (RFC 4648 §4).
 _STEP: Final = 2**18
-"""Characters to decode at once. `binascii` blocks other threads meanwhile."""
+"""Characters to decode at once, because `binascii` holds the GIL."""
 
 
 class FileRefusedError(ValueError):
-    """The text is not an acceptable file. The message continues a place: "must be …"."""
+    """The text is not an acceptable file. The message starts with "must be"."""
 
 
 class FileRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that an input accepts."""
-
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
-    """In lower case. Empty means any."""
+    """In lower case. If empty, all types are accepted."""
 
     @property
     def summary(self) -> str:
-        """The rule in words, for descriptions and messages."""
+        """Description of the rule for messages."""
         size = "" if self.max_size is None else f"at most {size_in_words(self.max_size)}"
         return ", ".join(filter(None, [" or ".join(self.media_types), size]))
 
@@ -81,7 +79,7 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
         # RFC 2397 §3: any character of the data can be percent-encoded, such as `=` at the end.
         data = _from_base64(unquote(body) if "%" in body else body, rule)
     else:
-        # The minimum size, before memory is allocated. The exact size is checked later.
+        # Check the minimum size before allocating memory.
         _check_size(len(body) - 2 * body.count("%"), rule)
         data = unquote_to_bytes(body)
         _check_size(len(data), rule)
@@ -89,7 +87,7 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
 
 
 def _from_base64(text: str, rule: FileRule) -> bytes:
-    # `binascii` raises a ValueError that is not a binascii.Error for such text.
+    # `binascii` would raise a plain ValueError.
     if not text.isascii():
         raise _not_base64(text)
     if any(blank in text for blank in "\n\r \t"):
@@ -98,7 +96,7 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     size = len(text) if end < 0 else end
     if text.count("=", size) != len(text) - size:
         raise _not_base64(text)
-    # The size is known from the length, so large files are not decoded.
+    # Check the size before decoding.
     _check_size(size * 3 // 4, rule)
     is_url_safe = "-" in text or "_" in text
     if is_url_safe and ("+" in text or "/" in text):
@@ -111,14 +109,14 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
         data = b"".join(_decoded_steps(text, size, is_url_safe=is_url_safe))
     except binascii.Error as error:
         raise _not_base64(text) from error
-    # RFC 4648 §3.5: unused bits are zero, unless the text was truncated.
+    # RFC 4648 §3.5: the unused bits of the last character must be zero.
     if missing and _standard(text[size - 1]) != _last_of(data[-(3 - missing) :]):
         raise _not_base64(text, "ends in the middle of a byte")
     return data
 
 
 def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes]:
-    """Decode the first `size` characters, which exclude the padding."""
+    """Decode the first `size` characters, without the padding."""
     for start in range(0, size, _STEP):
         step = text[start : min(start + _STEP, size)]
         # Strict: otherwise `binascii` skips other characters.
@@ -126,12 +124,10 @@ def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes
 
 
 def _standard(text: str) -> str:
-    """Convert base64url to base64."""
     return text.replace("-", "+").replace("_", "/")
 
 
 def _last_of(data: bytes) -> str:
-    """Return the last character before the padding."""
     return binascii.b2a_base64(data, newline=False).rstrip(b"=").decode()[-1]
 
 
@@ -152,10 +148,10 @@ def _check_size(size: int, rule: FileRule) -> None:
 def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
     """Return the media type, as sent or detected.
 
-    1. If any type is accepted, nothing is checked.
-    2. A type that was sent must be accepted, and the signature of the bytes must not contradict it.
-    3. Otherwise the signature decides. Without a known signature, the type is the only accepted type if that has no
-       signature, or text if that is accepted and the bytes are UTF-8.
+    1. If all types are accepted, no checks are made.
+    2. If a type was sent, it must be accepted and match the signature of the content.
+    3. Otherwise, the signature decides. Content without a signature has the only accepted type if that type has no
+       signature either, or is text if the content is UTF-8.
     """
     found = media_type_in(data)
     if not rule.media_types:
@@ -184,7 +180,7 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
 
 
 def _may_be(given: str, found: str) -> bool:
-    """Whether a file of type `given` can start with the signature of `found`."""
+    """Whether a file of type `given` can have the signature of `found`."""
     return agrees(given, found) or not (has_signature(given) or given.partition("/")[0] in {"image", "audio", "video"})
 
 
@@ -193,7 +189,7 @@ def _is_wanted(media_type: str, rule: FileRule) -> bool:
 
 
 def description_of(value: Json) -> JsonObject:
-    """Describe a file without decoding it: its approximate size, and the parameters of a `data:` URI."""
+    """Describe a file without decoding it. The size is approximate."""
     if not isinstance(value, str):
         return {"size": None}
     head, comma, _ = value[5:_MAX_HEAD].partition(",") if value[:5].lower() == "data:" else ("", "", "")
@@ -205,5 +201,78 @@ def description_of(value: Json) -> JsonObject:
 def _name_in(parameters: Sequence[str]) -> str | None:
     named = dict(each.strip().partition("=")[::2] for each in parameters if "=" in each)
     name = named.get("name") or named.get("filename")
-    # RFC 2397 §3: values are percent-encoded, but some clients quote them.
+    # RFC 2397 §3: values are percent-encoded. Some clients quote them instead.
     return None if name is None else unquote(name.strip('"')) or None
+
+
+Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
+"""Replaces a value at the place of a file. Without a rule, the value is text where an object or a list is expected."""
+
+
+class FilePlaces(msgspec.Struct):
+    """The places of files in values of a schema. Recursive schemas have recursive places."""
+
+    rule: FileRule | None = None
+    """Rule for files, if the value itself is one."""
+    members: dict[str, "FilePlaces"] = msgspec.field(default_factory=dict)
+    other_members: "FilePlaces | None" = None
+    items: "FilePlaces | None" = None
+    also: "list[FilePlaces]" = msgspec.field(default_factory=list)
+    """Places of other schemas for the same value: `$ref`, `allOf`, alternatives."""
+
+    def replaced(self, value: Json, replace: Replace, path: DocumentPath = ()) -> Json:
+        """Copy a value, with each file replaced."""
+        for places in self.also:
+            value = places.replaced(value, replace, path)
+        match value:
+            case str():
+                # A text can also be an object with files that a model has quoted.
+                return replace(value, self.rule, path) if self._leads_on else value
+            case dict() if self.rule is not None:
+                return replace(value, self.rule, path)
+            case dict() if self.members or self.other_members is not None:
+                return {name: self._member(name, member, replace, path) for name, member in value.items()}
+            case list() if self.items is not None:
+                items = self.items
+                return [items.replaced(item, replace, (*path, index)) for index, item in enumerate(value)]
+            case _:
+                return value
+
+    @property
+    def _leads_on(self) -> bool:
+        return self.rule is not None or bool(self.members) or self.other_members is not None or self.items is not None
+
+    def _member(self, name: str, value: Json, replace: Replace, path: DocumentPath) -> Json:
+        places = self.members.get(name, self.other_members)
+        return value if places is None else places.replaced(value, replace, (*path, name))
+
+    def decoded(self, arguments: JsonObject) -> tuple[JsonObject, list[SchemaError]]:
+        """Return the arguments with decoded files, and the errors of files that cannot be decoded."""
+        errors: list[SchemaError] = []
+
+        def decode(value: Json, rule: FileRule | None, path: DocumentPath) -> Json:
+            if rule is None or not isinstance(value, str):
+                return value
+            try:
+                return decoded_file(value, rule)
+            except FileRefusedError as error:
+                errors.append(SchemaError(path=path, message=str(error)))
+                return value
+
+        return self.replaced(arguments, decode), errors
+
+    def size(self, arguments: JsonObject) -> int:
+        """Return the total length of encoded files in arguments, which can be invalid."""
+        sizes: list[int] = []
+
+        def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:
+            sizes.append(len(value))
+            return value
+
+        self.replaced(arguments, note)
+        return sum(sizes)
+
+    def described(self, arguments: JsonObject) -> JsonObject:
+        """Replace files in arguments, which can be invalid, by descriptions."""
+        described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
+        return described

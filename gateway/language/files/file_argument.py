@@ -1,6 +1,6 @@
 """A decoded file in the arguments of a call.
 
-Templates and logs see an object with `name`, `type` and `size`. Code and the filter `base64` can read the bytes.
+In templates and logs, a file is an object with `name`, `type` and `size`.
 """
 
 import base64
@@ -14,16 +14,14 @@ _MEMBERS: Final = ("name", "type", "size")
 
 
 class FileArgument(Mapping[str, Json]):
-    """Bytes, media type and name of a file."""
-
     __slots__ = ("data", "media_type", "name")
 
     def __init__(self, data: bytes, *, media_type: str | None = None, name: str | None = None) -> None:
         self.data: Final = data
         self.media_type: Final = media_type
-        """In lower case without parameters, as sent or detected. None if unknown."""
+        """In lower case, without parameters. None if unknown."""
         self.name: Final = name
-        """Name as sent by the caller, which can be any text."""
+        """File name from the caller, unverified."""
 
     @property
     def base64(self) -> str:
@@ -50,12 +48,12 @@ class FileArgument(Mapping[str, Json]):
 
     @property
     def key(self) -> JsonObject:
-        """Key of the file for caches."""
+        """Cache key."""
         return {"file": [hashlib.sha256(self.data).hexdigest(), self.media_type, self.name]}
 
 
 def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
-    """Copy a value, with each file replaced."""
+    """Return a copy of a value with all files replaced."""
     match value:
         # Before Mapping, because a file is a Mapping.
         case FileArgument():
@@ -69,5 +67,5 @@ def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) ->
 
 
 def json_with_files(value: Json) -> Json:
-    """Copy a value, with each file as base64."""
+    """Return a copy of a value with files as base64."""
     return with_files_replaced(value, lambda file: file.base64)

@@ -1,8 +1,4 @@
-"""Compiles inputs of `type: file`: finds them in an input schema, and creates the schema for clients.
-
-Files can be in members (`properties`, `additionalProperties`), `items`, `$ref` and alternatives. `type: file` anywhere
-else is an error.
-"""
+"""Compiles inputs of `type: file`, and creates the schema for clients, which shows files as strings."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +12,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Items, Model, matching
 from gateway.config.models.quantities import PositiveSize
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, size_in_words
-from gateway.language.files.file_places import FilePlaces
+from gateway.language.files.decoding import FilePlaces, FileRefusedError, FileRule, decoded_file, size_in_words
 from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
 from gateway.language.schemas.keywords import referenced, rewritten, subschemas
 
@@ -25,10 +20,9 @@ Place = Callable[[DocumentPath], DocumentPath]
 """Maps a path in a schema to its place in the file."""
 
 FILE: Final = "file"
-"""The type of files, which JSON Schema does not have."""
 _WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
-"""Bytes of a message beside the file: method, name, metadata."""
+"""Bytes of a message in addition to the file."""
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -52,7 +46,7 @@ class FileInput(Model):
 
 
 def is_file_input(schema: JsonObject) -> bool:
-    """Whether values of a schema are files or null."""
+    """Whether values of a schema are files (or null)."""
     kind = schema.get("type")
     return kind == FILE or (isinstance(kind, list) and FILE in kind)
 
@@ -68,9 +62,9 @@ def holds_files_alone(schema: JsonObject) -> bool:
 def compile_file_inputs(
     schema: JsonObject, problems: Problems, *, place: Place, max_body: int | None = None
 ) -> tuple[JsonObject, FilePlaces | None]:
-    """Return the schema for clients and the places of files. Without files, the schema itself and None.
+    """Return the schema for clients, and the places of files if there are any.
 
-    Errors are reported at the place that `place` returns, also for files that exceed a message of `max_body` bytes.
+    Warns about files that do not fit into a message of `max_body` bytes.
     """
     inputs = []
     for path, found in _file_inputs_in(schema):
@@ -83,7 +77,7 @@ def compile_file_inputs(
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
     places = finder.places_of(schema, ())
-    # By identity: several `$ref` can refer to one part of the schema.
+    # By identity, because references can share a part of the schema.
     for path, found in inputs:
         if id(found) not in finder.made:
             message = "a file must be an input, a member of an object, or an item of a list; it is not supported here"
@@ -93,8 +87,8 @@ def compile_file_inputs(
 
 
 def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
-    """Yield all schemas with `type: file` or its keywords, with their paths."""
-    if not _mentions_file(schema):  # as most
+    """Return all schemas with `type: file` or its keywords, and their paths."""
+    if not _mentions_file(schema):
         return []
     inputs: list[tuple[DocumentPath, JsonObject]] = []
     waiting: list[tuple[DocumentPath, JsonObject]] = [((), schema)]
@@ -107,27 +101,23 @@ def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]
 
 
 def _mentions_file(schema: JsonObject) -> bool:
-    """Whether a schema contains a word of file inputs, possibly as another value."""
     try:
         return _WORDS.search(orjson.dumps(schema)) is not None
-    except (TypeError, RecursionError):  # no JSON, which is reported where it is compiled
+    except (TypeError, RecursionError):  # reported when the schema is compiled
         return True
 
 
 class _Finder(msgspec.Struct, frozen=True, kw_only=True):
-    """Visits each part of a schema once."""
-
     root: JsonObject
     problems: Problems
     place: Place
     max_body: int | None
     made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
-    """By `id` of the part of the schema."""
 
     def places_of(self, schema: JsonObject, path: DocumentPath) -> FilePlaces:
         if (known := self.made.get(id(schema))) is not None:
             return known
-        # Before the parts are visited, because a `$ref` can refer back.
+        # Stored first, because a `$ref` can refer back.
         places = self.made[id(schema)] = FilePlaces()
         if is_file_input(schema):
             places.rule = self._rule(schema, path)
@@ -151,7 +141,6 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         self._check_alternatives(schema, path)
 
     def _same_value(self, schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-        """Yield the schemas that apply to the same value."""
         if (target := self._target(schema)) is not None:
             yield ("$ref",), target
         for keyword in ("allOf", "anyOf", "oneOf"):
@@ -178,7 +167,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _check_alternatives(self, schema: JsonObject, path: DocumentPath) -> None:
-        """Report a file beside an alternative that is text, because they cannot be distinguished."""
+        """Report alternatives that are a file and a text, which cannot be distinguished."""
         for keyword in ("anyOf", "oneOf"):
             branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
             # An alternative without a type accepts text.
@@ -188,7 +177,6 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
                 self.problems.at(*self.place((*path, keyword))).error(message)
 
     def _rule(self, schema: JsonObject, path: DocumentPath) -> FileRule:
-        """Compile `max_size` and `media_types`. Keywords that do not apply to files are reported."""
         problems = self.problems.at(*self.place(path))
         kind = schema["type"]
         if kind != FILE and set(kind) != {FILE, "null"}:
@@ -213,7 +201,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return rule
 
     def _warn_of_size(self, max_size: int | None, problems: Problems) -> None:
-        """Report a `max_size` that exceeds a message. Base64 needs four bytes for three."""
+        """Warn about a `max_size` that does not fit into a message. Base64 uses four bytes for three."""
         most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
         if self.max_body is not None and most is not None and max_size is not None and max_size > most:
             problems.warning(
@@ -225,7 +213,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
 def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> None:
     default = schema.get("default")
     if not isinstance(default, str):
-        return  # null, or what the validator refuses
+        return  # the validator rejects other types
     try:
         decoded_file(default, rule)
     except FileRefusedError as error:
@@ -233,7 +221,6 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
 
 
 def _show_as_text(schema: dict[str, Json]) -> None:
-    """Return the schema for clients, in which a file is a string."""
     if not is_file_input(schema):
         return
     media_types = [each for each in _listed(schema.pop("media_types", None)) if each != "*/*"]
@@ -242,7 +229,7 @@ def _show_as_text(schema: dict[str, Json]) -> None:
     said = schema.get("description")
     schema["type"] = "string" if schema["type"] == FILE else ["string", "null"]
     schema["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
-    # JSON Schema Validation §8.3: an annotation, which validators do not decode. So data: URIs are valid.
+    # JSON Schema Validation §8.3: validators do not decode the value, so data: URIs are valid too.
     schema["contentEncoding"] = "base64"
     if len(media_types) == 1 and "*" not in media_types[0]:
         schema["contentMediaType"] = media_types[0]

@@ -1,8 +1,6 @@
-"""Media types of files by their names and by their first bytes. Pure; the same on every machine.
+"""Detects media types from file names and signatures (WHATWG MIME Sniffing §6).
 
-Why a table of our own: Python's `mimetypes` reads the system's files, so that `.md` is unknown on one machine and
-`.wav` is `audio/x-wav` on another. The table of signatures is short: what people send to tools, each with one that
-nothing else begins with (WHATWG MIME Sniffing §6, and the formats' own specifications).
+The module functions of `mimetypes` depend on files of the system, so the results differ between machines.
 """
 
 import re
@@ -44,17 +42,16 @@ _BY_SUFFIX: Final = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
-"""Types that Python 3.11 does not know, or knows by an old name (RFC 9239, RFC 9512, RFC 9649)."""
+"""Types that Python 3.11 lacks, or has under an old name (RFC 9239, RFC 9512, RFC 9649)."""
 
 
-@cache  # made when a file first asks: the first instance of a process reads the system's files, to no avail
+@cache  # lazy, because the first instance in a process is slow
 def _python_types() -> MimeTypes:
-    """Python's own table: an instance has that alone, and the module's functions what the system's files say, too."""
+    """Return Python's built-in table, without files of the system."""
     return MimeTypes()
 
 
 def media_type_of(path: str | PurePath) -> str | None:
-    """Say what kind of file this name promises; None if it promises nothing."""
     suffix = PurePath(path).suffix.lower()
     if known := _BY_SUFFIX.get(suffix):
         return known
@@ -63,16 +60,16 @@ def media_type_of(path: str | PurePath) -> str | None:
 
 
 def suffix_of(media_type: str | None) -> str:
-    """Return the usual suffix of names of such files, with its dot; empty if there is none."""
+    """Return the usual file name suffix including the dot, or an empty string."""
     kind = essence(media_type)
     ours = next((suffix for suffix, known in _BY_SUFFIX.items() if known == kind), None)
-    # Python's first: of several suffixes in our table none is the usual one (`.cfg`, where `.txt` is meant).
+    # Python's table first: `text/plain` is usually `.txt`, which `_BY_SUFFIX` does not contain.
     return _python_types().guess_extension(kind) or ours or ""
 
 
-@lru_cache(maxsize=64)  # a server says the same of each response
+@lru_cache(maxsize=64)
 def essence(media_type: str | None) -> str:
-    """Return the type without its parameters, in lower case; empty if there is none."""
+    """Return a media type in lower case without parameters, or an empty string."""
     return (media_type or "").partition(";")[0].strip().lower()
 
 
@@ -98,10 +95,9 @@ _SIGNATURES: Final = (
     ("application/gzip", rb"\x1f\x8b\x08"),
     ("application/zip", rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"),
 )
-"""Patterns of the first bytes, compiled when the first file is looked at."""
 
 _FAMILIES: Final = (
-    # Formats that are ZIP files, a container with one of several codecs, or an old name of one format.
+    # Each signature with the pattern of other types that can have it, such as formats based on ZIP.
     ({"application/zip"}, r"application/(?:x-zip-compressed|epub\+zip|java-archive|vnd\..+)|.+\+zip"),
     ({"application/gzip"}, r"application/x-gzip|application/x-tar|.+\+gzip"),
     ({"application/ogg"}, r"(?:audio|video)/ogg|audio/(?:opus|vorbis)"),
@@ -114,21 +110,20 @@ _FAMILIES: Final = (
     ({"image/jpeg"}, r"image/jpg"),
     ({"image/bmp"}, r"image/x-(?:ms-)?bmp"),
 )
-"""Types told from the bytes, and the more special or older names that go with them."""
 
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _STEP: Final = 2**18
-"""Bytes that are looked at once: in between, other threads run, which `re` would hold up."""
+"""Bytes to search at once, because `re` holds the GIL."""
 _KNOWN: Final = frozenset(media_type for media_type, _ in _SIGNATURES)
 
 
 def media_type_in(data: bytes) -> str | None:
-    """The media type that the first bytes are a signature of; None if they are none that we know."""
+    """Return the media type whose signature the data starts with, or None."""
     return next((media_type for media_type, pattern in _SIGNATURES if re.match(pattern, data, re.DOTALL)), None)
 
 
 def is_text(data: bytes) -> bool:
-    """Whether these are UTF-8 without what WHATWG MIME Sniffing §3 calls binary data bytes."""
+    """Whether the data is UTF-8 without binary data bytes (WHATWG MIME Sniffing §3)."""
     decoder = getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(data), _STEP):
@@ -136,7 +131,7 @@ def is_text(data: bytes) -> bool:
             if _BINARY.search(step) is not None:
                 return False
             decoder.decode(step)
-        # Refuses a character that is cut off at the end.
+        # Raises for a truncated character at the end.
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
@@ -144,10 +139,10 @@ def is_text(data: bytes) -> bool:
 
 
 def has_signature(media_type: str) -> bool:
-    """Whether each file of this type begins with one of our signatures."""
+    """Whether all files of this type start with a known signature."""
     return media_type in _KNOWN
 
 
 def agrees(media_type: str, found: str) -> bool:
-    """Whether a file with the signature of `found` may be of the more special, or equal, `media_type`."""
+    """Whether a file with the signature of `found` can be of type `media_type`."""
     return media_type == found or any(found in known and re.fullmatch(names, media_type) for known, names in _FAMILIES)

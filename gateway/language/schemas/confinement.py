@@ -1,11 +1,10 @@
 """Confines paths from callers to one directory: `within:`.
 
-Threats: `..` segments, absolute paths elsewhere, symbolic links that lead out, NUL. Paths must be absolute, because the
-meaning of a relative path depends on the program, and reach the backend unchanged.
+Threats: `..` segments, absolute paths elsewhere, symbolic links out of the directory, NUL. Relative paths are rejected,
+because their meaning depends on the program.
 
-Links are resolved when the call is made, and the backend opens the path later. Anyone who can write to the directory
-can create a link in between. The directory itself is resolved at load. A `sandbox` with `readable` has neither
-limitation.
+Links are resolved before the backend opens the path, so anyone who can write to the directory can still add a link in
+between. A `sandbox` with `readable` prevents that.
 """
 
 import os
@@ -18,14 +17,12 @@ from gateway.language.schemas.errors import shown
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """A directory that must contain the values."""
-
     root: Path
     place: str
     """The directory, with links resolved at load."""
 
     def refusal(self, value: Json) -> str | None:
-        """Return why a path or list of paths is not allowed, or None if it is. null is allowed."""
+        """Return why a path or a list of paths is not allowed, or None if it is allowed."""
         match value:
             case str():
                 return (
@@ -44,5 +41,5 @@ class Confinement(msgspec.Struct, frozen=True):
         try:
             # Compared by segments: `/srv/data` does not contain `/srv/data-old`.
             return Path(os.path.realpath(path)).is_relative_to(self.place)
-        except (OSError, ValueError):  # ValueError: text that is no file name, such as a lone surrogate
+        except (OSError, ValueError):  # ValueError: a lone surrogate, for example
             return False

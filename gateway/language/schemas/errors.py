@@ -1,4 +1,4 @@
-"""Error messages for values that do not match their schema: the place, the expectation and the value."""
+"""Error messages for values that do not match their schema."""
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -14,19 +14,16 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 
 MAX_MESSAGE: Final = 300
 _MAX_SHOWN: Final = 60
-"""Maximum characters of a quoted value."""
 _MAX_CHOICES: Final = 20
 
 
 class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
-    """An error in a value or in a schema, with its place."""
-
     path: DocumentPath
     message: str
 
     @property
     def pointer(self) -> str:
-        """Return the JSON Pointer (RFC 6901) of the place in readable form. Empty for the whole value."""
+        """JSON Pointer (RFC 6901), shortened and escaped for display."""
         return "".join(f"/{_readable(str(step))}" for step in self.path)
 
     def __str__(self) -> str:
@@ -34,8 +31,7 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _readable(step: str) -> str:
-    """Return the name of a member for a pointer. Callers can send any length and any character."""
-    # RFC 6901 §3. `~` first, so that the `~` of `~1` is not escaped again.
+    # RFC 6901 §3. Replace `~` first, so that `~1` is not escaped again.
     step = step.replace("~", "~0").replace("/", "~1")
     if not step.isprintable():
         step = orjson.dumps(step).decode()[1:-1]
@@ -43,7 +39,7 @@ def _readable(step: str) -> str:
 
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
-    """Return the message for an error of the engine. `noun` is the word for members of the outermost object."""
+    """Describe an error of the engine. `noun` is the word for members of the outermost object."""
     branches = _branches(error)
     if branches is not None:
         yield from _describe_branches(error, branches, schema, noun=noun)
@@ -56,7 +52,7 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
             for name in unexpected[:_MAX_CHOICES]:
                 yield _error((*path, name), f"is not a known {member}{_meant(name, known)}")
         case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
-            yield _error(path, f"accepts no {member}s")  # the engine does not report the value
+            yield _error(path, f"accepts no {member}s")
         case Kind.Required(name):
             yield _error((*path, name), "is required")
         case kind:
@@ -65,7 +61,7 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
 
 
 def shown(value: Json) -> str:
-    """Return the value as JSON, truncated for a message."""
+    """Return a value as JSON, truncated for messages."""
     try:
         text = exact_json.dumps(value).decode()
     except TypeError:
@@ -88,10 +84,9 @@ def _branches(error: ValidationError) -> Sequence[Sequence[ValidationError]] | N
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], schema: JsonObject, *, noun: str
 ) -> Iterator[SchemaError]:
-    """Explain failed alternatives by the most likely one, or list all."""
     path = tuple(error.instance_path)
     near = [branch for branch in branches if not any(_is_wrong_type_at(path, diagnostic) for diagnostic in branch)]
-    # Alternatives of another type are unlikely: for an object, `string or object` has one likely alternative.
+    # Prefer alternatives of the right type: for an object, `string or object` has one.
     if len(near) == 1:
         for diagnostic in near[0]:
             yield from describe(diagnostic, schema, noun=noun)
@@ -112,7 +107,6 @@ def _wanted_types(path: DocumentPath, branches: Sequence[Sequence[ValidationErro
 
 
 def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
-    """Return the names under `properties` beside the keyword that failed."""
     parent: Json = schema
     for step in error.schema_path[:-1]:
         try:
@@ -125,7 +119,7 @@ def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
 
 def _meant(given: Json, choices: Sequence[Json]) -> str:
     near = (
-        # Only short values: difflib takes quadratic time, and callers choose the length.
+        # difflib takes quadratic time, so only compare short values.
         get_close_matches(given, [choice for choice in choices if isinstance(choice, str)], n=1)
         if isinstance(given, str) and len(given) <= _MAX_SHOWN
         else []
@@ -151,7 +145,6 @@ _FORMAT_WORDS: Final = {
 
 
 def _types(names: Sequence[str]) -> str:
-    # null last, as in "an integer or null"
     distinct = sorted(dict.fromkeys(names), key=lambda name: name == "null")
     return " or ".join(_TYPE_WORDS.get(name, name) for name in distinct)
 

@@ -1,8 +1,4 @@
-"""Finds inputs that clients mirror as `Mcp-Param-*` header fields, and rejects invalid ones.
-
-MCP 2026-07-28 server/tools, "x-mcp-header": the name is an RFC 9110 token and unique, ignoring case. The input is a
-string, integer or boolean that is reached only through `properties`.
-"""
+"""Finds inputs that clients send as `Mcp-Param-*` header fields (MCP 2026-07-28 server/tools, "x-mcp-header")."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +16,7 @@ _TYPES: Final = ("string", "integer", "boolean")
 
 
 def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], tuple[SchemaError, ...]]:
-    """Return the valid parameters of a schema, and the errors in the others."""
+    """Return the valid parameters of a schema, and the errors of invalid ones."""
     found: list[HeaderParameter] = []
     schema_problems: list[SchemaError] = []
     for path, annotated in _annotated(schema, ()):
@@ -29,7 +25,7 @@ def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], 
         if reason:
             schema_problems.append(SchemaError(path=(*path, KEYWORD), message=reason))
         else:
-            # Names and `properties` alternate, as `_refusal` has checked.
+            # `_refusal` has checked that names and `properties` alternate.
             found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
     return tuple(found), tuple(schema_problems)
 
@@ -42,7 +38,6 @@ def _annotated(schema: JsonObject, path: DocumentPath) -> Iterator[tuple[Documen
 
 
 def _refusal(name: Json, path: DocumentPath, schema: JsonObject, *, taken: set[str]) -> str | None:
-    """Check that the name is a token and unique, and the input a plain type below `properties`."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         return f"{KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"
     if not path or any(step != "properties" for step in path[0::2]):

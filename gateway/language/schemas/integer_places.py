@@ -13,26 +13,22 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import referenced
 
 EXACT_INTEGERS: Final = 2.0**53
-"""Whole floats up to this value equal the integer with the same digits."""
+"""Floats up to this value represent every integer exactly."""
 _MAX_PLACES: Final = 1000
-"""Schemas that apply together are one place, so there can be as many places as sets of schemas."""
+"""A place is a set of schemas that apply to the same value, so their number can grow exponentially."""
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf", "then", "else")
 
 
 class IntegerPlaces(msgspec.Struct, eq=False):
-    """The places of integers in values of a schema. Places of recursive schemas contain themselves."""
+    """The places of integers in values of a schema. For recursive schemas, a place can contain itself."""
 
     is_integer: bool = False
     members: dict[str, "IntegerPlaces"] = {}
     other_members: "IntegerPlaces | None" = None
-    """Place of members without an entry."""
     items: "IntegerPlaces | None" = None
 
     def read(self, value: Json) -> Json:
-        """Return a copy of a valid value with integers.
-
-        Floats beyond `EXACT_INTEGERS` do not change, because their digits as an integer would differ.
-        """
+        """Return a copy of a valid value with whole floats up to `EXACT_INTEGERS` converted."""
         match value:
             case float() if self.is_integer and value.is_integer() and abs(value) <= EXACT_INTEGERS:
                 return int(value)
@@ -51,11 +47,10 @@ class IntegerPlaces(msgspec.Struct, eq=False):
         other_members: "IntegerPlaces | None",
         items: "IntegerPlaces | None",
     ) -> None:
-        """Set the inner places."""
         self.members, self.other_members, self.items = members, other_members, items
 
     def keep(self, kept: "set[IntegerPlaces]") -> None:
-        """Drop the places that are not in `kept`."""
+        """Remove places that are not in `kept`."""
         self.other_members = self.other_members if self.other_members in kept else None
         self.members = {
             name: member if member in kept else _NOWHERE
@@ -77,8 +72,7 @@ _NOWHERE: Final = IntegerPlaces()
 
 
 def integers_of(schema: JsonObject) -> IntegerPlaces | None:
-    """Return the places of integers, or None."""
-    if b'"integer"' not in orjson.dumps(schema):  # as in most schemas
+    if b'"integer"' not in orjson.dumps(schema):
         return None
     places = _Places(schema)
     root = places.at([schema])
@@ -87,15 +81,13 @@ def integers_of(schema: JsonObject) -> IntegerPlaces | None:
 
 
 class _Places:
-    """All places within one schema."""
-
     def __init__(self, root: JsonObject) -> None:
         self._root: Final = root
         self._known: Final[dict[frozenset[int], IntegerPlaces]] = {}
         self._unfilled: Final[list[tuple[IntegerPlaces, list[JsonObject]]]] = []
 
     def at(self, schemas: Iterable[Json]) -> IntegerPlaces | None:
-        """Return the place of these schemas, or None if they are empty."""
+        """Return the place where these schemas apply, or None if there are none."""
         together = self._together(schemas)
         if not together:
             return None
@@ -108,7 +100,6 @@ class _Places:
         return self._known[key]
 
     def fill(self) -> None:
-        """Find the inner places."""
         while self._unfilled:
             place, together = self._unfilled.pop()
             members: dict[str, list[Json]] = {}
@@ -117,7 +108,7 @@ class _Places:
                 for name, member in properties.items() if isinstance(properties, dict) else ():
                     members.setdefault(name, []).append(member)
             found = {name: self.at(schemas) for name, schemas in members.items()}
-            # With patterns, `additionalProperties` does not apply to all other members.
+            # Members that match a pattern are not subject to `additionalProperties`.
             has_patterns = any("patternProperties" in each for each in together)
             others = () if has_patterns else [each.get("additionalProperties") for each in together]
             place.fill(
@@ -127,7 +118,7 @@ class _Places:
             )
 
     def with_integers(self) -> set[IntegerPlaces]:
-        """Return the places that contain integers, and remove the others."""
+        """Return the places that contain integers, and remove all others from them."""
         kept = {place for place in self._known.values() if place.is_integer}
         while more := {
             place for place in self._known.values() if place not in kept and not kept.isdisjoint(place.parts)
@@ -138,7 +129,7 @@ class _Places:
         return kept
 
     def _together(self, schemas: Iterable[Json]) -> list[JsonObject]:
-        """Return the schemas with their alternatives, `allOf` and references."""
+        """Return the schemas and all schemas that they apply to the same value."""
         found: dict[int, JsonObject] = {}
         waiting = [*schemas]
         while waiting:
@@ -149,7 +140,7 @@ class _Places:
             for keyword in _BRANCHES:
                 branches = schema.get(keyword)
                 waiting += branches if isinstance(branches, list) else [branches]
-            # Other references than JSON Pointers are rare. Their numbers are not converted.
+            # Only follows JSON Pointers. Other references are rare.
             waiting.append(referenced(self._root, schema.get("$ref")))
         return list(found.values())
 

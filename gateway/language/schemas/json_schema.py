@@ -1,8 +1,4 @@
-"""Compiles JSON Schemas with jsonschema-rs.
-
-Validation takes about a microsecond, patterns run in linear time or with a backtracking limit, and eight formats are
-asserted in every dialect.
-"""
+"""Compiles JSON Schemas with jsonschema-rs. Eight formats are validated, whatever the dialect."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -32,13 +28,12 @@ from gateway.language.schemas.validation_cost import ValidationCost, guarded
 MAX_ERRORS: Final = 10
 
 _MAX_NODES: Final = 1000
-"""Maximum nodes of a value in a search for errors. The engine creates all messages, so larger values are cut."""
+"""Maximum nodes of a value in a search for errors. Larger values are truncated first."""
 _KEPT_ITEMS: Final = 16
 _KEPT_DEPTH: Final = 4
 _FREE_TEXT: Final = ("$comment", "description", "title")
 
 _MAX_ROUNDS: Final = 16
-"""Removing a keyword can reveal an error in another one."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT: Final = re.compile(r"draft-0[467]/|draft/(?:2019-09|2020-12)/")
 _RESTRICTED_BY: Final = {
@@ -47,22 +42,20 @@ _RESTRICTED_BY: Final = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""Keywords that apply to more values without the other keyword."""
+"""Keywords that would apply to more values if the first keyword were removed."""
 
 
 class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A checked and compiled schema without free text, shared by tools with equal schemas."""
+    """A compiled schema without descriptions. Tools with equal schemas share it."""
 
     schema: JsonObject
     engine: jsonschema_rs.Validator
     cost: ValidationCost
     is_foreign: bool = False
-    """Whether another server validates too. Values that are too expensive to check are then accepted."""
+    """Whether another server validates the value again. Values that are too expensive to check are then accepted."""
 
 
 class Validator:
-    """Validates values against one schema."""
-
     def __init__(self, schema: JsonObject, shape: SchemaShape) -> None:
         self.schema = schema
         self.shape = shape
@@ -73,8 +66,8 @@ class Validator:
             self.is_valid = self._is_valid_and_no_excess
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
-        """Return the first few errors. `noun` is the word for members of the outermost object, such as `argument`."""
-        # Before validation, because the engine cannot be interrupted and holds the GIL.
+        """Return up to `MAX_ERRORS` errors. `noun` is the word for members of the outermost object."""
+        # Check the cost first: the engine cannot be interrupted and holds the GIL.
         if (excess := self._cost.limit_exceeded(instance)) is not None:
             return [] if self.shape.is_foreign else [SchemaError(path=(), message=excess)]
         if self._engine.is_valid(instance):
@@ -84,7 +77,7 @@ class Validator:
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
-        """Return the errors of the engine, for coercion. Empty for large values."""
+        """Return the errors of the engine, or none for large values."""
         if self._is_too_large_for_words(instance) or self._cost.limit_exceeded(instance) is not None:
             return []
         return list(self._engine.iter_errors(instance))
@@ -116,7 +109,7 @@ class Validator:
         kept = _cut_down(instance, (), cut, depth)
 
         def is_of_the_cut(path: DocumentPath) -> bool:
-            # Caused by the cut: a list that is too short, or a missing member.
+            # Caused by the truncation, such as a list that is too short.
             return path in cut or (_has(instance, path) and not _has(kept, path))
 
         described = self._described(kept, noun=noun)
@@ -133,9 +126,9 @@ def compile_schema(
     what: str = "schema",
     place: Callable[[DocumentPath], DocumentPath] = lambda path: path,
 ) -> Validator:
-    """Check and compile a schema. Errors are reported, and the validator then accepts everything.
+    """Compile a schema. If it has errors, report them and return a validator that accepts everything.
 
-    `place` maps a path in the schema to its place below `problems`.
+    `place` maps a path in the schema to a path below `problems`.
     """
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
@@ -146,7 +139,7 @@ def compile_schema(
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
-    """Return why a value does not match a schema that arrived at runtime. Nothing matches an invalid schema."""
+    """Return why a value does not match a schema. No value matches an invalid schema."""
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
@@ -154,16 +147,14 @@ def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
 
 
 def schema_problem_in(schema: JsonObject) -> str | None:
-    """Return the error in a schema that arrived at runtime, or None."""
     compiled = _compiled(schema)
     return None if isinstance(compiled, Validator) else compiled[0].message
 
 
 def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaError]]:
-    """Compile the supported part of a schema of another server, and return the unsupported parts.
+    """Compile the supported part of another server's schema. Return the validator and the unsupported parts.
 
-    The validator accepts every value that the schema accepts. Unsupported parts are removed, and so are keywords that
-    would then reject more. Required members with a default can be missing.
+    The validator accepts at least all values that the schema accepts. Required members with a default can be missing.
     """
     unchecked: dict[str, SchemaError] = {}
     checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
@@ -171,7 +162,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
         compiled = _compiled(checked, is_foreign=True)
         if isinstance(compiled, Validator):
             return compiled, list(unchecked.values())
-        # By message, because a keyword can be reported at several paths below `allOf`.
+        # By message: a keyword below `allOf` can be reported at several paths.
         unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
         if any(problem.path in ((), ("$schema",)) for problem in compiled):
             break
@@ -183,7 +174,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
 
 def _with_known_dialect(schema: JsonObject) -> JsonObject:
     named = _DRAFT.search(str(schema.get("$schema", "")))
-    # Keywords of older drafts, such as a boolean `exclusiveMinimum`, are removed too.
+    # Treat older drafts as draft-07, where a boolean `exclusiveMinimum` is invalid and removed.
     found = None if named is None else next((uri for uri in DIALECTS if named[0] in uri), _DRAFT_07)
     return schema if found is None else {**schema, "$schema": found}
 
@@ -191,7 +182,7 @@ def _with_known_dialect(schema: JsonObject) -> JsonObject:
 def _drop_required_defaults(schema: dict[str, Json]) -> None:
     required, members = schema.get("required"), schema.get("properties")
     if isinstance(required, list) and isinstance(members, dict):
-        # Several generators list such members as required.
+        # Several generators list members with a default as required.
         schema["required"] = [
             name
             for name in required
@@ -200,7 +191,7 @@ def _drop_required_defaults(schema: dict[str, Json]) -> None:
 
 
 def _drop_negations(schema: dict[str, Json]) -> None:
-    """Remove the keywords that reject more if an inner or neighbouring schema accepts more."""
+    """Remove keywords that would reject more values if a related schema accepts more."""
     for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
         schema.pop(keyword, None)
     if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):
@@ -208,7 +199,7 @@ def _drop_negations(schema: dict[str, Json]) -> None:
 
 
 def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
-    """Remove the keyword at a path, if any, so that the schema accepts more."""
+    """Remove the keyword at a path, so that the schema accepts more values."""
     keyword, rest = str(path[0]), path[1:]
     value = schema.get(keyword)
     if rest and isinstance(value, dict) and keyword in ONE_SCHEMA:
@@ -218,7 +209,7 @@ def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
         if len(rest) > 1 and isinstance(member, dict):
             return _leave_out(member, rest[1:])
         if isinstance(value, dict) and keyword != "patternProperties":
-            value[str(rest[0])] = True  # without an entry, `additionalProperties` would apply to it
+            value[str(rest[0])] = True  # not deleted: `additionalProperties` would apply
             return None
     for each in (keyword, *_RESTRICTED_BY.get(keyword, ())):
         schema.pop(each, None)
@@ -229,17 +220,17 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
     copy = plain(schema)
     if isinstance(copy, SchemaError):
         return [copy]
-    # Cached by text, because 1, 1.0 and true are equal in Python.
+    # The cache key is text, because 1, 1.0 and true are equal in Python.
     shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
     if isinstance(shape, SchemaShape):
         return Validator(copy, shape)
-    problems = check_schema(copy)  # whose words may quote the free text
+    problems = check_schema(copy)  # again with descriptions, which messages can quote
     return problems if isinstance(problems, list) else shape
 
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
     for keyword in _FREE_TEXT:
-        # Other types stay, so that the metaschema rejects them.
+        # The metaschema rejects other types.
         if isinstance(schema.get(keyword), str):
             del schema[keyword]
 
@@ -250,7 +241,7 @@ def _shape(data: bytes, *, is_foreign: bool) -> SchemaShape | list[SchemaError]:
     cost, dialect = check_schema(schema), dialect_of(schema)
     if not isinstance(cost, ValidationCost):
         return cost
-    assert dialect is not None  # noqa: S101 - which would be a problem
+    assert dialect is not None  # noqa: S101 - `check_schema` rejects unknown dialects
     try:
         engine = DIALECTS[dialect](
             guarded(schema, cost, accepts_longer=is_foreign),
@@ -259,7 +250,7 @@ def _shape(data: bytes, *, is_foreign: bool) -> SchemaShape | list[SchemaError]:
             pattern_options=PATTERN_OPTIONS,
             offline=True,
         )
-    except ValueError as error:  # a rule of the engine that ours do not know
+    except ValueError as error:  # rejected by the engine only
         return [SchemaError(path=(), message=str(error).partition("\n")[0])]
     return SchemaShape(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
 
@@ -274,7 +265,7 @@ _NOT_ASSERTED: Final = (
 )  # fmt: skip
 _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(_NOT_ASSERTED, _anything),
-    # draft-07 does not know this one
+    # Not part of draft-07.
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
 
@@ -287,7 +278,6 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
         node = waiting.pop()
         seen += 1
         if isinstance(node, dict):
-            # Only as many as needed: a list of a million items is not copied.
             waiting.extend(islice(node.values(), than))
         elif isinstance(node, list):
             waiting.extend(islice(node, than))
@@ -295,7 +285,7 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
 
 
 def _cut_down(value: Json, path: DocumentPath, cut: set[DocumentPath], depth: int) -> Json:
-    """Keep the start of each list and object. `cut` receives the places of omitted items."""
+    """Truncate all lists and objects, and add the paths of truncated ones to `cut`."""
     if not isinstance(value, dict | list):
         return value
     kept = 0 if len(path) >= depth else _KEPT_ITEMS

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema in all supported dialects, and which of them contain schemas."""
+"""The keywords of all supported JSON Schema dialects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -23,7 +23,6 @@ KEYWORDS: Final = _HOLDING | {
     "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties",
     "minimum", "multipleOf", "pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 }  # fmt: skip
-"""All keywords. Others have no effect on validation."""
 
 _ARRAYS: Final = frozenset({"array"})
 _NUMBERS: Final = frozenset({"integer", "number"})
@@ -39,11 +38,10 @@ TYPES_BY_KEYWORD: Final[Mapping[str, frozenset[str]]] = {
         _OBJECTS,
     ),
 }
-"""Types that a keyword applies to. Values of other types are valid (JSON Schema Validation §6)."""
+"""Types that a keyword applies to. Other values are valid (JSON Schema Validation §6)."""
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-    """Yield the direct subschemas with their paths."""
     if _HOLDING.isdisjoint(schema):
         return
     for keyword, value in schema.items():
@@ -62,7 +60,7 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
     if not isinstance(schema, dict):
         return schema
     copy: dict[str, Json] = dict(schema)
-    # Not below `const`, `default`, `enum` and `examples`, which contain data.
+    # `const`, `default`, `enum` and `examples` contain data, not schemas.
     for keyword, value in schema.items():
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             copy[keyword] = {name: rewritten(member, change) for name, member in value.items()}
@@ -73,7 +71,7 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
 
 
 def with_items(schema: Json) -> Json:
-    """Return a copy of a schema in which all arrays have `items`, because some clients require it."""
+    """Return a copy of a schema where all arrays have `items`, which some clients require."""
     return rewritten(schema, _give_items)
 
 
@@ -85,12 +83,12 @@ def _give_items(schema: dict[str, Json]) -> None:
 
 
 def referenced(schema: Json, reference: Json) -> Json:
-    """Return the target of a `$ref` that is a JSON Pointer (RFC 6901). None for other references."""
+    """Return the target of a `$ref` that is a JSON Pointer (RFC 6901), or None."""
     if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):
         return None
     found = schema
     for step in unquote(reference).split("/")[1:]:
-        # RFC 6901 §4: in this order, so that `~01` becomes `~1`, and not `/`.
+        # RFC 6901 §4: this order decodes `~01` as `~1`, not `/`.
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list):
             # Python does not parse more than 4300 digits.

@@ -1,8 +1,6 @@
-"""Checks JSON Schemas before anything is validated with them. Pure; knows no document.
+"""Checks JSON Schemas before they are compiled: metaschema, size, depth, references, patterns and cost.
 
-A schema is checked against the metaschema of its dialect; its size and depth are bounded; each `$ref` leads to a place
-in the schema itself, because nothing is ever fetched; each pattern is one that the engine takes. What no validation
-would ever reach, such as an unused `$defs`, is checked as well: clients read it.
+Unused parts, such as definitions in `$defs`, are checked too, because clients receive the whole schema.
 """
 
 import re
@@ -13,12 +11,12 @@ from functools import cache, lru_cache
 from typing import Final
 
 import jsonschema_rs
+import msgspec
 import orjson
 
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import subschemas
-from gateway.language.schemas.references import SchemaReferences, references_of
 from gateway.language.schemas.validation_cost import (
     COSTING,
     MAX_FAN_OUT,
@@ -30,13 +28,10 @@ from gateway.language.schemas.validation_cost import (
 )
 
 MAX_BYTES: Final = 256 * 1024
-"""A schema is sent to every client that lists the tools."""
+"""Maximum size of a schema. Every client that lists the tools receives it."""
 MAX_DEPTH: Final = 64
 BACKTRACK_LIMIT: Final = 30_000
-"""Steps of one match, each of which may go through the text (see `validation_cost`).
-
-Patterns without look-around or back-references run in linear time.
-"""
+"""Maximum backtracking steps of a match. Only patterns with look-around or back-references backtrack."""
 
 PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
 
@@ -46,21 +41,20 @@ DIALECTS: Final[Mapping[str, type[jsonschema_rs.Validator]]] = {
     "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
     "http://json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
 }
-"""The validators of the dialects that we speak, by the URI of the metaschema."""
 
 
 def dialect_of(schema: JsonObject) -> str | None:
-    """Return the dialect that `$schema` names; None for one that we do not speak."""
+    """Return the URI of the dialect that `$schema` names, or None if it is not supported."""
     uri = schema.get("$schema", _DEFAULT_DIALECT)
-    # draft-07's own URI ends with an empty fragment; authors write it with and without.
+    # The URI of draft-07 ends with `#`, which many authors omit.
     uri = uri.removesuffix("#") if isinstance(uri, str) else None
     return uri if uri in DIALECTS else None
 
 
 def plain(schema: JsonObject) -> JsonObject | SchemaError:
-    """Return a copy made of bare JSON types, as the engine and the wire take it; or the problem.
+    """Return a copy of a schema that contains only JSON types, or the reason why it cannot be used.
 
-    Interpolated strings become plain ones.
+    Interpolated text becomes plain strings.
     """
     try:
         data = orjson.dumps(schema)
@@ -69,14 +63,13 @@ def plain(schema: JsonObject) -> JsonObject | SchemaError:
     if len(data) > MAX_BYTES:
         return SchemaError(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
     copy: JsonObject = orjson.loads(data)
-    # Brackets bound the depth, so that an ordinary schema is not walked.
+    # The number of brackets is an upper bound of the depth, and faster to find.
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deeper(copy, than=MAX_DEPTH):
         return SchemaError(path=(), message=f"is nested more than {MAX_DEPTH} deep")
     return copy
 
 
 def is_deeper(value: Json, *, than: int) -> bool:
-    """Whether lists and objects are nested in `value` more than so many levels."""
     if isinstance(value, dict):
         return than == 0 or any(is_deeper(member, than=than - 1) for member in value.values())
     if isinstance(value, list):
@@ -85,19 +78,19 @@ def is_deeper(value: Json, *, than: int) -> bool:
 
 
 def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
-    """The cost of validating with a plain schema, or its problems: all that the first failing rung finds.
+    """Return the cost of validation, or all errors of the first check that fails.
 
-    1. `$schema` names a dialect that we speak.
-    2. The schema fits that dialect's metaschema.
-    3. Each reference resolves within the schema, and each pattern compiles.
-    4. The work is bounded.
+    1. `$schema` names a supported dialect.
+    2. The schema matches the metaschema of the dialect.
+    3. All references resolve within the schema, and all patterns compile.
+    4. The cost is limited.
     """
     dialect = dialect_of(schema)
     if dialect is None:
         return [_unknown_dialect(schema["$schema"])]
     if misfits := list(_metaschema_errors(schema, dialect)):
         return misfits
-    if not _mentions(schema, COSTING):  # as most: it has neither references nor patterns
+    if not _mentions(schema, COSTING):  # no references or patterns, as in most schemas
         return ValidationCost()
     nodes, schema_problems = _walked(schema, dialect)
     if schema_problems:
@@ -122,28 +115,26 @@ def _metaschema_errors(schema: JsonObject, dialect: str) -> Iterator[SchemaError
 
 @cache
 def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
-    """The engine has the metaschemas of its dialects within itself."""
     return DIALECTS[uri]({"$ref": uri}, validate_formats=False, offline=True)
 
 
 def _mentions(value: Json, keywords: frozenset[str]) -> bool:
-    """Whether one of these keywords stands anywhere, be it as the name of something else."""
     if isinstance(value, dict):
         return not keywords.isdisjoint(value) or any(_mentions(member, keywords) for member in value.values())
     return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
 
 
 def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], list[SchemaError]]:
-    """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
+    """Return all schemas by `id`, and the errors of their references and patterns."""
     start: DocumentPath = ()
     waiting = deque([(start, schema, _references_of(schema, dialect))])
-    # By identity, since equal schemas at two places are two; all of them live as long as the whole.
+    # By identity, because equal schemas can be at several places.
     nodes = {id(schema): SchemaNode(schema)}
     schema_problems: list[SchemaError] = []
     while waiting:
         path, current, references = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
-        # Before references: a problem is reported where it is written, not where a reference leads to it.
+        # Before references, so that a problem is reported where it is, not at a reference to it.
         for step, member in subschemas(current):
             if step[0] not in _NOT_APPLIED:
                 nodes[id(current)].edges.append((_way(step), id(member)))
@@ -156,7 +147,7 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
                     schema_problems.append(SchemaError(path=(*path, keyword), message=_unresolved(reference)))
                     continue
                 target, beyond = found
-                # true and false are schemas, too; they lead nowhere and cost nothing.
+                # The schemas true and false have no cost.
                 if isinstance(target, dict):
                     nodes[id(current)].edges.append((keyword, id(target)))
                     if id(target) not in nodes:
@@ -165,12 +156,41 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
     return nodes, schema_problems
 
 
-def _references_of(schema: JsonObject, dialect: str) -> SchemaReferences | None:
-    return references_of(schema, dialect=dialect) if _mentions(schema, frozenset(_REFERENCES)) else None
+class _References(msgspec.Struct, frozen=True):
+    """Resolves references of a schema, or of a subschema with another base URI."""
+
+    resolver: Json
+    specification: Json
+
+    def within(self, member: JsonObject) -> "_References":
+        inner = self.resolver.in_subresource(self.specification.create_resource(member))
+        return _References(inner, self.specification)
+
+    def target(self, reference: str) -> "tuple[Json, _References] | None":
+        """Return the target of a reference and the references there, or None if the target does not exist."""
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - slow, and few schemas have references
+
+        try:
+            found = self.resolver.lookup(reference)
+        # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`).
+        except (Unresolvable, ValueError):
+            return None
+        return found.contents, _References(found.resolver, self.specification)
+
+
+def _references_of(schema: JsonObject, dialect: str) -> _References | None:
+    if not _mentions(schema, frozenset(_REFERENCES)):
+        return None
+    from referencing import Registry  # noqa: PLC0415 - slow, and few schemas have references
+    from referencing.jsonschema import specification_with  # noqa: PLC0415 - slow, and few schemas have references
+
+    specification: Json = specification_with(dialect)
+    registry: Registry[Json] = Registry()
+    return _References(registry.resolver_with_root(specification.create_resource(schema)), specification)
 
 
 def _way(step: DocumentPath) -> str:
-    """The keyword by which a member applies; until 2019-09 a list of `items` is what `prefixItems` is today."""
+    # Until 2019-09, a list of schemas in `items` has the meaning of `prefixItems`.
     return "prefixItems" if step[0] == "items" and len(step) > 1 else str(step[0])
 
 
@@ -188,7 +208,6 @@ def _unresolved(reference: str) -> str:
 
 
 _NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
-"""Keywords whose schemas apply to nothing by themselves."""
 
 
 def _pattern_problems(path: DocumentPath, schema: JsonObject) -> Iterator[SchemaError]:
@@ -203,12 +222,12 @@ def _pattern_problems(path: DocumentPath, schema: JsonObject) -> Iterator[Schema
 
 
 _POSIX_CLASS: Final = re.compile(r"\[[^\]]*\[:\^?[a-z]+:\]")
-"""`[[:alpha:]]`: to ECMA-262 a class of the characters `[:alph`, and no one means that."""
+"""In ECMA-262, `[[:alpha:]]` is a class of the characters `[:alph`, which is never intended."""
 
 
 @lru_cache(maxsize=4096)
 def is_pattern_usable(pattern: str) -> bool:
-    """Whether the engine takes this ECMA-262 pattern, and promises bounds for it."""
+    """Whether the engine supports an ECMA-262 pattern, and can match it in bounded time."""
     if repetitions(pattern) > MAX_REPETITIONS or _POSIX_CLASS.search(pattern):
         return False
     try:

@@ -1,16 +1,13 @@
 """Limits the cost of validating an argument with a schema.
 
-Threat: arguments that keep the engine busy with a pattern, with comparing items, or with error messages. The engine
-does not limit these, and holds the GIL meanwhile.
+Threat: arguments that occupy the engine with patterns, comparisons of items, or error messages. The engine has no
+limits for these, and holds the GIL meanwhile.
 
-A length limit for all texts would be shorter, but would reject long lists beside one expensive pattern. Schemas can be
-derived from functions or service descriptions, so operators cannot always change them.
-
-- Patterns with a large automaton, look-around or back-references match only short texts.
+- Patterns with a large automaton, look-around or back-references only match short texts.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
 - The number of schemas that apply to one place of an argument is limited.
-- Integers beyond 2^53 have equal hashes in the engine. Those that `uniqueItems` compares are counted.
-- Error messages include all alternatives at all levels. For recursive schemas, they include only the first levels.
+- The engine gives integers beyond 2^53 equal hashes. `uniqueItems` is limited to a number of them.
+- Error messages of recursive schemas only describe the first levels of an argument.
 """
 
 import math
@@ -26,27 +23,25 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import rewritten
 
 MAX_MATCHED_LENGTH: Final = 4096
-"""Characters of a text for an expensive pattern."""
+"""Maximum characters of a text to match with an expensive pattern."""
 MAX_MATCHES: Final = 32 * 1024
-"""Characters of all such texts in one argument, if a pattern applies to any number of texts."""
+"""Maximum characters of all such texts in an argument."""
 MAX_REPETITIONS: Final = 1000
 MAX_FAN_OUT: Final = 1000
-"""Maximum schemas that apply to one place."""
 MAX_LARGE_INTEGERS: Final = 1000
 MAX_DIVIDED: Final = 10_000
-"""Numbers in one argument with `multipleOf`, up to 50 µs each."""
+"""Maximum numbers in an argument with `multipleOf`, which takes up to 50 µs each."""
 MAX_NAMED: Final = 1_000_000
-"""Names of members in one argument, multiplied by their patterns."""
+"""Maximum product of members and `patternProperties` in an argument."""
 _SMALL_AUTOMATON: Final = 32 * 1024
-"""Bytes: a few hundred states, about 100 ns for each character."""
+"""Bytes. Enough for a few hundred states, which take about 100 ns per character."""
 _MAX_EXACT_INTEGER: Final = 2**53
 _MAX_DESCRIBED: Final = 1000
-"""Approximate number of error messages, up to 150 µs each."""
+"""Approximate maximum of error messages, which take up to 150 µs each."""
 _ANY_NUMBER: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "items", "patternProperties", "propertyNames",
     "unevaluatedItems", "unevaluatedProperties",
 })  # fmt: skip
-"""Keywords with schemas for any number of places."""
 COSTING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "if", "multipleOf", "oneOf", "pattern",
     "patternProperties", "uniqueItems",
@@ -54,36 +49,33 @@ COSTING: Final = frozenset({
 """Keywords that can cost more than the size of the argument."""
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-# A set that is not closed takes all that follows, and a name holds no brace: otherwise each of many `[` would be tried
-# to the end, and patterns come from upstreams and documents, too.
+# An unclosed set extends to the end, and names contain no braces. Otherwise many `[` would take quadratic time.
 _TOKEN: Final = re.compile(
     r"(?P<escape>\\(?:[pPu]\{[^{}\\]*\}|.))|(?P<set>\[(?:\\.?|[^\]\\])*+(?:\]|\Z))"
     r"|\{(?P<least>\d+)(?:,(?P<most>\d*))?\}|.",
     re.DOTALL,
 )
 _ENDLESS: Final = 10**9
-"""Replaces larger numbers of repetitions, which can be too long for `int`."""
+"""Maximum number of repetitions to count."""
 
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     """The expensive parts of a schema."""
 
     in_place: int = 1
-    """Maximum number of schemas at one place."""
+    """Maximum number of schemas that apply to one place."""
     costly: frozenset[str] = frozenset()
-    """Patterns."""
+    """Expensive patterns."""
     costly_names: frozenset[str] = frozenset()
-    """Of these, those that names of members are matched with."""
+    """Expensive patterns of `patternProperties`."""
     matches_any_number: bool = False
     """Whether an expensive pattern applies to any number of texts."""
     names_matched: int = 0
-    """Patterns that names of members are matched with."""
+    """Number of `patternProperties`."""
     compares: bool = False
-    """Whether items must be unique."""
     divides: bool = False
-    """Whether numbers must be multiples of another."""
     worded_depth: int | None = None
-    """Levels of an argument in error messages. None means all."""
+    """Levels of an argument that error messages describe. None means all."""
 
     def limit_exceeded(self, instance: Json) -> str | None:
         """Return why an argument is too expensive, or None."""
@@ -102,25 +94,22 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_light(self) -> bool:
-        """Whether the cost is proportional to the size of all arguments."""
+        """Whether the cost is proportional to the size of an argument."""
         return not (self.compares or self.matches_any_number or self.divides or self.names_matched)
 
     @property
     def worded_nodes(self) -> int:
-        """Return the number of values in error messages."""
         return max(20, 20_000 // self.in_place)
 
 
 class SchemaNode(msgspec.Struct):
-    """A schema and its edges to other schemas."""
-
     schema: JsonObject
     edges: list[tuple[str, int]] = msgspec.field(default_factory=list)
     """Pairs of keyword and `id` of the schema."""
 
 
 def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCost:
-    """Measure a schema. `nodes` are the nodes that can be reached from its root."""
+    """Return the cost of a schema. `nodes` contains all schemas that are reachable from `root`."""
     if all(COSTING.isdisjoint(node.schema) for node in nodes.values()):
         return ValidationCost()
     looping = _targets_of_loops(nodes, root)
@@ -150,8 +139,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
         pattern = each.get("pattern")
         if isinstance(pattern, str) and pattern in cost.costly:
             del each["pattern"]
-            # A `maxLength` beside it would not do: keywords are independent, and the engine would match all the same.
-            # Within `allOf`, as the schema may have an `if` of its own.
+            # `maxLength` alone does not prevent matching. In `allOf`, because the schema can already have an `if`.
             short = {"maxLength": MAX_MATCHED_LENGTH}
             otherwise: Json = True if accepts_longer else short
             each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": otherwise}]
@@ -163,7 +151,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
 @lru_cache(maxsize=4096)
 def is_costly(pattern: str) -> bool:
     """Whether a pattern can take more than about 100 ns for each character."""
-    # This engine runs in linear time: it knows no look-around, and refuses an automaton over its limit.
+    # This regular expression engine has no look-around, and a limit for the size of the automaton.
     options = jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
@@ -208,13 +196,13 @@ def _in_place(nodes: dict[int, SchemaNode]) -> int:
             if is_done:
                 sums[at] = 1 + sum(sums.get(to, 0) for to in below)
             elif at not in sums:
-                sums[at] = 0  # a loop is gone through once, by the engine too
+                sums[at] = 0  # the engine also visits a loop once
                 waiting += [(at, True), *((to, False) for to in below if to not in sums)]
     return max(sums.values(), default=1)
 
 
 def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
-    """Return recursive schemas, at least one of each loop."""
+    """Return at least one schema of each recursion."""
     found, done, path = set(), set(), {root}
     # Not recursive: a chain of `$ref` can exceed the recursion limit.
     waiting = [(root, iter(nodes[root].edges))]
@@ -235,7 +223,6 @@ def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
 
 
 def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set[int]:
-    """Return schemas that apply to any number of places."""
     repeated: set[int] = set()
     seen = {root}
     waiting = [(root, root in looping)]
@@ -253,18 +240,16 @@ def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set
 
 def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
     branches = max(sum(len(node.schema.get(keyword, ())) for keyword in _ALTERNATIVES) for node in nodes.values())
-    # With so many alternatives at each level, errors grow as branches ** depth: solved for the depth.
+    # The number of errors grows as branches ** depth.
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))
 
 
 class _Amounts(msgspec.Struct):
-    """Amounts in an argument that can be expensive."""
-
     large_integers: int
     numbers: int
     names: int
     matched: int
-    """Characters of texts that are short enough to match."""
+    """Characters of texts within `MAX_MATCHED_LENGTH`."""
 
     @classmethod
     def of(cls, instance: Json) -> "_Amounts":
@@ -277,7 +262,6 @@ class _Amounts(msgspec.Struct):
                     waiting.extend(members.values())
                 case list() as items:
                     waiting.extend(items)
-                # Expensive patterns do not match longer texts (`guarded`).
                 case str() as text if len(text) <= MAX_MATCHED_LENGTH:
                     matched += len(text)
                 case int() | float() as number:

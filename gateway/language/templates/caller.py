@@ -1,4 +1,4 @@
-"""The name `caller` in templates: its facts, and load errors for uses that cannot work."""
+"""The name `caller` in templates: its members, and errors for wrong uses."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,7 +17,7 @@ _PREFIX: Final = f"{CALLER}."
 
 
 def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> bool:
-    """Record that a template reads a fact, or report why it cannot; `claim` is the only claim that it reads."""
+    """Record that a template reads a fact, or only one claim of it. Report facts that do not exist."""
     if not scope.has_callers:
         scope.problems.error(f"`{CALLER}` requires `auth`: without it, callers are not identified")
         return False
@@ -32,13 +32,13 @@ def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> boo
 
 
 def use_all_facts(scope: Scope) -> None:
-    """Record that code can read every fact, so that cached results of different callers are kept apart."""
+    """Record that code can read all facts, so that callers do not share cached results."""
     if scope.has_callers:
         scope.caller_facts.update(FACTS)
 
 
 def named_facts(names: Iterable[str], variables: JsonObject) -> dict[str, Json]:
-    """Return facts by the names that templates use for them; claims that the credential lacks are left out."""
+    """Return facts by their names in templates, without claims that the credential lacks."""
     found: dict[str, Json] = {}
     for name in sorted(names):
         fact, _, claim = name.partition(".")
@@ -49,7 +49,7 @@ def named_facts(names: Iterable[str], variables: JsonObject) -> dict[str, Json]:
 
 
 def claim_named_by(node: nodes.Node) -> str | None:
-    """Return the path of the claim that an expression reads, such as `address.city`; None for anything else."""
+    """Return the path of the claim that an expression reads, such as `address.city`, or None."""
     match node:
         case nodes.Getattr(node=owner, attr=str(name)) | nodes.Getitem(node=owner, arg=nodes.Const(value=str(name))):
             if _is_claims(owner):
@@ -76,18 +76,17 @@ def missing_claim(path: str) -> ExecutionError:
 
 
 def is_fact_path(name: str) -> bool:
-    """Whether a URI template's variable is a fact of the caller, such as `caller.subject`."""
+    """Whether a variable of a URI template is a fact of the caller, such as `caller.subject`."""
     return name == CALLER or name.startswith(_PREFIX)
 
 
 def use_fact_path(name: str, scope: Scope) -> None:
-    """Do the same as `use_fact` for a variable of a URI template."""
     fact, _, claim = name.removeprefix(CALLER).removeprefix(".").partition(".")
     use_fact(fact or None, scope, claim=claim.partition(".")[0] or None if fact == CLAIMS else None)
 
 
 def variable(name: str, variables: JsonObject) -> Json:
-    """Return the value of a URI template's variable: an input, or a fact of the caller.
+    """Return the value of a variable of a URI template, which is an input or a fact of the caller.
 
     Raises:
         ExecutionError: the caller's credential lacks the claim.

@@ -1,7 +1,7 @@
 """Compiles Jinja expressions into closures over JSON values.
 
-Jinja only parses. Its compiler generates Python code, and its sandbox does not limit time or memory. Here each allowed
-type of node has a row in `_RULES`, and `a.b` can only be a member of data.
+Only Jinja's parser is used. Its compiler generates Python code, and its sandbox does not limit time or memory. `_RULES`
+lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
 """
 
 import operator
@@ -14,29 +14,25 @@ from jinja2 import nodes
 from msgspec.structs import replace
 
 from gateway.config.diagnostics.near_misses import did_you_mean
+from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, CLAIMS, claim_named_by, missing_claim, use_fact
 from gateway.language.templates.filters import FILTERS, TESTS, member
-from gateway.language.templates.operators import COMPARISONS, add, arithmetic, signed
-from gateway.language.templates.render_state import UNDEFINED, RenderState, text_of
+from gateway.language.templates.render_state import UNDEFINED, RenderState, cost_of, kind_of, text_of
 
 Evaluate = Callable[[RenderState], Json]
 
 ALL_INPUTS: Final = "inputs"
-"""Name of the mapping of all inputs."""
 
 
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):
-    """Names that are known at one point of a template."""
-
     scope: Scope
     bound: set[str] = msgspec.field(default_factory=set)
     """Names bound by `set` and `for` so far."""
     loops: int = 0
-    """Number of enclosing loops."""
     has_default: bool = False
-    """Whether a missing claim of the caller is undefined here, and not an error."""
+    """Whether a missing claim of the caller is undefined instead of an error."""
 
     def inside_loop(self, targets: Sequence[str]) -> "Bindings":
         return replace(self, bound=self.bound | {*targets, "loop"}, loops=self.loops + 1)
@@ -52,7 +48,6 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
         self.scope.problems.error(message)
 
     def report_unknown(self, name: str, known: Sequence[str]) -> None:
-        """Report a name that is not an input, with a similar name or all known names."""
         hint = did_you_mean(name, known)
         if not hint and self.scope.inputs.is_open:
             hint = f"; an input that the schema does not list is `{ALL_INPUTS}['{name}']`"
@@ -61,7 +56,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
-    """Return a closure that evaluates `node`. Errors are reported, and the closure then returns UNDEFINED."""
+    """Return a function that evaluates `node`. If there are errors, they are reported and it returns UNDEFINED."""
     rule = _RULES.get(type(node))
     if rule is None:
         names.error(_REFUSED.get(type(node), f"`{type(node).__name__}` expressions are not allowed in a template"))
@@ -70,7 +65,7 @@ def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
 
 
 def is_from_file(node: nodes.Node) -> bool:
-    """Whether the first character of the result always comes from the file."""
+    """Whether the result always starts with text from the file."""
     match node:
         case nodes.Const():
             return isinstance(node.value, str) and bool(node.value)
@@ -83,7 +78,7 @@ def is_from_file(node: nodes.Node) -> bool:
 
 
 def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
-    """Return the name of the input if `node` is an input and nothing else."""
+    """Return the name of the input if the node is only the name of an input."""
     match node:
         case nodes.Name(name=str(name)):
             is_free = name not in names.bound and name not in names.scope.names
@@ -126,7 +121,7 @@ def _is_known(name: str, scope: Scope) -> bool:
 
 def _bound_name(name: str, otherwise: Evaluate) -> Evaluate:
     def evaluate(frame: RenderState) -> Json:
-        # A `set` in a branch that did not run has bound nothing. Use the input of that name, if there is one.
+        # A `set` in another branch has not run, so the name can still be an input.
         return frame.locals[name] if name in frame.locals else otherwise(frame)
 
     return evaluate
@@ -158,7 +153,7 @@ def _input(name: str, scope: Scope) -> Evaluate:
 
 @lru_cache(maxsize=4096)
 def _value_of(name: str, *, is_nested: bool) -> Evaluate:
-    """Return one closure for all templates that read an input, because many tools have the same input names."""
+    # Cached, because many tools have inputs of the same name.
     inputs = _nested_inputs if is_nested else _variables
     return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
 
@@ -233,7 +228,6 @@ def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
         value = find(frame)
         if not isinstance(value, str | list):
             return UNDEFINED
-        # A slice is at most as long as the whole.
         frame.charge(len(value))
         return value[
             slice(*(None if bound is UNDEFINED else bound for bound in (start(frame), stop(frame), step(frame))))
@@ -290,7 +284,7 @@ def _paid_for(frame: RenderState, text: str) -> str:
 
 
 def _present(value: Json) -> Json:
-    """Return null for UNDEFINED, which JSON does not have."""
+    # JSON has no undefined values.
     return None if value is UNDEFINED else value
 
 
@@ -332,10 +326,10 @@ def _concat(node: nodes.Concat, names: Bindings) -> Evaluate:
 
 def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
     first = compile_expression_node(node.expr, names)
-    rest = [(COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
+    rest = [(_COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
 
     def evaluate(frame: RenderState) -> Json:
-        # Chained as in Python: evaluation of `1 < x < 9` stops at the first false comparison.
+        # Chained as in Python: `1 < x < 9` stops at the first false comparison.
         left = first(frame)
         for holds, operand in rest:
             right = operand(frame)
@@ -363,29 +357,104 @@ def _unary(calculate: Callable[[Json], Json]) -> "Rule":
     return rule
 
 
+def _equal(frame: RenderState, left: Json, right: Json) -> bool:
+    frame.charge(cost_of(left))
+    return bool(left == right)
+
+
+def _contains(frame: RenderState, item: Json, container: Json) -> bool:
+    if container is UNDEFINED or item is UNDEFINED:
+        return False
+    if not isinstance(container, str | list | Mapping):
+        raise ExecutionError(f"`in` needs text, a list or an object, not {kind_of(container)}")
+    if isinstance(container, str):
+        frame.charge(len(container))
+        return isinstance(item, str) and item in container
+    if isinstance(container, Mapping):
+        return isinstance(item, str) and item in container
+    frame.charge(cost_of(container))
+    return item in container
+
+
+def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[RenderState, Json, Json], bool]:
+    def compare(frame: RenderState, left: Json, right: Json) -> bool:
+        if left is UNDEFINED or right is UNDEFINED:
+            return False
+        if kind_of(left) != kind_of(right) or not isinstance(left, str | int | float):
+            raise ExecutionError(f"{kind_of(left)} cannot be compared with {kind_of(right)}")
+        frame.charge(cost_of(left))
+        return holds(left, right)
+
+    return compare
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
+    "eq": _equal,
+    "ne": lambda frame, left, right: not _equal(frame, left, right),
+    "lt": _ordered(operator.lt),
+    "lteq": _ordered(operator.le),
+    "gt": _ordered(operator.gt),
+    "gteq": _ordered(operator.ge),
+    "in": _contains,
+    "notin": lambda frame, item, container: not _contains(frame, item, container),
+}
+
+
+def _add(frame: RenderState, left: Json, right: Json) -> Json:
+    """Add numbers, or concatenate texts or lists."""
+    if left is UNDEFINED or right is UNDEFINED:
+        return UNDEFINED
+    if kind_of(left) != kind_of(right) or kind_of(left) not in {"a number", "text", "a list"}:
+        raise ExecutionError(f"`+` cannot add {kind_of(right)} to {kind_of(left)}; `~` joins text")
+    if isinstance(left, str | list):
+        frame.charge(len(left) + len(right))
+    return left + right
+
+
+def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[RenderState, Json, Json], Json]:
+    def evaluate(_frame: RenderState, left: Json, right: Json) -> Json:
+        if left is UNDEFINED or right is UNDEFINED:
+            return UNDEFINED
+        # For text, `%` would be formatting, and `%1000000000d` a gigabyte.
+        if {kind_of(left), kind_of(right)} != {"a number"}:
+            raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(left)} and {kind_of(right)}")
+        return calculate(left, right)
+
+    return evaluate
+
+
+def _signed(calculate: Callable[[Any], Json]) -> Callable[[Json], Json]:
+    def evaluate(value: Json) -> Json:
+        if value is not UNDEFINED and kind_of(value) != "a number":
+            raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
+        return value if value is UNDEFINED else calculate(value)
+
+    return evaluate
+
+
 Rule = Callable[[Any, Bindings], Evaluate]
 
 _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
-    nodes.Add: _binary(add),
+    nodes.Add: _binary(_add),
     nodes.And: _and,
     nodes.Compare: _compare,
     nodes.Concat: _concat,
     nodes.CondExpr: _cond_expr,
     nodes.Const: _const,
     nodes.Dict: _dict,
-    nodes.Div: _binary(arithmetic("/", operator.truediv)),
+    nodes.Div: _binary(_arithmetic("/", operator.truediv)),
     nodes.Filter: _filter,
-    nodes.FloorDiv: _binary(arithmetic("//", operator.floordiv)),
+    nodes.FloorDiv: _binary(_arithmetic("//", operator.floordiv)),
     nodes.Getattr: _getattr,
     nodes.Getitem: _getitem,
     nodes.List: _list,
-    nodes.Mod: _binary(arithmetic("%", operator.mod)),
+    nodes.Mod: _binary(_arithmetic("%", operator.mod)),
     nodes.Name: _name,
-    nodes.Neg: _unary(signed(operator.neg)),
+    nodes.Neg: _unary(_signed(operator.neg)),
     nodes.Not: _not,
     nodes.Or: _or,
-    nodes.Pos: _unary(signed(operator.pos)),
-    nodes.Sub: _binary(arithmetic("-", operator.sub)),
+    nodes.Pos: _unary(_signed(operator.pos)),
+    nodes.Sub: _binary(_arithmetic("-", operator.sub)),
     nodes.Test: _test,
     nodes.Tuple: _list,
 }
@@ -393,8 +462,8 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Call: "a template cannot call functions; write filters as `{{ value | upper }}`",
-    # These make texts and numbers of any size from small values.
+    # These create large values from small ones.
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",
 }
-"""Error messages for expressions of Jinja that are not supported."""
+"""Error messages for unsupported expressions."""

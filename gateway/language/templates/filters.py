@@ -1,7 +1,6 @@
-"""Filters and tests of templates. The reference is generated from these tables.
+"""Filters and tests of templates, which behave like those of Jinja. The reference is generated from their tables.
 
-They have the names and the behaviour of Jinja's, for JSON values. A missing value passes through filters unchanged
-until `default` replaces it, or the element is omitted.
+All filters except `default` return missing values unchanged.
 """
 
 import base64
@@ -24,23 +23,20 @@ Function = Callable[..., Json]
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
-    """Called with the render state, the value and the arguments."""
     meaning: str
     takes: Callable[[Json], Json] = lambda value: value
-    """Converts the value to the type of the function, or raises."""
+    """Converts the value for the function."""
 
     def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
         if value is UNDEFINED and self.function is not default:
             return UNDEFINED
         taken = self.takes(value)
-        # Charged before the work, because the size of the result is known only afterwards.
         frame.charge(ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
         frame.charge(_size(result))
         return result
 
     def refuses(self, args: int, names: tuple[str, ...]) -> str | None:
-        """Return the error for this number of arguments and these names, or an empty string."""
         try:
             signature(self.function).bind(None, None, *(None,) * args, **dict.fromkeys(names))
         except TypeError as error:
@@ -85,10 +81,7 @@ def _as_text_or_list(value: Json) -> str | list[Json]:
 
 
 def member(value: Json, key: Json) -> Json:
-    """Return a member of an object, an item of a list or a character of a text. Never an attribute.
-
-    Shared by expressions, `map(attribute=…)` and `sort(attribute=…)`.
-    """
+    """Return a member of an object, an item of a list or a character of a text."""
     if isinstance(value, Mapping):
         return value.get(key, UNDEFINED) if isinstance(key, str) else UNDEFINED
     if isinstance(value, list | str) and isinstance(key, int) and not isinstance(key, bool):
@@ -97,7 +90,7 @@ def member(value: Json, key: Json) -> Json:
 
 
 def _each(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
-    """Return the member at `attribute` of each value. Each step is charged, because callers can choose the path."""
+    """Return the member at the path `attribute` of each value."""
     if attribute is None:
         return values
     steps = text_of(attribute).split(".")
@@ -130,13 +123,13 @@ def _join(frame: RenderState, values: list[Json], d: Json = "", attribute: Json 
 
 def _replace(frame: RenderState, text: str, old: Json, new: Json, count: Json = None) -> str:
     old, new, times = text_of(old), text_of(new), -1 if count is None else int(_as_number(count))
-    # Charged first: an empty `old` matches between all characters.
+    # Charge before replacing: an empty `old` matches between all characters.
     frame.charge(text.count(old) * len(new))
     return text.replace(old, new, times)
 
 
 def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False, blank: Json = False) -> str:  # noqa: FBT002 - as in Jinja
-    # Limited, because it is created before it is charged, and callers can choose the width.
+    # Limit the width, because the margin is created before it is charged.
     margin = width if isinstance(width, str) else " " * min(int(_as_number(width)), 100)
     lines = text.split("\n")
     frame.charge(len(lines) * len(margin))
@@ -146,7 +139,7 @@ def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False,
 
 
 def _title(_frame: RenderState, text: str) -> str:
-    # Word boundaries as in Jinja: `str.title` returns `Don'T` for `don't`.
+    # As in Jinja. `str.title` would return `Don'T` for `don't`.
     return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", text))
 
 
@@ -172,7 +165,7 @@ def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
 def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
     if isinstance(value, str | int | float):
         with suppress(ValueError, OverflowError):
-            # More than 4300 digits raise ValueError (`sys.set_int_max_str_digits`), because parsing is quadratic.
+            # More than 4300 digits raise ValueError (`sys.set_int_max_str_digits`).
             return int(value)
         with suppress(ValueError, OverflowError):
             return int(float(value))  # text such as 3.7
@@ -190,7 +183,7 @@ def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
     frame.charge(cost_of(values))
     first: dict[tuple[bool, str], Json] = {}
     for value in values:
-        is_text = isinstance(value, str)  # a part of the key: the text "1" is not the number
+        is_text = isinstance(value, str)  # the text "1" differs from the number
         first.setdefault((is_text, value.lower() if is_text else json_of(value)), value)
     return list(first.values())
 
@@ -198,7 +191,6 @@ def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
 def _sort(frame: RenderState, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
     members = _each(frame, values, attribute)
     frame.charge(cost_of(members))
-    # Sorted by key, because values of different types cannot be compared.
     keys = list(map(_order, members))
     return [values[at] for at in sorted(range(len(values)), key=keys.__getitem__, reverse=bool(reverse))]
 
@@ -322,7 +314,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
-    """Called with the value and the argument of the test. A missing value is UNDEFINED."""
+    """Called with the value, which can be UNDEFINED, and the argument of the test."""
     meaning: str
 
     def takes(self, args: int) -> bool:

@@ -1,7 +1,7 @@
-"""The state of one rendering: the values that a template sees, the text so far, and the remaining budget.
+"""The state of a rendering: variables, output and the remaining budget.
 
-Without a budget, two nested loops over lists of a caller could block the event loop for minutes. Each operation is
-charged for the size of its values, so templates need no time limit.
+Each operation is charged for the size of its values. Otherwise, nested loops over lists from a caller could block the
+event loop for minutes.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,14 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 
 MAX_TEXT_BYTES: Final = 2**20
-"""Maximum size of the text of one template."""
 WORK: Final = 2**24
-"""Budget of one rendering, enough for about a second. Copying a character costs one unit."""
+"""Budget of a rendering, enough for about a second. Copying a character costs one unit."""
 ITEM: Final = 16
-"""Cost of one item of a list."""
 LOOP_TURN: Final = 128
-"""Cost of one iteration of a loop."""
 
 
 class _Undefined:
-    """An optional input that was not sent, or a missing member. False in conditions."""
+    """A missing input or member. False in conditions."""
 
     __slots__ = ()
 
@@ -39,12 +36,10 @@ UNDEFINED: Final[Json] = _Undefined()
 
 
 class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, not an error
-    """A missing value was rendered in an element that is then omitted."""
+    """Omit the element, because a value in it is missing."""
 
 
 class RenderState:
-    """One rendering of one template."""
-
     __slots__ = (
         "_budget",
         "_room",
@@ -59,13 +54,11 @@ class RenderState:
     def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = UNDEFINED) -> None:
         self.variables = variables
         self.locals: dict[str, Json] = {}
-        """Names bound by `set` and `for`."""
         self.in_element = in_element
-        """Whether a missing value omits the element. Otherwise the value is empty text."""
+        """Whether a missing value omits the whole element. Otherwise, it is empty text."""
         self.null = null
-        """The value to use for null."""
         self.begins_with_value = False
-        """Whether the first character comes from a value, and not from the file."""
+        """Whether the output starts with a value, and not with text from the file."""
         self._written: list[str] = []
         self._room = MAX_TEXT_BYTES
         self._budget = WORK
@@ -77,7 +70,6 @@ class RenderState:
     def write(self, text: str, *, is_value: bool) -> None:
         if not text:
             return
-        # `isascii` is cheap, and avoids encoding most texts.
         self._room -= len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._room < 0:
             raise ExecutionError(f"the text would exceed {MAX_TEXT_BYTES // 2**20} MiB")
@@ -91,12 +83,11 @@ class RenderState:
             raise ExecutionError("the arguments require too much work; use fewer or shorter ones")
 
     def value(self, value: Json) -> Json:
-        """Return `value`, with the replacement for null."""
         return self.null if value is None else value
 
 
 def text_of(value: Json) -> str:
-    """Return a value as text: true or false for booleans, compact JSON for lists and objects."""
+    """Return a value as text. Booleans, lists and objects are compact JSON."""
     if isinstance(value, str):
         return value
     if value is UNDEFINED:
@@ -131,7 +122,6 @@ def cost_of(value: Json) -> int:
 
 
 def kind_of(value: Json) -> str:
-    """Return the name of the JSON type for messages."""
     for kind, name in _KINDS.items():
         if isinstance(value, kind):
             return name

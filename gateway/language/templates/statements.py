@@ -1,4 +1,4 @@
-"""Compiles the statements of templates: text, `{{ … }}`, `if`, `for` and `set`. Others are load errors."""
+"""Compiles the statements of templates: text, `{{ … }}`, `if`, `for` and `set`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,7 +17,6 @@ DEEPEST_LOOPS: Final = 2
 
 
 def compile_statements(statements: Sequence[nodes.Node], names: Bindings) -> Run:
-    """Return a closure that runs statements in order. Errors are reported."""
     runs = [_statement(statement, names) for statement in statements]
     if len(runs) == 1:
         return runs[0]
@@ -65,7 +64,7 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
 
 @lru_cache(maxsize=4096)
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
-    """Return a closure that writes the value of an expression. Equal expressions share one closure."""
+    """Return a function that writes the value of an expression. Equal expressions share it."""
 
     def run(frame: RenderState) -> None:
         value = evaluate(frame)
@@ -108,14 +107,14 @@ def _for(node: nodes.For, names: Bindings) -> Run:
     def run(frame: RenderState) -> None:
         outside = frame.locals
         turns = []
-        # Filter all items first: as in Jinja, `loop.length` and `loop.last` count only the items that pass the `if`.
+        # Filter all items first: in Jinja, `loop.length` and `loop.last` ignore items that fail the `if`.
         for item in _items(find(frame)):
             frame.charge(LOOP_TURN)
             frame.locals = {**outside, **bind(frame, item)}
             if wanted is None or wanted(frame):
                 turns.append(frame.locals)
         for index, bound in enumerate(turns):
-            # As in Jinja, names bound by `set` in a loop end with the iteration.
+            # As in Jinja, names bound by `set` are local to the iteration.
             frame.locals = {**bound, "loop": _loop(index, len(turns))}
             body(frame)
         frame.locals = outside
@@ -133,7 +132,6 @@ def _items(value: Json) -> Sequence[Json]:
     if value is UNDEFINED:
         return ()
     if isinstance(value, Mapping):
-        # The keys, as in Jinja and Python.
         return list(value)
     if isinstance(value, list):
         return value
@@ -192,4 +190,4 @@ _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.Scope: "autoescape",
 }
-"""Tags of unsupported statements whose class has another name."""
+"""Tags that differ from the name of the class."""

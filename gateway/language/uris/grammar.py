@@ -1,4 +1,4 @@
-"""Parses URI templates (RFC 6570), with error messages. The package `uritemplate` accepts malformed ones."""
+"""Parses and validates URI templates (RFC 6570). The package `uritemplate` accepts malformed ones."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,6 @@ _VARIABLE: Final = re.compile(
 """RFC 6570 §2.3 and §2.4, without percent-encoded names, which inputs cannot have."""
 
 LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-"""A percent sign without two hexadecimal digits."""
 
 _JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
 _NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
@@ -30,14 +29,13 @@ _NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pat
 
 
 class UriTemplateError(Exception):
-    """A URI template is malformed. The text is for the operator."""
+    """A URI template is malformed or not supported."""
 
 
 class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_exploded: bool = False
     prefix: int | None = None
-    """Number of characters of the value to use."""
 
     @property
     def has_modifier(self) -> bool:
@@ -46,7 +44,6 @@ class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
 
 class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
     source: str
-    """Including braces."""
     operator: str
     """One of `+#./;?&`, or empty."""
     variables: tuple[UriVariable, ...]
@@ -57,7 +54,7 @@ class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Part = str | UriExpression
-"""Literal text, percent-encoded as required, or an expression."""
+"""Percent-encoded literal text, or an expression."""
 
 
 def parse_uri_template(source: str) -> tuple[Part, ...]:
@@ -81,14 +78,14 @@ def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
 
 
 def names_in(parts: Sequence[Part]) -> list[str]:
-    """Return the names of all variables, in order and with repetitions."""
+    """Return the names of all variables in order, including repetitions."""
     return [variable.name for part in parts if isinstance(part, UriExpression) for variable in part.variables]
 
 
 def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
     for text in parts:
         if isinstance(text, Interpolation):
-            # Interpolated text has no expressions, and a lone `%` in it is not an error of the file.
+            # Interpolated text can contain a lone `%`.
             yield _encoded(LONE_PERCENT.sub("%25", text.text))
         else:
             yield from _parse_text(text)
@@ -123,7 +120,7 @@ def _literal(text: str, start: int, end: int) -> str:
 
 
 def _encoded(text: str) -> str:
-    # RFC 6570 §3.1: allowed characters and percent-encoded octets are copied. Other characters are encoded.
+    # RFC 6570 §3.1: percent-encoded octets are copied.
     return quote(text, safe=RESERVED + "%")
 
 

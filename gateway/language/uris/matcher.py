@@ -1,7 +1,6 @@
-"""Matches URIs against URI templates, and returns the variables. Runs in linear time, without backtracking.
+"""Matches URIs against URI templates in linear time.
 
-A regular expression for each template would backtrack: with `x:{a}-{b}-{c}`, a hostile URI of 2 KiB takes 10 s instead
-of 5 ms. Atomic groups do not help, because `{+a}` can end later than at the next literal text.
+Regular expressions would backtrack: for `x:{a}-{b}-{c}`, a hostile URI of 2 KiB takes 10 s.
 """
 
 import re
@@ -9,13 +8,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
 from gateway.language.scope import Scope
 from gateway.language.uris.grammar import (
     LONE_PERCENT,
+    RESERVED,
     Part,
     UriExpression,
     UriTemplateError,
@@ -25,43 +25,40 @@ from gateway.language.uris.grammar import (
 
 
 class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled template that finds its variables in a URI."""
-
     variables: tuple[str, ...]
-    """Names of the variables, in the order of the template."""
     optional: frozenset[str]
-    """Variables of `{/var}` and `{?var}`, which a URI can omit."""
+    """Variables of `{/var}` and `{?var}`."""
     _patterns: "tuple[_Pattern, ...]"
-    """One pattern for each possible number of `{/var}` in a URI."""
+    """One pattern for each possible number of `{/var}`."""
     _query: frozenset[str] | None
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """Return the variables, percent-decoded once, for which the template expands to `uri`, or None."""
+        """Return the percent-decoded variables, or None if the URI does not match."""
         query: dict[str, str] | None = {}
         if self._query is not None:
-            # RFC 3986 §3.4: the first `?` starts the query, so a `{+var}` before it cannot contain `?`.
+            # RFC 3986 §3.4: the first `?` starts the query.
             uri, mark, text = uri.partition("?")
             query = _match_query(text, self._query) if mark else {}
         if query is None:
             return None
-        # After a `{+var}`, several patterns can match. The one with the fewest `{/var}` is used.
+        # If several patterns match, use the one with the fewest `{/var}`.
         for pattern in self._patterns:
             if (found := pattern.match(uri)) is not None:
-                # Decoded after matching, because `%2F` in a value is not a separator.
+                # Decode after matching: `%2F` is not a separator.
                 return _decode_all(found | query)
         return None
 
 
 def compile_matcher(source: str, scope: Scope) -> UriMatcher:
-    """Compile the `uri` of a resource. Errors are reported to the problems of `scope`."""
+    """Compile the `uri` of a resource. Errors are reported."""
     try:
-        return strict_matcher(source)
+        return _strict_matcher(source)
     except UriTemplateError as error:
         scope.problems.error(str(error))
         return _matcher(())
 
 
-def strict_matcher(source: str) -> UriMatcher:
+def _strict_matcher(source: str) -> UriMatcher:
     """Compile a template.
 
     Raises:
@@ -89,11 +86,17 @@ def _names_with(parts: Sequence[Part], operator: str) -> list[str]:
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LAST: Final = {"": 0, "+": 0, "/": 1, "?": 2}
-"""Allowed order of expressions without text between them."""
+"""Required order of expressions without text between them."""
 
 
 def _check_matchable(parts: tuple[Part, ...]) -> None:
-    """Reject ambiguous templates: (1) a scheme, (2) known forms, (3) each name once, (4) text between expressions."""
+    """Reject ambiguous templates.
+
+    1. The template starts with a scheme.
+    2. Its expressions have a supported form.
+    3. Each variable is used once.
+    4. Expressions are separated by text.
+    """
     if not (parts and isinstance(parts[0], str) and _SCHEME.match(parts[0])):
         raise UriTemplateError("a resource's URI must start with a scheme, such as `incident://{id}`")
     for part in parts:
@@ -156,10 +159,10 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[_Slot, ...]
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Fill the slots from left to right, each with the shortest possible value.
+        """Return the value of each slot, or None.
 
-        The forward pass finds where each slot can start, and the backward pass selects one start for each. A value is
-        within one *run* between two stops, so only the earliest start in each run matters.
+        The forward pass finds all positions where each slot can start. The backward pass selects the earliest start in
+        the same run. A run is the text between two stops, which no value can cross.
         """
         if not uri.startswith(self.texts[0]):
             return None
@@ -175,7 +178,7 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     def _read_back(self, uri: str, steps: "Sequence[_Step]") -> dict[str, str]:
         found: dict[str, str] = {}
         end = len(uri)
-        # Not strict: no slot precedes the first text.
+        # Not strict, because there is one more text than slots.
         for step, text in zip(reversed(steps), reversed(self.texts), strict=False):
             end -= len(text)
             begin = step.earliest[step.run_of(end)]
@@ -193,7 +196,6 @@ class _Step:
         self.slot = slot
         self._stops = [index for index, character in enumerate(uri) if character in slot.stops] if slot.stops else []
         self.earliest: dict[int, int] = {}
-        """Earliest start by run."""
         for begin in begins:
             self.earliest.setdefault(self.run_of(begin), begin)
 
@@ -205,7 +207,6 @@ class _Step:
 
 
 def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
-    """Yield the positions of `text` in `uri`. The last text must be at the end."""
     if is_last:
         if uri.endswith(text):
             yield len(uri) - len(text)
@@ -218,7 +219,7 @@ def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
 
 
 def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
-    """Parse a query with only these names, in any order and each at most once."""
+    """Parse a query in which each of the names occurs at most once, in any order."""
     found: dict[str, str] = {}
     for pair in text.split("&"):
         name, mark, value = pair.partition("=")
@@ -229,11 +230,62 @@ def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
 
 
 def _decode_all(found: dict[str, str]) -> dict[str, str] | None:
-    # No expansion contains these, and `unquote_to_bytes` would not change them.
+    # No expansion contains a lone `%`.
     if any(map(LONE_PERCENT.search, found.values())):
         return None
     try:
         return {name: unquote_to_bytes(value).decode() for name, value in found.items()}
-    # RFC 6570 §1.6: values are encoded as UTF-8, so no expansion has other bytes.
+    # RFC 6570 §1.6: values are encoded as UTF-8.
     except UnicodeError:
         return None
+
+
+URI: Final = "uri"
+"""The only variable that `LooseMatcher` returns: the requested URI."""
+_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
+    """Matches URIs of upstreams, whose matching rules are unknown.
+
+    A URI matches if it contains the literal texts of the template in order, as every expansion does (RFC 6570 §3.1).
+    """
+
+    literals: tuple[str, ...]
+    """Percent-encoded."""
+    strict: UriMatcher | None
+    """None if the template cannot be matched exactly."""
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        encoded = _encoded(uri)
+        first, *others = self.literals
+        if not encoded.startswith(first):
+            return None
+        position = len(first)
+        for literal in others:
+            if (found := encoded.find(literal, position)) < 0:
+                return None
+            position = found + len(literal)
+        # The URI must end with the last text, which can also occur before.
+        is_whole = not others or encoded.endswith(others[-1])
+        return {URI: uri} if is_whole and (others or position == len(encoded)) else None
+
+    def rank(self, uri: str) -> tuple[bool, int]:
+        """Return a sort key that is higher for templates that fit the URI better."""
+        return self.strict is None or self.strict.match(_encoded(uri)) is not None, len(self.literals[0])
+
+
+def compile_loose_matcher(template: str) -> LooseMatcher:
+    literals = tuple(_encoded(text) for text in _EXPRESSION.split(template))
+    expressions = (*_EXPRESSION.findall(template), "")
+    # Upstreams can send invalid literals, for example with spaces.
+    encoded = "".join(f"{text}{expression}" for text, expression in zip(literals, expressions, strict=True))
+    try:
+        strict = _strict_matcher(encoded)
+    except UriTemplateError:
+        strict = None
+    return LooseMatcher(literals=literals, strict=strict)
+
+
+def _encoded(text: str) -> str:
+    return quote(LONE_PERCENT.sub("%25", text), safe=RESERVED + "%", errors="replace")

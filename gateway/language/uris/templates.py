@@ -1,7 +1,6 @@
-"""Expands URI templates (RFC 6570) with the package `uritemplate`. `matcher` does the reverse.
+"""Expands URI templates (RFC 6570) with the package `uritemplate`.
 
-`{+var}` and `{#var}` are built from the simple form, because the package does not encode values that contain a
-percent-encoded octet.
+`{+var}` and `{#var}` are derived from the simple form, because the package does not encode `%` in `%41`.
 """
 
 import re
@@ -30,8 +29,6 @@ from gateway.language.uris.grammar import (
 
 
 class UriTemplate(msgspec.Struct, frozen=True):
-    """A compiled template."""
-
     parts: "tuple[str | Expansion, ...]"
 
     def expand(self, variables: JsonObject) -> str:
@@ -40,7 +37,7 @@ class UriTemplate(msgspec.Struct, frozen=True):
 
 
 class Expansion:
-    """A compiled expression. `{+var}` and `{#var}` do not encode the characters in `kept`."""
+    """A compiled expression. In `{+var}` and `{#var}`, characters in `kept` are not encoded."""
 
     __slots__ = ("_kept", "_lead", "_single", "_template", "expression", "names")
 
@@ -58,14 +55,14 @@ class Expansion:
 
     def expand(self, variables: JsonObject) -> str:
         if self._single is not None and isinstance(value := variable(self._single, variables), str):
-            # RFC 6570 §3.2.2: only unreserved characters are not encoded. The check avoids most calls of `quote`.
+            # RFC 6570 §3.2.2. The check avoids most calls of `quote`.
             return value if value.isascii() and value.isalnum() else quote(value, safe="")
         values = {name: _value(variable(name, variables)) for name in self.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)
         if self._kept is None:
             return text
-        # RFC 6570 §3.2.1: without defined variables, the expression is empty, including `#`.
+        # RFC 6570 §3.2.1: without defined variables, the `#` is omitted too.
         return (self._lead if given else "") + self._kept.sub(_decoded, text)
 
 
@@ -101,8 +98,8 @@ def _what_there_is(known: Collection[str]) -> str:
 
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:
-    """Return a pattern of the encoded form of each kept character, and of a `%` that encodes an octet."""
-    # RFC 6570 §3.2.3 keeps encoded octets of values. In URLs they are encoded again, so that they have no meaning.
+    """Return a pattern that matches the encoded forms of characters to keep."""
+    # RFC 6570 §3.2.3 keeps percent-encoded octets of values. In URLs, they are encoded again as a protection.
     triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
     return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
 
@@ -112,7 +109,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def _value(value: Json) -> str | list[str] | dict[str, str] | None:
-    """Return a value of RFC 6570 §2.3: text, a list of texts, or pairs. Deeper values are compact JSON."""
+    """Return a value of RFC 6570 §2.3. Values nested deeper become compact JSON."""
     match value:
         case None:
             return None

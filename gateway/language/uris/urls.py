@@ -1,4 +1,4 @@
-"""Compiles the URL of an HTTP backend: a URI template whose values cannot change its meaning.
+"""Compiles URLs of HTTP backends: URI templates whose values cannot change the target.
 
 Threats:
 
@@ -25,10 +25,7 @@ from gateway.language.uris.templates import Expansion, parse_in_scope
 
 
 class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled URL, absolute once expanded."""
-
     scheme: str
-    """Including `://`."""
     authority: "tuple[str | _HostInput, ...]"
     path: tuple[str | Expansion, ...]
     query: tuple[str | Expansion, ...]
@@ -37,7 +34,7 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         """Insert the arguments.
 
         Raises:
-            ExecutionError: a value is not allowed at its place. The text names the input.
+            ExecutionError: a value is not allowed.
         """
         authority = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.authority])
         query = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.query])
@@ -45,14 +42,14 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _path(self, arguments: JsonObject) -> str:
         path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
-        # Other paths have no empty segments and no traversal, and the check is expensive.
+        # Other paths cannot have empty or relative segments. The check is expensive.
         if not path or path.endswith("/") or "//" in path or "." in path or "%" in path:
             _check_segments(self.path, arguments)
         return path
 
 
 _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
-"""Replaces a URL with an error. No request is sent to it."""
+"""Placeholder for an invalid URL."""
 
 
 def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTemplate:
@@ -94,7 +91,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Concatenate the two with one slash, without resolving. A query needs no slash."""
+    """Concatenate the two with a slash, unless a query follows. Do not resolve the URL."""
     first = parts[0] if parts else ""
     if isinstance(first, UriExpression):
         is_glued = first.operator in {"/", "?", "&"}
@@ -103,12 +100,11 @@ def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         raise UriTemplateError("is absolute, but the connection already has the address; remove one of them")
     if not first or first.startswith("?"):
         return (base_url + first, *parts[1:])
-    # Slashes are removed, so that `//host` is a path and not another authority (RFC 3986 §5.2.2).
+    # RFC 3986 §5.2.2: `//host` would be another authority.
     return (f"{base_url.rstrip('/')}/{first.lstrip('/')}", *parts[1:])
 
 
 def _compile(parts: tuple[Part, ...], scope: Scope) -> UrlTemplate:
-    """Split an absolute template into scheme, authority, path and query, which have different rules."""
     scheme, rest = _scheme_and_rest(parts)
     authority, rest = _cut(rest, at=_PATH_BEGINS)
     path, query = _cut(rest, at=_QUERY_BEGINS)
@@ -139,12 +135,12 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
 
 _PATH_BEGINS: Final = frozenset("/?#&;")
 _QUERY_BEGINS: Final = frozenset("?#&")
-"""Literal characters and operators that end a part of the URL. `&` and `;` only as operators."""
+"""Literal characters and operators that start the next part of the URL. `&` and `;` only as operators."""
 _LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_PATH_BEGINS, _QUERY_BEGINS)}
 
 
 def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """Split before the first literal character or expression of the next part of the URL."""
+    """Split a template before the next part of the URL."""
     literal = _LITERALS[at]
     for index, part in enumerate(parts):
         if isinstance(part, UriExpression):
@@ -167,7 +163,7 @@ def _check_authority(parts: tuple[Part, ...]) -> None:
             raise UriTemplateError(f"`{part.source}` is not allowed in the host; use {{name}}")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
-        # RFC 9110 §4.2.4: userinfo in http URIs is deprecated, because it obscures the host.
+        # RFC 9110 §4.2.4: userinfo is deprecated, because it obscures the host.
         raise UriTemplateError("cannot contain a user and password; use `headers: {Authorization: …}`")
     match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
     if match is None or int(match["port"] or 0) > 65535:
@@ -192,7 +188,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
 
 def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
     is_whole_host = isinstance(parts[0], UriExpression) and all(str(part).startswith(":") for part in parts[1:])
-    # Beside literal labels, a value is one label: with dots, `api.{x}` could be any domain.
+    # Next to literal labels, a value must be a single label: `api.{x}` could otherwise be any domain.
     pattern = _HOST if is_whole_host else _LABEL
     return tuple(
         part if isinstance(part, str) else _HostInput(name=part.variables[0].name, pattern=pattern) for part in parts
@@ -231,7 +227,7 @@ def _given(part: Expansion, arguments: JsonObject) -> str:
 
 
 _Piece = tuple[str, frozenset[str]]
-"""Text of the path, and the inputs that it comes from."""
+"""Text of the path, and the names of its inputs."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
@@ -247,7 +243,7 @@ def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
         return [(part, _NO_NAMES)]
     text = part.expand(arguments)
     if part.expression.operator == "/":
-        # The slash of `{/var}` comes from the template, not from the value.
+        # The slash of `{/var}` is part of the template, not of the value.
         return [(text[:1], _NO_NAMES), (text[1:], part.names)]
     return [(text, part.names)]
 
@@ -276,18 +272,16 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _DECODINGS: Final = 3
-"""Number of times that proxies and servers can decode a path."""
+"""Maximum number of times that proxies and servers decode a path."""
 
 
 def _climbs(segment: str) -> bool:
-    """Whether a server can interpret the segment as `.` or `..`, possibly after decoding."""
+    """Whether a server can interpret the segment as `.` or `..`."""
     if "." not in segment and "%" not in segment:
         return False
     for _ in range(_DECODINGS):
-        # `%252e` is `.` if a proxy and the server both decode.
         segment = unquote(segment)
-        # Some servers remove parameters first, so `..;x` is `..`.
-        # In the WHATWG URL Standard, a backslash is a slash.
+        # Some servers remove parameters (`..;x`), or accept backslashes as slashes (WHATWG URL).
         if any(part.partition(";")[0] in {".", ".."} for part in re.split(r"[/\\]", segment)):
             return True
         if "%" not in segment:

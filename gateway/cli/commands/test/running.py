@@ -28,8 +28,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.files.decoding import FileRule
-from gateway.language.files.file_places import FilePlaces
+from gateway.language.files.decoding import FilePlaces, FileRule
 from gateway.language.files.media_types import media_type_of
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient

@@ -1,29 +1,29 @@
-"""Coerces invalid values that models send: quoted numbers and objects, and null for omitted members.
+"""Normalizes arguments: inserts defaults, and repairs values that models often send.
 
 A string becomes an integer, number, boolean, array or object only if validation failed there and the string is exactly
-the JSON of such a value. A number never becomes a string.
+the JSON of such a value. A number never becomes a string. Invalid null members are omitted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Final
 
+import msgspec
 import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from gateway import exact_json
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import Validator
 from gateway.language.schemas.rules import is_deeper
 
 _MAX_ROUNDS: Final = 4
-"""Strings in a quoted object are found in the second round."""
+"""A quoted object can contain quoted values, which are found in the next round."""
 _MAX_DEPTH: Final = 64
 
 
 def coerced(instance: Json, validator: Validator) -> Json:
-    """Return `instance` with wrongly quoted values parsed, or unchanged if there are none."""
     for _ in range(_MAX_ROUNDS):
         replacements = [
             (diagnostic.instance_path, value)
@@ -38,7 +38,7 @@ def coerced(instance: Json, validator: Validator) -> Json:
 
 
 def without_nulls(instance: Json, validator: Validator) -> Json:
-    """Return `instance` without members whose null is invalid, or unchanged if there are none."""
+    """Return a copy without the null members that the schema does not allow."""
     paths = {
         tuple(diagnostic.instance_path)
         for diagnostic in _leaves(validator.diagnostics(instance))
@@ -51,7 +51,7 @@ def without_nulls(instance: Json, validator: Validator) -> Json:
         parent = instance
         for step in steps:
             parent = parent[step]
-        if isinstance(parent, dict):  # what a list has no item for would move the others
+        if isinstance(parent, dict):  # removing an item would shift the rest of a list
             del parent[name]
     return instance
 
@@ -67,7 +67,7 @@ def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]
 
 
 def _unquoted(diagnostic: ValidationError) -> Json:
-    """Return the parsed value of an invalid string, if its type is expected. None otherwise."""
+    """Return the value that an invalid string contains, or None if the schema does not expect its type."""
     text = diagnostic.instance
     if not isinstance(text, str) or text != text.strip():
         return None
@@ -78,7 +78,7 @@ def _unquoted(diagnostic: ValidationError) -> Json:
         case Kind.Enum(options):
             value = _parsed(text)
             return (
-                # The type is compared too, because True == 1 in Python.
+                # True == 1 in Python, so compare the types too.
                 value if any(value == option and _types_of(value) & _types_of(option) for option in options) else None
             )
         case _:
@@ -91,7 +91,7 @@ def _parsed(text: str) -> Json:
         value = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return None
-    # The depth limit of messages does not apply inside strings.
+    # The depth limit for messages does not cover JSON inside strings.
     return None if is_deeper(value, than=_MAX_DEPTH) else value
 
 
@@ -116,11 +116,63 @@ def _types_of(value: Json) -> set[str]:
 def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
     if not path:
         return value
-    # Copies, so that the arguments of the caller do not change. `diagnostics` ignores large values.
     instance = deepcopy(instance)
     parent = instance
     for step in path[:-1]:
         parent = parent[step]
-    if isinstance(parent[path[-1]], str):  # two alternatives may both have wanted it
+    if isinstance(parent[path[-1]], str):  # otherwise another alternative has replaced it
         parent[path[-1]] = value
     return instance
+
+
+class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    values: Mapping[str, bytes]
+    """As JSON, so that calls do not share mutable values."""
+    nested: Mapping[str, "SchemaDefaults"]
+
+    def fill(self, given: JsonObject) -> dict[str, Json]:
+        """Return a copy of `given` with defaults for missing members."""
+        filled = dict(given)
+        if not self.values and not self.nested:
+            return filled
+        for name, value in self.values.items():
+            if name not in filled:
+                filled[name] = orjson.loads(value)
+        for name, defaults in self.nested.items():
+            # Defaults can be objects with missing members, so insert nested defaults last.
+            if isinstance(inner := filled.get(name), dict):
+                filled[name] = defaults.fill(inner)
+        return filled
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        yield from ((name,) for name in self.values)
+        for name, defaults in self.nested.items():
+            yield from ((name, *path) for path in defaults.paths())
+
+    def at(self, path: tuple[str, ...]) -> Json:
+        """Return the default at `path` as an argument: `{"a": {"b": 1}}` for `("a", "b")`."""
+        first, *rest = path
+        return {first: self.nested[first].at(tuple(rest)) if rest else orjson.loads(self.values[first])}
+
+
+NO_DEFAULTS: Final = SchemaDefaults(values={}, nested={})
+
+
+def defaults_of(schema: JsonObject) -> SchemaDefaults:
+    """Return the defaults below `properties`. Ignores those in references and alternatives."""
+    properties = schema.get("properties")
+    members = {
+        name: member
+        for name, member in (properties.items() if isinstance(properties, dict) else ())
+        if isinstance(member, dict)
+    }
+    nested = {name: defaults_of(member) for name, member in members.items()}
+    return SchemaDefaults(
+        values={name: _encoded(member["default"]) for name, member in members.items() if "default" in member},
+        nested={name: defaults for name, defaults in nested.items() if defaults.values or defaults.nested},
+    )
+
+
+def _encoded(value: Json) -> bytes:
+    # A copy: the buffer that orjson returns is larger than its content.
+    return bytes(memoryview(orjson.dumps(value)))

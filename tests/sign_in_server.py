@@ -1,4 +1,4 @@
-"""An OpenID provider with a protected API behind it: codes, rotating refresh tokens, revocation."""
+"""An OpenID provider with a protected API and MCP server: codes, rotating refresh tokens, revocation."""
 
 import secrets
 from collections import Counter
@@ -47,6 +47,8 @@ class Provider:
         application.router.add_post("/token", self._token)
         application.router.add_post("/revoke", self._revoke)
         application.router.add_get("/api/whoami", self._whoami)
+        application.router.add_post("/mcp", self._mcp)
+        application.router.add_get("/.well-known/oauth-protected-resource/mcp", self._resource)
         return application
 
     async def _metadata(self, _request: web.Request) -> web.Response:
@@ -103,6 +105,32 @@ class Provider:
         self.revoked.append(token)
         self.refresh.pop(token, None)
         return web.Response()
+
+    async def _resource(self, _request: web.Request) -> web.Response:
+        return web.json_response({"resource": f"{self.issuer}/mcp", "authorization_servers": [self.issuer]})
+
+    async def _mcp(self, request: web.Request) -> web.Response:
+        """An MCP server of revision 2025-11-25 with the tool `whoami`."""
+        user = self.access.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        if user is None:
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Bearer scope="read"'})
+        message = await request.json()
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "whoami", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": user}]},
+            "ping": {},
+        }
+        if "id" not in message:
+            return web.Response(status=202)
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] not in results:
+            return web.json_response({**answer, "error": {"code": -32601, "message": "unknown method"}})
+        return web.json_response({**answer, "result": results[message["method"]]})
 
     async def _whoami(self, request: web.Request) -> web.Response:
         user = self.access.get(request.headers.get("Authorization", "").removeprefix("Bearer "))

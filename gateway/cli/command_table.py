@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "bundle": CommandEntry("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
     "publish-info": CommandEntry("write the server.json for an MCP registry", "gateway.cli.commands.publish_info"),
     "status": CommandEntry("show the status of a running server", "gateway.cli.commands.status"),
+    "connections": CommandEntry("list services that users sign in to", "gateway.cli.commands.connections"),
     "tasks": CommandEntry("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
     "import": CommandEntry("convert an OpenAPI document to tools in YAML", "gateway.cli.commands.import_openapi"),
     "init": CommandEntry("write a first configuration file", "gateway.cli.commands.init.command"),

@@ -15,6 +15,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -251,7 +252,10 @@ class SignIns:
             name = next(iter(await self.store.names(f"tokens:{entry.key}:")), name)
         tokens = await self._read(name, Tokens)
         if tokens is not None:
+            is_known = self._masked.get(name) is not None
             await self._mask(name, tokens)
+            if not is_known:  # the user has signed in with another process
+                self._changed(entry)
         if tokens is not None and tokens.used_at + _TOUCH_SECONDS < self._clock():
             tokens = replace(tokens, used_at=self._clock())
             await self._write_tokens(name, tokens, entry.config)
@@ -272,15 +276,21 @@ class SignIns:
 
         return await self._refreshes.get(name.encode(), fetch)
 
-    async def stored(self, entry: ServiceEntry, owner: str) -> Tokens | None:
-        return await self._read(record_name(entry.key, owner), Tokens)
+    async def described(self, entry: ServiceEntry, owner: str) -> dict[str, Json]:
+        """Return whether a person has signed in, since when, and with which scopes."""
+        tokens = await self._read(record_name(entry.key, SHARED if entry.config.shared else owner), Tokens)
+        row: dict[str, Json] = {"entry": entry.name, "signed_in": tokens is not None, "shared": entry.config.shared}
+        if tokens is None:
+            return row
+        since = datetime.fromtimestamp(tokens.since, tz=UTC).isoformat(timespec="seconds")
+        return {**row, "since": since, "scopes": tokens.scopes}
 
     async def count(self, entry: ServiceEntry) -> int:
         """Return how many people have signed in."""
         return len(await self.store.names(f"tokens:{entry.key}:"))
 
-    async def sign_out_of(self, entry: ServiceEntry, owner: str) -> None:
-        await self.sign_out(record_name(entry.key, owner))
+    async def sign_out_of(self, entry: ServiceEntry, owner: str) -> bool:
+        return await self.sign_out(record_name(entry.key, SHARED if entry.config.shared else owner))
 
     async def forget(self, name: str) -> None:
         await self.store.delete(name)
@@ -340,6 +350,20 @@ class SignIns:
         Raises:
             ExecutionError: the caller cannot sign in here.
         """
+        if self._base_url is None and required.subject is not None and required.subject.key is not None:
+            title = required.entry.title
+            raise ExecutionError(
+                f"{title} requires that you sign in. Run `mcp-gateway connections sign-in {title}` in a terminal, then "
+                "call again"
+            )
+        return f"{self._base_url}{PAGES}/{await self.begin(required)}"
+
+    async def begin(self, required: SignInRequiredError) -> str:
+        """Create a sign-in, and return its secret.
+
+        Raises:
+            ExecutionError: the caller cannot sign in.
+        """
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
             raise ExecutionError(
@@ -348,10 +372,6 @@ class SignIns:
             )
         if entry.config.shared and not subject.is_operator:
             raise ExecutionError(f"An administrator must sign in to {entry.title} first (scope gateway:admin)")
-        if self._base_url is None:
-            raise ExecutionError(
-                f"{entry.title} requires that you sign in with a browser. Start the server with `--http` for the page"
-            )
         secret = secrets.token_urlsafe(32)
         pending = PendingSignIn(
             id=_digest(secret),
@@ -363,7 +383,7 @@ class SignIns:
             expires_at=self._clock() + LINK_SECONDS,
         )
         await self._save(pending)
-        return f"{self._base_url}{PAGES}/{secret}"
+        return secret
 
     async def pending(self, secret: str) -> PendingSignIn | None:
         """Return the sign-in of a link."""
@@ -392,14 +412,16 @@ class SignIns:
                 except TimeoutError:
                     continue
 
-    async def start(self, pending: PendingSignIn) -> tuple[str, str]:
+    async def start(self, pending: PendingSignIn, *, redirect_uri: str | None = None) -> tuple[str, str]:
         """Return the URL of the authorization server's page, and the content of a cookie for the browser.
+
+        `redirect_uri` is that of a program on this machine; by default, the daemon's own page.
 
         Raises:
             ExecutionError: the link was used before, or the authorization server cannot be used.
         """
         entry = self._known(pending.entry)
-        redirect_uri = f"{self._base_url}{PAGES}/callback"
+        redirect_uri = redirect_uri or f"{self._base_url}{PAGES}/callback"
         server = await self._discover(entry, pending.metadata_url)
         _check_server(entry, server)
         client = await self._client(entry, server, redirect_uri)

@@ -12,7 +12,6 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from html import escape
 from typing import Final
 from urllib.parse import parse_qs
@@ -31,7 +30,6 @@ from gateway.json_types import Json
 from gateway.net.sign_ins import (
     CLIENT_DOCUMENTS,
     PAGES,
-    SHARED,
     PendingSignIn,
     ServiceEntry,
     SignInRequiredError,
@@ -105,6 +103,9 @@ class SignInPages:
                 self._check_local(request)
                 return await page(request)
             except PageError as error:
+                if _is_json(request):
+                    headers = {**_HEADERS_OF_JSON, **error.headers}
+                    return request.answer({"error": str(error)}, status=error.status, headers=headers)
                 return _page(request, f"<p>{escape(str(error))}</p>", status=error.status, headers=error.headers)
 
         return answer
@@ -176,7 +177,7 @@ class SignInPages:
     async def _connections(self, request: HttpRequest) -> web.StreamResponse:
         form = await _form(request)
         identity = await self._identified(request, form)
-        is_json = "application/json" in request.raw.headers.get("Accept", "")
+        is_json = _is_json(request)
         if identity is None:
             if is_json:
                 return request.answer({"error": "authentication required"}, status=401, headers=_HEADERS_OF_JSON)
@@ -204,7 +205,7 @@ class SignInPages:
             raise PageError(403, "Only an administrator can do this (scope gateway:admin).")
         subject = _subject(identity)
         if form["action"] == "sign_out":
-            await self._sign_ins.sign_out_of(entry, _owner(entry, subject))
+            await self._sign_ins.sign_out_of(entry, subject.key or "")
         else:
             link = await self._sign_ins.link(SignInRequiredError(self._sign_ins, entry, subject))
             if is_json:
@@ -217,14 +218,8 @@ class SignInPages:
         return web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": "connections"})
 
     async def _row(self, entry: ServiceEntry, identity: Identity) -> dict[str, Json]:
-        tokens = await self._sign_ins.stored(entry, _owner(entry, _subject(identity)))
-        row: dict[str, Json] = {"entry": entry.name, "signed_in": tokens is not None, "shared": entry.config.shared}
-        if tokens is not None:
-            since = datetime.fromtimestamp(tokens.since, tz=UTC).isoformat(timespec="seconds")
-            row = {**row, "since": since, "scopes": tokens.scopes}
-        if identity.holds(OPERATORS):
-            row["people"] = await self._sign_ins.count(entry)
-        return row
+        row = await self._sign_ins.described(entry, identity.subject_key or "")
+        return {**row, "people": await self._sign_ins.count(entry)} if identity.holds(OPERATORS) else row
 
     async def _identified(self, request: HttpRequest, form: Mapping[str, str]) -> Identity | None:
         """Return who sends a request; None if the person has to send a key.
@@ -280,16 +275,16 @@ def _subject(identity: Identity) -> Subject:
     return Subject(identity.subject_key or "", is_operator=identity.holds(OPERATORS))
 
 
-def _owner(entry: ServiceEntry, subject: Subject) -> str:
-    return SHARED if entry.config.shared else subject.key or ""
-
-
 def _cookie_name(pending: str) -> str:
     return f"mcp-gateway-sign-in-{pending[:8]}"
 
 
 def _of(request: HttpRequest) -> dict[str, str]:
     return without_cors(request.response_headers)
+
+
+def _is_json(request: HttpRequest) -> bool:
+    return "application/json" in request.raw.headers.get("Accept", "")
 
 
 def _page(

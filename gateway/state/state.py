@@ -1,10 +1,11 @@
 """The daemon's state: its directory, database, and connection to the shared store."""
 
+import asyncio
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +16,7 @@ from gateway.config.settings import NO_STATE
 from gateway.json_types import Json
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
-from gateway.state.keys import SigningKeys, own_keys
+from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore, SteadyClock
 from gateway.state.sqlite_file import Schema
@@ -130,6 +131,18 @@ class StateDirectory:
             os.close(lock)
             raise
         self._lock, self.path = lock, wanted
+
+
+@asynccontextmanager
+async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIterator[EncryptedStore]:
+    """Open the encrypted store of a state directory, which a daemon can use at the same time.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
+    async with StateDatabase(directory / SECRETS, (ENCRYPTED,)) as database:
+        yield EncryptedStore(database, keys=keys or kept_keys(directory / KEYS), clock=SteadyClock())
 
 
 class DaemonState:

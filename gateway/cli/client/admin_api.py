@@ -3,9 +3,10 @@
 import asyncio
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from gateway.cli.client.client import RemoteError
 from gateway.cli.client.remote import decoded, endpoint, open_sender, request_to, unreachable
@@ -19,6 +20,7 @@ from gateway.config.settings import TOKEN_VARIABLE
 from gateway.errors import ConfigError, ExecutionError
 from gateway.json_types import Json, JsonObject
 
+_ADMIN_KEY: Final = "a key with the scope gateway:admin"
 _SECONDS: Final = 20.0
 """Timeout of a request to the admin API."""
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
@@ -43,8 +45,19 @@ async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") ->
         return await get_json(_admin_url(url, older), method=method)
 
 
-async def get_json(url: str, *, method: str = "GET") -> JsonObject:
-    """Return the JSON object at a URL of the admin API.
+async def ask_connections(url: str, form: Mapping[str, str] | None = None) -> JsonObject:
+    """Return the connections of the caller at the daemon at a URL, or the response to a form.
+
+    Raises:
+        RemoteError: the request failed, or the response is not from an mcp-gateway.
+    """
+    return await get_json(_admin_url(url, "/-/connections"), form=form, needs="an API key or access token")
+
+
+async def get_json(
+    url: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
+) -> JsonObject:
+    """Return the JSON object at a URL of the admin API. `form` is sent with POST. Errors name the credential `needs`.
 
     Raises:
         NotThereError: the response is 404.
@@ -52,7 +65,11 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
     """
     deadline = asyncio.get_running_loop().time() + _SECONDS
     try:
-        request = request_to(url, method, {})
+        fields = {"Accept": "application/json"}
+        body = None if form is None else urlencode(form).encode()
+        if form is not None:
+            method, fields["Content-Type"] = "POST", "application/x-www-form-urlencoded"
+        request = request_to(url, method, fields, body)
         async with open_sender() as sender:
             response = await sender.send(request, deadline=deadline)
     except (ExecutionError, ValueError) as error:
@@ -61,7 +78,7 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
     if response.status != 200 or not isinstance(answer, dict):
         # `ask_daemon` tries the older path after a 404.
         problem = NotThereError if response.status == 404 else RemoteError
-        hint = _hint(response.status, _error_text(answer))
+        hint = _hint(response.status, _error_text(answer), needs)
         raise problem(f"{url}: the server returned {response.status} {response.reason}{hint}")
     return answer
 
@@ -86,9 +103,9 @@ def _error_text(answer: Json) -> str | None:
             return None
 
 
-def _hint(status: int, text: str | None) -> str:
+def _hint(status: int, text: str | None, needs: str) -> str:
     if status in {401, 403}:
-        return f". Set ${TOKEN_VARIABLE} to a key with the scope gateway:admin"
+        return f". Set ${TOKEN_VARIABLE} to {needs}"
     if status == 404 and text is not None and text.startswith("not found"):  # not an unknown task
         return f": {text}. If the file sets `listen.admin`, paths below /-/ exist only at that address"
     return ": this is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"

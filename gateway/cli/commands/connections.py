@@ -1,0 +1,267 @@
+"""The command `connections`: lists the services that users sign in to, signs in and signs out.
+
+With `--url`, the command uses a running daemon. Otherwise tokens are stored in the state directory of the file, for
+servers on stdio.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import webbrowser
+from argparse import Namespace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.subject import Subject
+from gateway.cli.client.admin_api import ask_connections
+from gateway.cli.client.client import RemoteError
+from gateway.cli.console import Console
+from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.positional import split_config
+from gateway.cli.results import show_raw
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import load
+from gateway.config.settings import variable_of
+from gateway.errors import ConfigError, ExecutionError
+from gateway.events import Events
+from gateway.executors.shared_services import running_services
+from gateway.json_types import JsonObject
+from gateway.net.authorization import compile_connection
+from gateway.net.sign_ins import LINK_SECONDS, PendingSignIn, ServiceEntry, SignInRequiredError, SignIns
+from gateway.state.keys import SigningKeys
+from gateway.state.state import directory_of, opened_secrets
+from gateway.telemetry.logs import Logs
+from gateway.upstreams.server_spec import compile_spec, sign_in_keys
+
+_ACTIONS: Final = ("list", "sign-in", "sign-out")
+_POLL_SECONDS: Final = 1.0
+_WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+_USER: Final = Subject("", is_operator=True)
+"""The user of servers on stdio."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[list|sign-in|sign-out] [CONFIG] [NAME]",
+        summary="List the services that you can sign in to, sign in to one, or sign out.",
+        epilog=f"""\
+examples:
+  {name}
+  {name} sign-in tickets
+  {name} sign-out config.yaml connections.jira
+  {name} sign-in tickets --url https://tools.example.com
+
+Without --url, tokens are stored in the state directory of the file, for `serve --stdio`.
+
+{CONFIG_AS_FIRST_WORD}""",
+    )
+    arguments.add_argument("words", nargs="*", default=[], metavar="NAME", help="an upstream or connection of the file")
+    add = arguments.add_group("where to sign in")
+    add("--url", default=None, help=f"a running server, in place of CONFIG. {TOKEN_HINT.rstrip('.')}")
+    add_option(add, Option("state_dir", "DIR", "the directory for tokens"))
+    add_log_level(add)
+    add_json(arguments, "the answer as JSON")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    action, words = "list", list(options.words)
+    if words and words[0] in _ACTIONS:
+        action, *words = words
+    config, names = split_config(words, url=options.url, needs_name=action != "list")
+    if len(names) > 1 or (action != "list" and not names):
+        expected = "`list`, `sign-in NAME` or `sign-out NAME`" if action == "list" else "one name"
+        raise ConfigError.at(" ".join(options.words), f"expected {expected}")
+    try:
+        async with _opened(options, config) as services:
+            rows = await services.listed()
+            if names:
+                rows = [_named(names[0], rows)]
+            if action != "list":
+                await _act(services, action, str(rows[0]["entry"]), hints)
+                return 0
+    except ExecutionError as error:
+        raise RemoteError(str(error)) from error
+    if options.json:
+        show_raw({"connections": rows}, out)
+    elif rows:
+        out.table([_cells(row) for row in rows])
+    else:
+        hints.line("There is no service that users sign in to.")
+    return 0
+
+
+async def _act(services: "_Daemon | _File", action: str, name: str, hints: Console) -> None:
+    if action == "sign-in":
+        await services.sign_in(name, hints)
+        hints.line(hints.styled(f"You are signed in to {name}.", "green"))
+    else:
+        await services.sign_out(name)
+        hints.line(f"You are signed out of {name}.")
+
+
+def _named(name: str, rows: Sequence[JsonObject]) -> JsonObject:
+    """Return the service of a full name, or of a name without its section."""
+    found = [row for row in rows if name in {row["entry"], str(row["entry"]).partition(".")[2]}]
+    exact = [row for row in found if row["entry"] == name]
+    if len(exact or found) != 1:
+        known = ", ".join(str(row["entry"]) for row in found or rows) or "none"
+        raise ConfigError.at(name, f"expected one of: {known}")
+    return (exact or found)[0]
+
+
+def _cells(row: JsonObject) -> list[str]:
+    if not row["signed_in"]:
+        return [str(row["entry"]), "not signed in", ""]
+    return [str(row["entry"]), f"signed in since {row['since']}", f"scopes: {' '.join(row['scopes']) or 'none'}"]
+
+
+@asynccontextmanager
+async def _opened(options: Namespace, config: str | None) -> AsyncIterator["_Daemon | _File"]:
+    if options.url:
+        yield _Daemon(url=options.url)
+        return
+    settings = settings_of(options, config=config)
+    directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
+    if directory is None:
+        raise ConfigError.at(variable_of("state_dir"), "must be a directory, because tokens are stored there")
+    if settings.store_url() is not None:
+        raise ConfigError.at(variable_of("store"), "has the tokens of a running server: use --url")
+    loaded = load(settings.config)
+    loaded.raise_errors()
+    keys = settings.signing_keys()
+    async with running_services() as services:
+        with Logs(level=settings.log_level, style=settings.log_format, mask=loaded.redactor.text):
+            problems = Problems(loaded.sources, redactor=loaded.redactor)
+            document, auth = loaded.document, loaded.document.auth
+            for name, connection in document.connections.items():
+                compile_connection(
+                    connection,
+                    services=services,
+                    redactor=loaded.redactor,
+                    issuers=[] if auth is None else auth.issuers,
+                    problems=problems.at("connections", name),
+                )
+            for name, upstream in document.upstreams.items():
+                place = problems.at("upstreams", name)
+                compile_spec(upstream, document=document, services=services, redactor=loaded.redactor, problems=place)
+            problems.raise_errors()
+            async with opened_secrets(directory, SigningKeys(keys) if keys else None) as store:
+                services.sign_ins.open(store, Events())
+                yield _File(sign_ins=services.sign_ins, entries=services.sign_ins.entries(sign_in_keys(document)))
+
+
+class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
+    """The services of a running daemon."""
+
+    url: str
+
+    async def listed(self) -> list[JsonObject]:
+        rows: list[JsonObject] = (await ask_connections(self.url)).get("connections", [])
+        return rows
+
+    async def sign_in(self, name: str, hints: Console) -> None:
+        before = _named(name, await self.listed()).get("since")
+        answer = await ask_connections(self.url, {"entry": name, "action": "sign_in"})
+        _open_browser(str(answer.get("link")), hints)
+        for _ in range(int(LINK_SECONDS / _POLL_SECONDS)):
+            row = _named(name, await self.listed())
+            if row["signed_in"] and row.get("since") != before:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        raise RemoteError("The sign-in was not completed in time")
+
+    async def sign_out(self, name: str) -> None:
+        await ask_connections(self.url, {"entry": name, "action": "sign_out"})
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The services of a file, for the user of servers on stdio."""
+
+    sign_ins: SignIns
+    entries: list[ServiceEntry]
+
+    async def listed(self) -> list[JsonObject]:
+        return [await self.sign_ins.described(entry, "") for entry in self.entries]
+
+    async def sign_in(self, name: str, hints: Console) -> None:
+        entry = self._entry(name)
+        pending = await self.sign_ins.pending(
+            await self.sign_ins.begin(SignInRequiredError(self.sign_ins, entry, _USER))
+        )
+        assert pending is not None  # noqa: S101 - just created
+        await _sign_in_on_loopback(self.sign_ins, pending, path=f"/sign-in/{entry.name}", hints=hints)
+
+    async def sign_out(self, name: str) -> None:
+        await self.sign_ins.sign_out_of(self._entry(name), "")
+
+    def _entry(self, name: str) -> ServiceEntry:
+        return next(entry for entry in self.entries if entry.name == name)
+
+
+async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, path: str, hints: Console) -> None:
+    """Sign in with a redirect to a port of this machine (RFC 8252 §7.3).
+
+    Requests that do not belong to the sign-in are rejected, and do not end the wait.
+
+    Raises:
+        ExecutionError: the user has not signed in.
+    """
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    host, browser = "", ""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        query = request.query
+        found = await sign_ins.returned(query.get("state", ""), browser)
+        is_own = request.path == path and request.host == host and len(set(query)) == len(query)
+        if request.method != "GET" or not is_own or found is None:
+            return _page(400, "This response does not belong to a sign-in.")
+        try:
+            await sign_ins.finish(found, query)
+        except ExecutionError as error:
+            if not done.done():
+                done.set_exception(error)
+            return _page(400, "You are not signed in. The terminal shows the reason.")
+        if not done.done():
+            done.set_result(None)
+        return _page(200, "You are signed in. You can close this page.")
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host = f"127.0.0.1:{runner.addresses[0][1]}"
+        url, browser = await sign_ins.start(pending, redirect_uri=f"http://{host}{path}")
+        _open_browser(url, hints)
+        async with asyncio.timeout(LINK_SECONDS):
+            await done
+    except TimeoutError:
+        raise ExecutionError("The sign-in was not completed in time") from None
+    finally:
+        await runner.cleanup()
+
+
+def _page(status: int, text: str) -> web.Response:
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "Connection": "close",
+    }
+    return web.Response(status=status, text=text + "\n", headers=headers)
+
+
+def _open_browser(url: str, hints: Console) -> None:
+    """Print a URL, and open it in the browser if there is one. Does not wait for the browser."""
+    hints.line(f"Open this link to sign in:\n{url}")
+    if sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS):
+        # A daemon thread, because some browsers only return when their window is closed.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()

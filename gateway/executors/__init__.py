@@ -1,1 +1,1 @@
-"""Executors run the backends of primitives: an `Invocation` goes in, and an `Outcome` comes out."""
+"""Executors run the backends of primitives: they receive an `Invocation` and return an `Outcome`."""

@@ -1,4 +1,4 @@
-"""Caches successful outcomes for a limited time and size, evicting the least recently used."""
+"""An in-memory cache of successful outcomes (`cache:`). Evicts the least recently used when full."""
 
 import hashlib
 import time
@@ -28,12 +28,9 @@ from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
-"""Approximate bytes of an entry without its data."""
 
 
 class ResponseCache:
-    """Successful outcomes by key."""
-
     def __init__(self, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._outcomes: BoundedMap[Hashable, Outcome] = BoundedMap(max_bytes, clock=clock)
@@ -42,20 +39,19 @@ class ResponseCache:
         return self._outcomes.get(key)
 
     def put(self, key: Hashable, outcome: Outcome, *, ttl: timedelta) -> None:
-        """Store an outcome, unless it is a failure or too large."""
+        """Store an outcome. If it cannot be stored, remove the entry of an earlier one."""
         size = _size_of(outcome)
         if size is None:
-            # A concurrent call can have stored an outcome, but this failure is newer.
             self._outcomes.discard(key)
         else:
             self._outcomes.put(key, outcome, expires=self._clock() + ttl.total_seconds(), cost=size)
 
 
 def _size_of(outcome: Outcome) -> int | None:
-    """Return the approximate size in bytes of an outcome, or None if it must not be cached."""
+    """Return the approximate size in bytes, or None if the outcome must not be cached."""
     match outcome:
         case RawOutput(data=data, variables=variables):
-            # Only the length matters, so any text can replace values without a JSON form.
+            # Values without a JSON form are replaced by text, because only the length matters.
             return len(data) + len(exact_json.dumps(dict(variables), default=str)) + _OVERHEAD
         case Value(value=value):
             return len(exact_json.dumps(value, default=str)) + _OVERHEAD
@@ -69,10 +65,10 @@ def _size_of(outcome: Outcome) -> int | None:
 
 @runtime_checkable
 class Keyed(Protocol):
-    """An executor whose outcome depends on a key, not on the caller."""
+    """An executor that computes its own cache key."""
 
     def cache_key(self, invocation: Invocation) -> bytes:
-        """Return a key. Invocations with equal keys have equal outcomes for all callers."""
+        """Return a key such that calls with equal keys have equal outcomes, whoever makes them."""
 
 
 def _key_of_file(value: object) -> JsonObject:
@@ -82,17 +78,17 @@ def _key_of_file(value: object) -> JsonObject:
 
 
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Implements `cache:`. Concurrent calls with the same key all run.
+    """Serves outcomes from a cache. Concurrent calls with the same key all run.
 
-    A `Keyed` executor provides the key: for HTTP, the whole request. Otherwise the key consists of the arguments and
-    the caller with its rights. Facts of the caller that templates read are always part of the key.
+    A `Keyed` executor computes the key: for HTTP, from the whole request. Otherwise the key contains the arguments, the
+    caller and its rights. All keys contain the caller's facts that templates read.
     """
 
     executor: Executor
     ttl: timedelta
     cache: ResponseCache
     key_prefix: str
-    """Identifies the definition, and changes when a reload changes it."""
+    """Identifies the definition. Changes when a reload changes the definition."""
 
     def explain(self, invocation: Invocation) -> Explanation:
         explained = self.executor.explain(invocation)
@@ -110,5 +106,5 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.executor, Keyed):
             return self.executor.cache_key(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
-        # A digest, because only the size of outcomes is limited, and arguments can be large.
+        # Only the size of outcomes is limited, so large arguments are replaced by a digest.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

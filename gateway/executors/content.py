@@ -1,6 +1,6 @@
-"""Content blocks of the configuration, compiled once and filled in at each call.
+"""Content blocks of the configuration, compiled at load and rendered for each call.
 
-Files are read at each call, so a changed image needs no reload. Blocks have the wire form of 2026-07-28.
+Files are read for each call, so a changed file needs no reload. Blocks have the wire format of 2026-07-28.
 """
 
 import base64
@@ -34,15 +34,15 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
 
     @property
     def is_immediate(self) -> bool:
-        """Whether rendering needs no waiting and only copies text."""
+        """Whether rendering only copies text and never waits."""
         return all(isinstance(part, _TextPart) and part.template.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
-        """Fill in the arguments, and read files and resources.
+        """Render the blocks with the arguments, files and resources.
 
         Raises:
             ExecutionError: a file is missing, too large, or cannot be read.
-            ResourceError: an embedded resource cannot be read, or is not visible to the caller.
+            ResourceError: an embedded resource cannot be read, or the caller cannot see it.
         """
         blocks: list[JsonObject] = []
         for part in self.parts:
@@ -53,12 +53,11 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
-        """Return the files and resources that `render` would read."""
         return [source for part in self.parts if (source := _read_by(part, invocation)) is not None]
 
 
 class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """`content:`, the fixed result of a tool."""
+    """Returns the fixed result of a tool (`content:`)."""
 
     blocks: BlocksTemplate
     is_error: bool
@@ -76,7 +75,6 @@ class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:
-    """Compile blocks. Reports problems at `scope`."""
     return BlocksTemplate(
         tuple(_compile_block(block, scope=scope.at(index), reader=reader) for index, block in enumerate(blocks))
     )
@@ -97,7 +95,7 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> "_Part"
 
 
 def content_annotations(annotations: ContentAnnotations) -> JsonObject:
-    """Return annotations in wire form."""
+    """Return annotations in their wire format."""
     named = {
         "audience": annotations.audience,
         "priority": annotations.priority,
@@ -226,7 +224,7 @@ class _ReferencePart(msgspec.Struct, frozen=True):
 
 
 _WRITTEN: Final = (_TextPart, _LinkPart)
-"""Blocks that need only the arguments."""
+"""Blocks that depend only on the arguments."""
 _Part = _TextPart | _LinkPart | _MediaPart | _EmbeddedPart | _ReferencePart
 
 
@@ -253,7 +251,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
 
 def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
-    # After a `{`, the scheme can come from an argument.
+    # After a leading `{{`, an argument can contain the scheme.
     if not (source.startswith("{") or ABSOLUTE.match(source)):
         scope.problems.error(f"`{source}` is not a URI. A URI starts with a scheme, as in docs:///guide.md")
     return compile_uri_template(source, scope)
@@ -279,7 +277,6 @@ def _existing(file: str, *, scope: Scope) -> Path:
 
 
 def decoded_base64(text: str, *, scope: Scope) -> bytes:
-    """Decode base64 with white space. Reports a problem if it is invalid."""
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError:

@@ -18,27 +18,23 @@ from gateway.telemetry.trace import Trace
 
 
 class InvocationSender(Protocol):
-    """The sender of a call."""
-
     @property
     def owner_key(self) -> str:
-        """The owner of outputs and cached outcomes: the principal, or a substitute without authentication."""
+        """The owner of stored outputs and cached outcomes: the principal, or a substitute without authentication."""
 
     @property
     def subject(self) -> Subject:
-        """The caller that requests to other services are authenticated as."""
+        """The user on whose behalf requests to other services are authenticated."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+        """Header fields of the caller's HTTP request, with lower-case names. Empty on stdio."""
 
 
 class InvokedCall(Protocol):
-    """The call that an invocation belongs to."""
-
     @property
     def id(self) -> str:
-        """Part of the log lines of the call, and of errors whose details are only logged."""
+        """Identifies the call in log lines, and in errors whose details are only logged."""
 
     @property
     def caller(self) -> InvocationSender: ...
@@ -46,28 +42,28 @@ class InvokedCall(Protocol):
     def terms(self) -> ClientTerms: ...
     @property
     def rights(self) -> Hashable:
-        """The access rights of the caller: equal for two calls only if both may use the same.
+        """The caller's access rights. Two calls with equal rights can use the same primitives.
 
-        A principal may have many tokens, so its name is not enough.
+        The principal is not enough, because its tokens can have different rights.
         """
 
     @property
     def client_key(self) -> str:
-        """Identifies the client: its session, or its principal without a session; empty if unknown."""
+        """Identifies the session, or the principal if there is no session. Empty if unknown."""
 
     @property
     def wants_progress(self) -> bool: ...
     @property
     def output_seconds(self) -> float | None:
-        """Seconds for which an output is kept that is too long for the result; None for the default."""
+        """How many seconds to store an output that is too long for the result. None for the default."""
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """Queues a notification under a key, even after the end of the call; None without a session."""
+        """Queues a notification under a key. Also works after the end of the call. None without a session."""
 
 
 class Invocation(Protocol):
-    """One run of a primitive: arguments are validated and have defaults."""
+    """One run of a primitive. The arguments are validated and include defaults."""
 
     @property
     def arguments(self) -> JsonObject: ...
@@ -77,13 +73,12 @@ class Invocation(Protocol):
 
     @property
     def caller_values(self) -> bytes:
-        """A digest of the caller's facts that the primitive's templates read; empty if they read none."""
+        """A digest of the caller's facts that the primitive's templates read. Empty if they read none."""
 
     @property
     def context(self) -> Context: ...
     @property
-    def deadline(self) -> Deadline:
-        """The point in time by which it must be answered."""
+    def deadline(self) -> Deadline: ...
 
     @property
     def permit(self) -> Permit: ...
@@ -92,43 +87,43 @@ class Invocation(Protocol):
     @property
     def trace(self) -> Trace: ...
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "Invocation":
-        """Return the same call with other arguments and less time."""
+        """Return the same call with other arguments and an earlier deadline."""
 
 
 class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a child or content of a response, before shaping."""
+    """Output of a child process or body of a response, before shaping."""
 
     data: bytes
     media_type: str | None = None
-    """As sent by the backend, with parameters. None for a child."""
+    """The media type sent by the backend, with parameters. None for a child process."""
     is_blob: bool = False
-    """Whether these are bytes by declaration, even if they could be read as text."""
+    """Whether the output is declared to be binary, even if it is valid text."""
     omitted: int = 0
-    """Bytes that were dropped between the two halves of `data`."""
+    """Bytes dropped from the middle of `data`."""
     variables: JsonObject = msgspec.field(default_factory=empty)
-    """Variables for `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
+    """Variables for `output.template`: `exit_code` and `stderr`, or `status` and `headers`."""
     success: str | None = None
-    """The text for a result without content, if the backend considers it a success."""
+    """The text of a result without content, if the backend reports success without content."""
 
     @property
     def size(self) -> int:
         return len(self.data)
 
 
-# A dataclass, because a `msgspec.Struct` compares all fields, including the size.
+# Not a `msgspec.Struct`, because the size must not be compared.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of a function. It becomes JSON text, and structured content unless it is a scalar."""
+    """A function's return value. Becomes JSON text, and structured content unless it is a scalar."""
 
     value: Json
     size: int = field(default=0, compare=False)
-    """Approximate bytes of its JSON."""
+    """Approximate size of the JSON in bytes."""
     text: str | None = None
-    """The text beside the structured content, or None for its JSON."""
+    """The text returned with the structured content. None to use the JSON."""
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Content blocks in the wire form of 2026-07-28."""
+    """Content blocks in the wire format of 2026-07-28."""
 
     content: tuple[JsonObject, ...]
     is_error: bool = False
@@ -139,15 +134,13 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of another server: tool content, resource contents or prompt messages."""
+    """The result of an upstream server: tool content, resource contents or prompt messages."""
 
     content: tuple[JsonObject, ...]
     structured: Json = ABSENT
     is_error: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
-    """Members of the result's `_meta`."""
     description: str | None = None
-    """The description of a prompt."""
 
     @property
     def size(self) -> int:
@@ -165,7 +158,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Outcome = RawOutput | Value | Blocks | Relayed | Failure
-"""Each has an approximate `size` in bytes or characters."""
+"""Every outcome has a `size`: approximate bytes or characters."""
 
 
 def _content_size(content: Sequence[JsonObject]) -> int:
@@ -174,7 +167,7 @@ def _content_size(content: Sequence[JsonObject]) -> int:
 
 
 def sole_text(content: Sequence[JsonObject]) -> str | None:
-    """Return the text of content that consists of one plain text block, else None."""
+    """Return the text if the content is a single plain text block, else None."""
     if len(content) != 1 or len(block := content[0]) != 2 or block.get("type") != "text":
         return None
     text = block.get("text")
@@ -182,7 +175,7 @@ def sole_text(content: Sequence[JsonObject]) -> str | None:
 
 
 def text_size(value: Json, *, enough: float = math.inf) -> int:
-    """Count the characters of all strings in a value, including names of members, up to about `enough`."""
+    """Count the characters of all strings and member names in a value. Stops at about `enough`."""
     # Not recursive, because JSON can be nested deeper than Python's stack.
     size, waiting = 0, [value]
     while waiting and size <= enough:
@@ -200,56 +193,49 @@ def text_size(value: Json, *, enough: float = math.inf) -> int:
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An outcome after output shaping: the result of `tools/call` before its wire form."""
+    """The result of `tools/call` after output shaping, before its wire format."""
 
     content: Sequence[JsonObject]
     structured: Json = ABSENT
     is_error: bool = False
     meta: JsonObject = empty()
-    """Members of the result's `_meta`."""
 
 
 class AwaitingInput(BaseException):
-    """Ends a call that must wait for its client's answers.
+    """Ends a call that must wait for input from its client.
 
-    Not an `Exception`, so that `except Exception` in a plugin does not catch it. Catching it has no effect: see
-    `MrtrRequester`.
+    Derived from BaseException, so that `except Exception` in a plugin does not catch it. See `MrtrRequester`.
     """
 
     def __init__(self, result: JsonObject = MappingProxyType({})) -> None:
         super().__init__("the call waits for its client's answers")
         self.result = result
-        """The result of the request."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a run that is not executed. Secrets are not masked yet.
+    """Describes what a run would do. Secrets are not masked yet.
 
-    Each executor explains itself with the code that also runs, so that both agree.
+    Executors build the description with the same code that runs, so that both agree.
     """
 
     does: str
     """Follows the name of the primitive in a sentence: "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """By name, most important first. None if not applicable."""
+    """Facts by name, most important first. None if not applicable."""
 
 
 class Explainable(Protocol):
-    """An executor or the messages of a prompt."""
-
     def explain(self, invocation: Invocation) -> Explanation:
         """Describe what `execute` or `render` would do, without doing it.
 
         Raises:
-            ExecutionError: as `execute` or `render` would raise before they start.
+            ExecutionError: the arguments are rejected before the run would start.
         """
 
 
 class Executor(Explainable, Protocol):
-    """Runs the backend of a primitive."""
-
     async def execute(self, invocation: Invocation) -> Outcome:
-        """Run the backend until the invocation's deadline.
+        """Run the backend until the deadline.
 
         Raises:
             ExecutionError: the backend failed or exceeded the deadline. The text is for the model.

@@ -1,5 +1,3 @@
-"""The services that executors share."""
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
@@ -24,12 +22,12 @@ _WORKER_THREADS: Final = 32
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """Services with the lifetime of the daemon."""
+    """Services shared by all executors for the lifetime of the daemon."""
 
     processes: Processes
     http: HttpClients
     threads: DaemonThreadPool
-    """For functions of plugins, which can hang (`limits.threads`)."""
+    """Runs plugin functions, which can hang (`limits.threads`)."""
     cache: ResponseCache
     output_store: OutputStore
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
@@ -39,9 +37,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
-    """For `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""
+    """Runs `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_WORKER_THREADS))
-    """For blocking work of the daemon: files, directories, large outputs."""
+    """Runs blocking work of the daemon: files, directories, large outputs."""
 
     @property
     def plugin_threads_busy(self) -> int:
@@ -54,9 +52,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
-    """Start the services, and stop them in reverse order."""
+    """Start the services. They are stopped in reverse order."""
     async with AsyncExitStack() as stack:
-        scratch = await stack.enter_async_context(Scratch())  # first, because it must end last
+        scratch = await stack.enter_async_context(Scratch())  # first, because it must be closed last
         output_store, tasks, outbound_tokens = OutputStore(), BackgroundTasks(), OutboundTokens()
         sign_ins = SignIns(secrets=outbound_tokens.secrets)
         stack.push_async_callback(tasks.cancel)

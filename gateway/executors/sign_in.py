@@ -1,4 +1,4 @@
-"""Asks the user to sign in to a service that a call needs, and continues the call."""
+"""Asks the user to sign in to an external service during a call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,16 @@ from gateway.net.sign_ins import LINK_SECONDS, SignInRequiredError
 T = TypeVar("T")
 
 _MAX_ROUNDS: Final = 3
-"""Times that one call asks its user: once, and again for more scopes."""
+"""How often one call can ask: once, and again for more scopes."""
 
 
 async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `work`, after its user has signed in if a service requires that.
+    """Return the result of `work`. If a service requires a sign-in, ask the user and run `work` again.
 
-    `work` runs again after each sign-in. Requests that require a sign-in have not been processed by the service.
+    A service does not process a request that requires a sign-in, so `work` can be repeated.
 
     Raises:
-        ExecutionError: the user cannot be asked, has declined, or did not sign in; the text contains the link.
+        ExecutionError: the user cannot be asked, declined, or did not sign in. The text contains the link.
     """
     for number in range(_MAX_ROUNDS + 1):
         try:
@@ -34,7 +34,7 @@ async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]])
 
 
 def _required(error: BaseException | None) -> SignInRequiredError | None:
-    """Return the error for a missing sign-in among an error and its causes."""
+    """Search an error and its causes for a missing sign-in."""
     while error is not None and not isinstance(error, SignInRequiredError):
         error = None if error.__cause__ is error else error.__cause__
     return error
@@ -46,7 +46,7 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
     if not isinstance(elicitation, dict) or "url" not in elicitation:
         link = await sign_ins.link(required)
         raise ExecutionError(f"{title} requires that you sign in. Open {link} in your browser, then call again")
-    # A retry of 2026-07-28 finds the link of the first attempt in its request state.
+    # A retry of 2026-07-28 restores the link of the first attempt from its request state.
     link = await context.once(f"{key}.link", lambda: sign_ins.link(required))
     answer = await context.elicit_url(key, f"Sign in to {title} to continue.", link)
     if answer.action != "accept":
@@ -59,6 +59,6 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
     except TimeoutError:
         raise ExecutionError(f"The sign-in to {title} was not completed in time. Call again for a new link") from None
     finally:
-        # Not `resume`, which waits: a call that is cancelled must end.
+        # Not `resume`, which waits: a cancelled call must end.
         invocation.permit.force_resume()
         invocation.deadline.resume()

@@ -1,1 +1,1 @@
-"""Child processes of calls: starts them, passes on their output, and ends them with all their descendants."""
+"""Child processes: start them, read their output, and end them with all their descendants."""

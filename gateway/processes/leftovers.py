@@ -1,10 +1,8 @@
-"""Ends processes of a killed daemon: when the next daemon starts, or in a guard process that outlives the daemon.
+"""Kills processes that a killed daemon left running.
 
-PR_SET_PDEATHSIG (prctl(2)) would need a program between fork and exec, which doubles the time to start a command, and
-does not reach grandchildren.
+Processes of calls are killed when the next daemon starts. Long-lived children are killed by the `DeathGuard`.
 
-Only processes with the marker of a call are ended, if they belong to the same user and their daemon has certainly
-ended. Calls are short, so they wait for the next start. Long-lived children use the `DeathGuard`.
+PR_SET_PDEATHSIG (prctl(2)) would need a program between fork and exec and does not reach grandchildren.
 """
 
 import os
@@ -33,7 +31,7 @@ def _end(pid: int) -> bool:
     with suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
-            # Check again: the descriptor now prevents the reuse of the process id.
+            # Check again: the open descriptor prevents reuse of the process id.
             if _is_left_over(pid, own=os.environ.get(MARKER)):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
@@ -53,7 +51,7 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
     return found is not None and is_gone(found["daemon"])
 
 
-# Repeats because a killed process could have forked. The limit is for processes that cannot be killed.
+# Repeat because a killed process could have forked. The limit covers processes that cannot be killed.
 _PROGRAM: Final = """\
 import os, sys, time
 wanted = b"\\0" + os.fsencode(sys.argv[1])
@@ -72,23 +70,23 @@ for _ in range(100):
         break
     time.sleep(0.02)
 """
-"""The program of the death guard. Its argument is the prefix of the environment variable."""
+"""The program of the death guard. Its argument is the marker prefix, `NAME=value`."""
 
 
 class DeathGuard:
-    """A process that kills the daemon's long-lived children if the daemon is killed.
+    """Kills the daemon's long-lived children if the daemon is killed.
 
-    The process waits for the end of its standard input, which the kernel closes with the daemon.
+    The guard is a separate process. Its standard input ends when the daemon does.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, descendants: Descendants) -> None:
-        """Start the guard unless it runs already. It needs /proc."""
+        """Start the guard unless it is running. Does nothing without /proc."""
         if sys.platform != "linux" or self._process is not None:
             return
-        # -I and -S ignore the working directory, PYTHON* and site-packages.
+        # -I and -S ignore the working directory, PYTHON* variables and site-packages.
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={descendants.prefix}"]
         try:
             self._process = subprocess.Popen(
@@ -97,10 +95,10 @@ class DeathGuard:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={MARKER: descendants.identity},
-                # Signals to the daemon's group must not end the guard.
+                # Signals to the daemon's process group must not end the guard.
                 start_new_session=True,
             )
-        except OSError:  # no process left: the next daemon ends the children
+        except OSError:  # process limit reached: the next daemon ends the children
             self._process = None
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The daemon's ends of a child's pipes, and a buffer for its output. The event loop reads and writes them."""
+"""The daemon's ends of a child's pipes, read and written by the event loop, and a buffer for output."""
 
 import asyncio
 import os
@@ -6,27 +6,26 @@ from collections.abc import Callable
 from typing import IO, Final
 
 _CHUNK: Final = 64 * 1024
-"""Bytes for one read. A Linux pipe holds no more."""
+"""The read size in bytes: the capacity of a Linux pipe."""
 
 
 class OutputPipe:
-    """Passes on the output of a child, one chunk per turn of the loop, so that a flood does not delay other calls."""
+    """Passes a child's output to `sink`, one chunk per turn of the event loop, so that other calls are not delayed."""
 
     def __init__(self, descriptor: int, *, sink: Callable[[bytes], None], at_end: Callable[[], None]) -> None:
-        """`close` closes the descriptor."""
         self._descriptor = descriptor
         self._sink = sink
         self._at_end = at_end
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Only this end becomes non-blocking. The child's end blocks as programs expect.
+        # The child's end stays blocking, as programs expect.
         os.set_blocking(self._descriptor, False)
         loop.add_reader(self._descriptor, self._read)
         self._loop = loop
 
     def stop(self) -> None:
-        """Stop reading, but keep the pipe open, so that a child that is being ended gets no SIGPIPE."""
+        """Stop reading but keep the pipe open, so that the child gets no SIGPIPE while it is being ended."""
         if self._loop is not None:
             self._loop.remove_reader(self._descriptor)
             self._loop = None
@@ -52,7 +51,7 @@ class OutputPipe:
 
 
 class InputPipe:
-    """Writes the input of a child. Ignores a child that closes its input early."""
+    """Writes data to a child's standard input. A child can close its input early."""
 
     def __init__(self, pipe: IO[bytes], data: bytes) -> None:
         self._pipe = pipe
@@ -61,7 +60,7 @@ class InputPipe:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         os.set_blocking(self._pipe.fileno(), False)
-        # Most inputs fit into the empty pipe and need no watching.
+        # Most inputs fit into the empty pipe.
         self._write()
         if not self._pipe.closed:
             loop.add_writer(self._pipe.fileno(), self._write)
@@ -85,10 +84,9 @@ class InputPipe:
 
 
 class LastingInput:
-    """The bounded input of a long-lived child. Joins all writes of one turn of the event loop."""
+    """Buffers input for a long-lived child and writes it once per turn of the event loop."""
 
     def __init__(self, *, limit: int) -> None:
-        """`limit`: the maximum number of buffered bytes."""
         self._limit: Final = limit
         self._waiting = bytearray()
         self._pipe: IO[bytes] | None = None
@@ -97,31 +95,31 @@ class LastingInput:
         self._is_ended = False
 
     def attach(self, pipe: IO[bytes]) -> None:
-        """Write to this pipe, starting with the buffered bytes."""
+        """Start writing to this pipe."""
         os.set_blocking(pipe.fileno(), False)
         self._pipe, self._loop = pipe, asyncio.get_running_loop()
         self._flush()
 
     def write(self, data: bytes) -> bool:
-        """Buffer data. Return False if the buffer is full because the child does not read."""
+        """Add data to the buffer. Return False if the buffer is full because the child does not read."""
         if len(self._waiting) + len(data) > self._limit:
             return False
-        # Buffered data already has a pending flush.
+        # A non-empty buffer already has a pending flush.
         if not self._waiting and self._loop is not None:
             self._loop.call_soon(self._flush)
         self._waiting += data
         return True
 
     def close(self) -> None:
-        """Close the input after the buffered data is written."""
+        """Close the pipe once the buffer is written."""
         self._is_ended = True
         if not self._waiting:
             self._flush()
 
     def abandon(self) -> None:
-        """Close at once."""
+        """Discard the buffer and close the pipe."""
         self._waiting.clear()
-        # Before closing: the descriptor's number can be reused at once.
+        # Stop watching first: the descriptor number can be reused after the close.
         self._unwatch()
         if self._pipe is not None:
             self._pipe.close()
@@ -132,7 +130,7 @@ class LastingInput:
             return
         try:
             while self._waiting:
-                # Keep no reference to the view: a bytearray with a view cannot shrink (BufferError).
+                # Keep no reference to the view: a bytearray cannot shrink while a view exists (BufferError).
                 written = os.write(self._pipe.fileno(), memoryview(self._waiting)[:_CHUNK])
                 del self._waiting[:written]
         except BlockingIOError:
@@ -157,7 +155,7 @@ class LastingInput:
 
 
 class BoundedBuffer:
-    """Keeps the head and the tail of a stream, and drops the middle if the stream is longer than `limit` bytes.
+    """Keeps the first and the last half of `limit` bytes of a stream.
 
     Uses at most one and a half times `limit` bytes of memory.
     """
@@ -176,7 +174,7 @@ class BoundedBuffer:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # Trimming at twice the limit keeps many short writes cheap.
+        # Trim only at twice the limit, so that many short writes stay cheap.
         if len(self._tail) > 2 * self._tail_limit:
             self._trim()
 
@@ -190,23 +188,22 @@ class BoundedBuffer:
 
     @property
     def parts(self) -> tuple[bytes, bytes]:
-        """The head and the tail."""
         self._trim()
         return bytes(self._head), bytes(self._tail)
 
     @property
     def omitted(self) -> int:
-        """The number of bytes missing between the head and the tail."""
+        """The number of bytes dropped between the head and the tail."""
         return max(0, self._received - self._head_limit - self._tail_limit)
 
     def is_whole_within(self, size: int) -> bool:
-        """Return whether at most `size` bytes were received and all of them are kept."""
+        """Return whether at most `size` bytes were received and none were dropped."""
         return self._received <= size and not self.omitted
 
     def end(self, size: int) -> bytes:
         """Return at most the last `size` bytes received."""
         self._trim()
-        # If the middle is missing, head and tail joined would look like contiguous text.
+        # Do not join head and tail if bytes are missing between them: the text would look contiguous.
         if len(self._tail) >= size or self.omitted:
             return bytes(self._tail[-size:])
         return bytes((self._head + self._tail)[-size:])

@@ -1,7 +1,7 @@
-"""Finds the processes of calls in Linux's /proc. Other systems have no such table.
+"""Finds the processes of calls in Linux's /proc.
 
-`killpg` misses a process that leaves its group (`setsid`) or its parent (a double fork). As child subreaper, the daemon
-inherits such a process. Its session or an environment variable shows which call it belongs to.
+`killpg` misses a process that leaves its group (`setsid`) or its parent (a double fork). The daemon is a child
+subreaper, so it inherits such processes. Their session or an environment variable identifies their call.
 """
 
 import ctypes
@@ -20,65 +20,60 @@ from typing import Final
 import msgspec
 
 MARKER: Final = "MCP_GATEWAY_CALL"
-"""Environment variable that identifies the processes of a call."""
 ORPHAN: Final = 0
-"""The leader of processes whose call has ended."""
+"""Stands for the leader of processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""The leader of processes that can belong to several calls."""
+"""Stands for the leader of processes that could belong to several calls."""
 Families = Mapping[int, set[int]]
 """Living children by the process id of their call's leader."""
 
 _ROUNDS: Final = 8
-"""The limit for repeated looks. A process that forks and exits in a loop would keep the daemon busy."""
+"""The maximum number of scans per look. A process that forks and exits in a loop must not keep the daemon busy."""
 _UNCLAIMED_SECONDS: Final = 1.0
-"""How long a zombie stays that other code of this process could be waiting for."""
+"""How long a zombie of unknown origin is kept, in case other code of this process waits for it."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
-"""The same in the daemon's session, which no call uses."""
+"""The same for zombies in the daemon's own session, which no call uses."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 """prctl(2)"""
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
-    """A child process of the daemon."""
-
     pid: int
     is_zombie: bool
     session: int
 
 
 class Descendants:
-    """Knows the leaders of all calls and finds their descendants among the daemon's children.
+    """Finds the descendants of running calls among the daemon's children.
 
-    Only children of the main thread are considered: it inherits orphans, and other threads start their own children.
+    Only children of the main thread are considered. It inherits orphans, and other threads start children of their own.
     """
 
     def __init__(self) -> None:
         self.reaped = 0
-        """The number of reaped orphans."""
         self.living = 0
-        """The number of orphans in the last look."""
+        """The number of living orphans in the last look."""
         self._leaders: dict[int, str] = {}
-        """Process id, equal to the session id → marker."""
+        """Process id of the leader → marker. The process id is also the session id."""
         self._earlier: set[int] = set()
-        """Children that were started before `open`."""
+        """Children started before `open`."""
         self._known: set[int] = set()
-        """Children that were found to belong to a call."""
+        """Children known to belong to a call."""
         self._hidden: dict[int, set[int]] = {}
-        """Children without a marker → the leaders when they were first seen."""
+        """Children without a marker → the leaders when the child was first seen."""
         self._zombies: dict[int, float] = {}
-        """Zombies of unknown origin → when they were first seen."""
+        """Zombies of unknown origin → the time when they were first seen."""
         self._identity = ""
         self._numbers = count(1)
 
     def open(self) -> None:
         self._identity = f"{own_identity()}.{secrets.token_hex(8)}"
-        # Children of other code, such as plugins, inherit it.
+        # Inherited by children that other code starts, such as plugins.
         os.environ[MARKER] = self._identity
         self._earlier = set(child_pids())
 
     @property
     def identity(self) -> str:
-        """The marker of this process."""
         return self._identity
 
     @property
@@ -87,7 +82,7 @@ class Descendants:
         return f"{self._identity}-"
 
     def new_marker(self) -> Mapping[str, str]:
-        """Return the environment variable for the next call."""
+        """Return the environment variable that marks the next call."""
         return {MARKER: f"{self.prefix}{next(self._numbers)}"}
 
     def add(self, leader: int, marker: Mapping[str, str]) -> None:
@@ -97,15 +92,18 @@ class Descendants:
         del self._leaders[leader]
 
     def marked(self) -> Iterator[int]:
-        """Yield every process with a marker of our calls. Slow: reads the environment of each process."""
+        """Yield all processes marked by this daemon. Slow: reads the environment of every process."""
         return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
 
     def look(self, *, is_urgent: bool = False) -> Families:
-        """Reap zombies and return the living children of calls. `is_urgent` reaps zombies of unknown origin at once."""
+        """Reap zombies and return the living children of calls.
+
+        `is_urgent` reaps zombies of unknown origin without waiting.
+        """
         for _ in range(_ROUNDS):
             families, has_reaped = self._look_once(is_urgent=is_urgent)
             if not has_reaped:
-                break  # otherwise, children of a reaped process can be new
+                break  # otherwise, a reaped process can have left new children
         self.living = sum(map(len, families.values()))
         return families
 
@@ -129,7 +127,7 @@ class Descendants:
         return families, bool(reaped)
 
     def _can_reap(self, zombie: Child) -> bool:
-        """Return whether no other code waits for the exit status: a zombie has no environment to tell."""
+        """Return whether no other code waits for the zombie. A zombie has no environment that could tell its origin."""
         if zombie.pid in self._known or zombie.session in self._leaders:
             return True
         is_foreign = zombie.session == os.getsid(0) or zombie.pid in self._earlier
@@ -137,25 +135,25 @@ class Descendants:
         return time.monotonic() - since >= (_UNCLAIMED_IN_SESSION_SECONDS if is_foreign else _UNCLAIMED_SECONDS)
 
     def _leader_of(self, living: Child) -> int | None:
-        """Return the leader of a child's call, or None for children of other code."""
+        """Return the leader of a child's call, or None if other code started the child."""
         if living.session == os.getsid(0) or living.pid in self._earlier:
             return None
-        # Leaders are reaped last, so no other session has this id.
+        # Leaders are reaped last, so no other session can have this id.
         if living.session in self._leaders:
             return living.session
         marker = marker_of(living.pid) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
-        # The first process of a container inherits processes of strangers (`docker exec`).
+        # The first process of a container also inherits foreign processes (`docker exec`).
         if marker.startswith(self._identity) or os.getpid() == 1:
             return None
-        # It hides its origin (`env -i setsid`). It can belong to any call that ran when it appeared.
+        # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
         leaders = self._hidden.setdefault(living.pid, set(self._leaders))
         return _UNKNOWN if leaders & self._leaders.keys() else ORPHAN
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process, if /proc can be used to find them."""
+    """Make orphaned descendants children of this process. Return False if /proc is not available to find them."""
     if sys.platform != "linux" or not Path("/proc/self/stat").exists():
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -163,7 +161,6 @@ def become_subreaper() -> bool:
 
 
 def child_pids() -> list[int]:
-    """Return the children of the main thread."""
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
@@ -171,7 +168,10 @@ def child_pids() -> list[int]:
 
 
 def child(pid: int) -> Child | None:
-    """Return a child, or None if it does not exist. Uses waitid(2), because /proc can hide other users' processes."""
+    """Return a child, or None if it does not exist.
+
+    Uses waitid(2), because /proc can hide other users' processes.
+    """
     if sys.platform != "linux":
         return None
     try:
@@ -188,13 +188,13 @@ def _reap(pid: int) -> bool:
 
 
 def own_identity() -> str:
-    """Return a unique identity of this process: PID namespace, process id and start time."""
+    """Return an identifier of this process: PID namespace, process id and start time."""
     fields = _stat(os.getpid())
     return f"{_pid_namespace()}.{os.getpid()}.{fields[_START_TIME] if fields else 0}"
 
 
 def is_gone(identity: str) -> bool:
-    """Return whether the process with this identity has certainly ended."""
+    """Return whether the process has certainly ended."""
     found = _IDENTITY.fullmatch(identity)
     if found is None or int(found["namespace"]) != _pid_namespace():
         return False
@@ -203,17 +203,17 @@ def is_gone(identity: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # kill(2), EPERM: it belongs to another user
+    except OSError:  # EPERM (kill(2)): it belongs to another user
         return False
     fields = _stat(pid)
-    # A zombie has ended. A different start time means that the process id was reused.
+    # A different start time means that the process id was reused.
     return fields is not None and (fields[0] in {"Z", "X"} or fields[_START_TIME] != found["started"])
 
 
-# 0 means unknown, so it never matches.
+# A part is 0 if it could not be read. It must never match.
 _IDENTITY: Final = re.compile(r"(?P<namespace>[1-9]\d*)\.(?P<pid>[1-9]\d*)\.(?P<started>[1-9]\d*)", re.ASCII)
 _START_TIME: Final = 19
-"""Index of `starttime` (proc_pid_stat(5), field 22) in the result of `_stat`, in clock ticks since boot."""
+"""Index of `starttime` (proc_pid_stat(5), field 22) in the result of `_stat`. The unit is clock ticks since boot."""
 
 
 def _pid_namespace() -> int:
@@ -223,26 +223,25 @@ def _pid_namespace() -> int:
 
 
 def marker_of(pid: int) -> str | None:
-    """Return the marker in the environment of a process. A zombie has no environment."""
+    """Return the marker in the environment of a process, or None. A zombie has no environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    # The leading NUL excludes longer names with this suffix.
+    # The leading NUL excludes longer variable names that end in the marker.
     _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
 def descendants_of(ancestor: int) -> list[int]:
-    """Return all descendants of a process, parents first. Empty without CONFIG_PROC_CHILDREN."""
+    """Return all descendants, parents first. Empty on kernels without CONFIG_PROC_CHILDREN."""
     found = [ancestor]
-    for pid in found:  # grows during the loop
+    for pid in found:
         found += _children_of(pid)
     return found[1:]
 
 
 def _children_of(pid: int) -> list[int]:
-    """Each thread has its own list of children (proc_pid_task(5))."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
         children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split() for thread in threads]
@@ -252,7 +251,7 @@ def _children_of(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return state, parent, group, session … of a process (proc_pid_stat(5))."""
+    """Return the fields of proc_pid_stat(5) after the command name."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""The process tree of one call: its child with pipes and signals. `Descendants` finds its other processes."""
+"""The process tree of one call: the main process, its pipes and its signals."""
 
 import asyncio
 import os
@@ -18,13 +18,10 @@ from gateway.processes.process_table import descendants_of
 Sink = Callable[[bytes], None]
 
 
-def discard(_chunk: bytes) -> None:
-    """Ignore output."""
+def discard(_chunk: bytes) -> None: ...
 
 
 class Sinks(msgspec.Struct, frozen=True, kw_only=True):
-    """The consumers of a child's output, called for each chunk."""
-
     stdout: Sink = discard
     stderr: Sink = discard
 
@@ -39,8 +36,6 @@ STATUS_LOST: Final = 255
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line with its environment, directory and input."""
-
     argv: Sequence[str]
     environment: Mapping[str, str]
     directory: str
@@ -48,16 +43,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     lasting_input: LastingInput | None = None
     """Replaces `stdin` for a long-lived child."""
     before: Sequence[str] = ()
-    """A command line that confines and starts the command."""
+    """A command line that starts the command with limits or in a sandbox."""
     is_sandboxed: bool = False
-    """Whether that program stays as the parent of the command, ends it, and enters the directory."""
+    """Whether `before` creates a sandbox: bubblewrap stays the parent of the command and changes to the directory."""
 
     def __repr__(self) -> str:
         return f"Command({self.argv[0]!r})"  # environment and input can contain secrets
 
 
 class ProcessTree:
-    """A running child that leads a session. `release` reaps it, so its process id is not reused before."""
+    """A running child that leads its own session. Its process id is not reused before `release`."""
 
     def __init__(
         self,
@@ -68,7 +63,7 @@ class ProcessTree:
         sinks: Sinks,
         afterwards: Callable[[], None],
     ) -> None:
-        """`outputs` are the pipes of its standard output and error."""
+        """`outputs` are the read ends of standard output and error."""
         self.pid = process.pid
         self._is_sandboxed = command.is_sandboxed
         self._process = process
@@ -77,9 +72,8 @@ class ProcessTree:
         self._pidfd = -1
         self._loop = asyncio.get_running_loop()
         self.exit_code: int | None = None
-        """The exit code, or the negative number of the signal that ended it. None while it runs."""
+        """The exit code, or the negative signal number. None while the process runs."""
         self.answerable: asyncio.Future[None] = self._loop.create_future()
-        """Done when the call can be answered. See `wait`."""
         self._outputs: tuple[OutputPipe, ...] = (
             OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._one_at_end),
             OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._one_at_end),
@@ -100,7 +94,7 @@ class ProcessTree:
             self._lasting.attach(self._stdin)
 
     async def wait(self, *, deadline: float) -> None:
-        """Wait until the child has exited and its pipes have ended, or the deadline has passed.
+        """Wait until the child has exited and its pipes are closed, or the deadline has passed.
 
         The pipes are read for at most `LINGER_SECONDS` after the exit.
         """
@@ -111,7 +105,6 @@ class ProcessTree:
             timer.cancel()
 
     def stop_pipes(self) -> None:
-        """Stop reading and writing."""
         for output in self._outputs:
             output.stop()
         if self._input is not None:
@@ -120,30 +113,30 @@ class ProcessTree:
             self._lasting.abandon()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group, whose id is not reused before `release`.
+        """Send a signal to the process group.
 
-        SIGTERM would end a sandbox and so kill its command. `sandboxed` returns the processes to signal instead.
+        Does not send SIGTERM to a sandbox: bubblewrap would exit and kill the command. See `sandboxed`.
         """
         if self._is_sandboxed and number is signal.SIGTERM:
             return
-        # kill(2), EPERM: all of them belong to another user (set-user-ID).
+        # EPERM (kill(2)): every process belongs to another user (set-user-ID).
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def sandboxed(self) -> Sequence[int]:
-        """Return the processes in the sandbox. Parents first, so that a shell gets a signal before its children die."""
+        """Return the processes in the sandbox, parents first, so that a shell is signalled before its children exit."""
         return descendants_of(self.pid) if self._is_sandboxed and self.exit_code is None else ()
 
     def release(self) -> None:
-        """Reap the leader, close everything and call `afterwards`."""
+        """Reap the leader, close the pipes and call `afterwards`."""
         if sys.platform != "linux":
-            self.signal(signal.SIGKILL)  # descendants cannot be found there
+            self.signal(signal.SIGKILL)  # descendants cannot be found on other systems
         self._unwatch()
         self.stop_pipes()
         for output in self._outputs:
             output.close()
-        self._outputs = ()  # breaks a reference cycle, which would keep the output until a garbage collection
-        # Reaps the leader. Its process id must not be used after this.
+        self._outputs = ()  # breaks a reference cycle that would keep the output in memory
+        # Reaps the leader. Its process id must not be used afterwards.
         self._process.poll()
         self._afterwards()
 
@@ -158,7 +151,7 @@ class ProcessTree:
 
     def _watch(self) -> None:
         try:
-            # pidfd_open(2): readable when the process ends, without reaping it.
+            # pidfd_open(2): readable once the process has ended. Does not reap it.
             self._pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):  # other systems, old kernels, or no descriptors left
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
@@ -173,16 +166,16 @@ class ProcessTree:
 
     def _wait_in_thread(self) -> None:
         if sys.platform == "darwin":
-            self._process.wait()  # has no waitid before Python 3.13
+            self._process.wait()  # no waitid before Python 3.13
         else:
             with suppress(ChildProcessError):
-                # WNOWAIT keeps the zombie and its process id until `release`.
+                # WNOWAIT keeps the zombie, and so its process id, until `release`.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._has_exited)
 
     def _has_exited(self) -> None:
-        # A pidfd stays readable, so stop watching it.
+        # A pidfd stays readable.
         self._unwatch()
         if self.exit_code is None:
             self.exit_code = _exit_code(self._process)
@@ -199,7 +192,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     try:
         status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
-        # A plugin that calls os.wait() can reap any child.
+        # For example, a plugin has called os.wait().
         return STATUS_LOST
     if status is None:
         return STATUS_LOST

@@ -1,10 +1,10 @@
 """Runs the commands of calls and ends all their processes.
 
-A call ends with its main process: its pipes are read a moment longer, and the rest of its tree is ended with TERM, a
-grace period and KILL. After a timeout, the caller gets its answer at once. A task ends the tree and holds the permit.
+A call ends with its main process. Its other processes receive SIGTERM and, after a grace period, SIGKILL. A timeout
+returns an error at once, and a task ends the processes while it holds the call's permit.
 
-Orphans are reaped, or killed after their call has ended: at the end of calls, before starts, and twice a second.
-SIGCHLD would wake the daemon once more for each call, and does not reach an event loop outside the main thread.
+Orphans are reaped or killed at the end of calls, before new commands, and twice a second. SIGCHLD is not used: it would
+wake the daemon once more per call and does not reach an event loop outside the main thread.
 """
 
 import asyncio
@@ -29,25 +29,24 @@ from gateway.processes.spawner import NoProcessError, start_command
 log: Final = structlog.get_logger(__name__)
 
 KILL_SECONDS: Final = 5.0
-"""The limit for a killed tree to end, because a process can hang in the kernel."""
+"""How long to wait for a killed tree. A process can hang in the kernel."""
 SWEEP_SECONDS: Final = 0.5
 """The interval between looks for orphans."""
 _KILLING_SECONDS: Final = 0.02
 """The interval while orphans are being killed."""
 _LOOKS_AT_EXIT: Final = 50
-"""The limit for looks at exit. Processes of other users (`sudo`) cannot be killed."""
+"""The maximum number of looks at exit. Processes of other users (`sudo`) cannot be killed."""
 _RECENT_SECONDS: Final = 0.1
-"""The maximum age of the last look when a command starts."""
+"""A look before a new command is skipped if the last one is more recent than this."""
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05)
-"""Seconds between looks at a tree that is being ended. Then 0.1."""
+"""Seconds between the first looks at a tree that is being ended. Later looks are 0.1 s apart."""
 
 
-def _nothing() -> None:
-    pass
+def _nothing() -> None: ...
 
 
 class Processes:
-    """Runs commands: `async with Processes() as processes`. No process of a command stays."""
+    """Runs commands: `async with Processes() as processes`. Ends all their processes on exit."""
 
     def __init__(self, *, grace_seconds: float = 5.0) -> None:
         self._grace = grace_seconds
@@ -56,7 +55,6 @@ class Processes:
         self._can_adopt = False
         self._killed: set[int] = set()
         self.orphans_killed = 0
-        """The number of orphans that were killed because their call had ended."""
         self._looked_at = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._trees: set[ProcessTree] = set()
@@ -65,7 +63,7 @@ class Processes:
 
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
-        # Before `open` replaces the marker in os.environ.
+        # `open` replaces the marker in os.environ.
         if left := end_leftovers():
             log.warning("ended what calls of a killed daemon had left running", processes=left)
         self._descendants.open()
@@ -73,12 +71,11 @@ class Processes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every tree, including those of running calls."""
         self._is_closed = True
         for tree in self._trees:
             self._end_later(tree)
         if self._endings:
-            # gather would raise the first exception while the other endings still run.
+            # gather would raise the first exception while other tasks are still running.
             await asyncio.wait(self._endings.values())
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -101,27 +98,23 @@ class Processes:
 
     @property
     def running(self) -> int:
-        """The number of trees whose call is running."""
         return len(self._trees) - len(self._endings)
 
     @property
     def ending(self) -> int:
-        """The number of trees that are being ended."""
         return len(self._endings)
 
     @property
     def orphans(self) -> int:
-        """The number of living orphans in the last look."""
         return self._descendants.living
 
     @property
     def orphans_reaped(self) -> int:
-        """The number of orphans that have ended."""
         return self._descendants.reaped
 
     @property
     def told_by(self) -> str:
-        """The way to find the processes of a call: `marker` or, without /proc, only the process `group`."""
+        """How the processes of a call are found: by their `marker` or, without /proc, only by their process `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(
@@ -145,7 +138,7 @@ class Processes:
         try:
             tree = self._start(command, deadline=deadline, sinks=sinks, afterwards=afterwards)
         except BaseException:
-            afterwards()  # there is no tree that calls it
+            afterwards()  # no tree was created that would call it
             raise
         try:
             tree.start()
@@ -172,15 +165,15 @@ class Processes:
         except NoProcessError:
             self._look(is_urgent=True)
             tree = start_command(command, marker=marker, sinks=sinks, afterwards=afterwards)
-        # No await before `add`: a look would kill the new processes as orphans.
+        # No await before `add`: a look would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
         self._trees.add(tree)
         return tree
 
     def _finish(self, tree: ProcessTree, permit: Permit) -> None:
-        """Release a tree that is gone, or end it while holding its permit."""
+        """Release a tree that has ended. Otherwise end it while holding the call's permit."""
         if tree not in self._trees:
-            return  # already ended at exit
+            return
         if tree not in self._endings and tree.exit_code is not None and not self._members(tree):
             self._release(tree)
         else:
@@ -201,11 +194,11 @@ class Processes:
             self._release(tree)
 
     async def _ended_by(self, tree: ProcessTree, number: signal.Signals, *, within: float) -> bool:
-        """Signal the tree until it is gone. Return False if that takes longer than `within` seconds."""
+        """Signal the tree until it has ended. Return False if that takes longer than `within` seconds."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + within
         tree.signal(number)
-        tree.signal(signal.SIGCONT)  # a stopped process does not receive TERM
+        tree.signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         signalled: set[int] = set()
         for pause in chain(_PAUSES, repeat(0.1)):
             members = self._members(tree)
@@ -214,17 +207,16 @@ class Processes:
             if loop.time() >= give_up:
                 return False
             for pid in (*tree.sandboxed(), *members):
-                # Only once: some programs skip their cleanup after a second TERM.
+                # Only once: some programs skip their cleanup after a second SIGTERM.
                 if pid not in signalled:
                     _send(pid, number)
                     signalled.add(pid)
             if number is signal.SIGKILL:
-                tree.signal(number)  # for new forks
+                tree.signal(number)  # reaches new forks
             await asyncio.sleep(pause)
         raise AssertionError("repeat never ends")
 
     def _members(self, tree: ProcessTree) -> set[int]:
-        """Return the processes of the tree that are children of the daemon."""
         return self._look().get(tree.pid, set())
 
     def _look(self, *, is_urgent: bool = False) -> Families:
@@ -248,7 +240,7 @@ class Processes:
     def _release(self, tree: ProcessTree) -> None:
         if tree.exit_code is None:
             tree.signal(signal.SIGKILL)  # cancelled, or hanging in the kernel
-        # Before `release` reaps the leader, whose id can then be reused.
+        # `release` reaps the leader, and its id can then be reused.
         self._descendants.remove(tree.pid)
         self._trees.discard(tree)
         self._endings.pop(tree, None)

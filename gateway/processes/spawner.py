@@ -1,8 +1,4 @@
-"""Starts commands.
-
-Uses subprocess instead of the event loop's method: it starts children by vfork, which does not copy the daemon's page
-tables, as long as there is no `preexec_fn`.
-"""
+"""Starts commands with subprocess, which uses vfork and does not copy the daemon's page tables."""
 
 import errno
 import os
@@ -16,16 +12,16 @@ from gateway.processes.process_tree import Command, ProcessTree, Sinks
 
 
 class NoProcessError(ExecutionError):
-    """The system has no process left. A retry can succeed."""
+    """A process limit is reached. A retry can succeed."""
 
 
 def start_command(
     command: Command, *, marker: Mapping[str, str], sinks: Sinks, afterwards: Callable[[], None]
 ) -> ProcessTree:
-    """Start a command as leader of a new session.
+    """Start a command as the leader of a new session.
 
     Raises:
-        NoProcessError: the limit for processes is reached.
+        NoProcessError: a process limit is reached.
         ExecutionError: the command cannot be started.
     """
     try:
@@ -41,10 +37,10 @@ def start_command(
 
 
 def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
-    """Start the program. Return it with the read ends of its output pipes."""
+    """Start the program and return it with the read ends of its output pipes."""
     ends: list[int] = []
     try:
-        # subprocess.PIPE would create file objects, which take as long as the system calls.
+        # subprocess.PIPE would create file objects, which costs as much time as the system calls.
         ends += os.pipe()
         ends += os.pipe()
         process = subprocess.Popen(
@@ -56,21 +52,21 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
             stdout=ends[1],
             stderr=ends[3],
             bufsize=0,
-            # Lets killpg reach the whole group, and keeps the terminal's Ctrl-C away from it.
+            # Lets killpg reach the whole group, and protects the group from Ctrl-C in the terminal.
             start_new_session=True,
         )
     except BaseException:
         for end in ends:
             os.close(end)
         raise
-    # The pipes end when their last writer is gone.
+    # A pipe reaches its end when the last writer closes it.
     os.close(ends[1])
     os.close(ends[3])
     return process, (ends[0], ends[2])
 
 
 def _encoded(text: str) -> bytes:
-    """Encode as UTF-8, independent of the locale. Bytes from the daemon's environment are kept."""
+    """Encode as UTF-8, independent of the locale. Undecodable bytes from the daemon's environment are restored."""
     return text.encode(errors="surrogateescape")
 
 
@@ -78,7 +74,7 @@ def _start_error(command: Command, error: OSError | ValueError) -> str:
     program, directory = (*command.before, *command.argv)[0], command.directory
     if not isinstance(error, OSError):
         return f"{program!r} cannot be started: {error}"
-    # Popen names the directory if chdir(2) failed in the child, otherwise the program.
+    # Popen reports the directory if chdir(2) failed in the child, otherwise the program.
     if error.filename == _encoded(directory) and program != directory:
         return f"cannot change to the working directory {directory!r}: {error.strerror}"
     if error.errno == errno.E2BIG:

@@ -1,1 +1,1 @@
-"""Resources that are files: globs, and safe reading of regular files."""
+

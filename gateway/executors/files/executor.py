@@ -1,6 +1,6 @@
-"""Executors for resources that are files: one file, or the files that globs match.
+"""Executors for resources that are files: a single file, or the files that match globs.
 
-Globs are matched again at each read, because files can appear and disappear after they were listed.
+Globs are matched again for each read, because files can appear and disappear after they were listed.
 """
 
 import errno
@@ -25,26 +25,24 @@ from gateway.language.files.media_types import media_type_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _READS: Final = "reads a file"
-# Also a path through a file, a cycle of links, and a path that is too long.
+# Includes a path through a file, a cycle of links, and a path that is too long.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 class FileReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads the files of one definition."""
-
     threads: DaemonThreadPool
     max_size: int
 
     async def read(self, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file that the operator named. None if it does not exist.
+        """Read a file named by the operator. Return None if it does not exist.
 
         Raises:
-            ExecutionError: the file is too large, cannot be read, or reading takes too long.
+            ExecutionError: the file is too large, cannot be read, or takes too long to read.
         """
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
     async def read_matched(self, globs: GlobSource, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file that a caller named. None if `globs` do not serve it. Raises like `read`."""
+        """Read a file named by a caller. Return None if `globs` do not match it. Raises like `read`."""
         return await self._run(partial(globs.read, path, max_size=self.max_size), invocation)
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
@@ -57,12 +55,12 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            # Not the text of the error, which contains the absolute path.
+            # The text of the error contains the absolute path.
             raise ExecutionError(f"Cannot read the file: {os.strerror(error.errno or errno.EIO)}") from error
 
 
 class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """`file:`, a single file."""
+    """Serves `file:`."""
 
     path: str
     uri: str
@@ -79,28 +77,28 @@ class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """`files:`, the files that globs match, with URIs of a common prefix."""
+    """Serves `files:`. The URIs of the files share a prefix."""
 
     globs: GlobSource
     prefix: str
-    """The prefix of the URIs, such as `runbooks:///`."""
+    """For example, `runbooks:///`."""
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
-        # Quote octets, which need not be UTF-8 (RFC 3986 §2.5). The official Python client (1.x) rejects a whole list
-        # with one invalid URI.
+        # Octets are quoted because they need not be UTF-8 (RFC 3986 §2.5). The official Python client (1.x) rejects a
+        # whole list that contains an invalid URI.
         return self.prefix + quote(os.fsencode(path), safe="/")
 
     def path_of(self, uri: str) -> str | None:
-        """Return the path of a URI, decoded once. None if the globs do not match it."""
+        """Return the path of a URI, or None if the globs do not match it."""
         if not uri.startswith(self.prefix):
             return None
-        # RFC 3986 §2.4: never decode twice. `%252e%252e` is a name with percent signs.
+        # RFC 3986 §2.4: decode once. `%252e%252e` is a name with percent signs.
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if self.means(path) else None
 
     def explain(self, path: str) -> Explanation:
-        """Return what `read` would do.
+        """Describe what `read` would do.
 
         Raises:
             ResourceNotFoundError: the globs do not match the path.
@@ -121,7 +119,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ResourceNotFoundError: the globs do not match the path, or the file does not exist.
-            ExecutionError: the file is too large, cannot be read, or reading takes too long.
+            ExecutionError: the file is too large, cannot be read, or takes too long to read.
         """
         data = await self.reader.read_matched(self.globs, path, invocation) if self.means(path) else None
         if data is None:
@@ -129,31 +127,30 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         return RawOutput(data=data, media_type=media_type_of(path))
 
     def means(self, path: str) -> bool:
-        """Return whether a path is allowed and matches the globs."""
         return _is_plain(path) and self.globs.matches(path)
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file that was found when the catalog was compiled."""
+    """A file found when the catalog was compiled."""
 
     files: ServedFiles
     path: str
     digest: str | None = None
-    """The hexadecimal SHA-256 of reviewed content. Changed content is refused."""
+    """The hexadecimal SHA-256 of reviewed content. Other content is rejected."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return self.files.explain(self.path)
 
     async def execute(self, invocation: Invocation) -> Outcome:
         outcome = await self.files.read(self.path, invocation)
-        # Check the returned bytes: the file can change between two reads.
+        # The digest is checked on the returned bytes, because the file can change between two reads.
         if self.digest is not None and hashlib.sha256(outcome.data).hexdigest() != self.digest:
             raise ExecutionError("The file has changed since it was reviewed")
         return outcome
 
 
 class RequestedFile(msgspec.Struct, frozen=True):
-    """The file that a URI variable names. Matches URIs by their prefix and path."""
+    """The file named by a URI variable."""
 
     files: ServedFiles
     variable: str
@@ -170,16 +167,16 @@ class RequestedFile(msgspec.Struct, frozen=True):
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether every segment is a plain name on all systems."""
+    """Return whether every segment is an ordinary name on all systems."""
     return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
 
 
 def compile_file_globs(
     globs: Sequence[str], *, root: str | None, problems: Problems, look_at: Callable[[Path], None] = lambda _: None
 ) -> GlobSource | None:
-    """Compile globs below a root. Reports problems at `files` and `root`, and then returns None.
+    """Compile globs below a root. Returns None after reporting a problem.
 
-    Without `root` there is one glob, and its first part is the root. `look_at` receives a directory to watch.
+    Without `root`, there is one glob, and its first part is the root. `look_at` receives a directory to watch.
     """
     scheme = _SCHEME.match(root or globs[0])
     compile_source = SOURCES.get(scheme[1] if scheme else "")
@@ -211,7 +208,7 @@ def _compile_directory(
 SOURCES: Final[
     Mapping[str, Callable[[Sequence[str], str | None, Problems, Callable[[Path], None]], GlobSource | None]]
 ] = {"": _compile_directory}
-"""Kinds of storage by URI scheme. Without a scheme, a root is a directory."""
+"""Kinds of storage by URI scheme. A root without a scheme is a directory."""
 
 
 def _pattern(pattern: str, *, root: str, problems: Problems) -> str | None:

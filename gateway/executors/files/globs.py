@@ -1,7 +1,7 @@
-"""Globs: match a path below a directory, and list matching paths.
+"""Globs: match a path below a directory, and list the matching files.
 
-`*`, `?` and `[…]` match characters of one name, and `**` any number of directories. Names with a leading dot never
-match. Matching keeps a set of states, so its time is bounded by the length of the pattern times the length of the path.
+`*`, `?` and `[…]` match characters of one name, and `**` matches any number of directories. Names with a leading dot
+never match. Matching takes at most (length of the pattern) × (length of the path) steps.
 """
 
 import fnmatch
@@ -30,7 +30,7 @@ _MAX_PATH_LENGTH: Final = 4096
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _MAX_ENTRIES: Final = 1_000_000
-"""The limit for directory entries of one walk."""
+"""The limit for directory entries in one listing."""
 
 _Segment: TypeAlias = re.Pattern[str] | None
 """The pattern of one name, or None for `**`."""
@@ -48,7 +48,7 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
-    """Compile patterns relative to `root`, without empty, `.` or `..` segments."""
+    """Compile patterns relative to `root`. They contain no empty, `.` or `..` segments."""
     return Globs(root, real_place(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
@@ -69,20 +69,23 @@ class Listing(msgspec.Struct, frozen=True):
     is_cut: bool
     """Whether there were too many files or directory entries."""
     unreadable: tuple[str, ...]
-    """Directories that could not be listed. The root is empty."""
+    """Directories that could not be listed. The root is an empty string."""
     directories: tuple[str, ...]
-    """Directories that can contain matching files. The root is empty."""
+    """Directories that can contain matching files. The root is an empty string."""
     refused: tuple[str, ...]
-    """Links that lead outside the root, or to something that is not served."""
+    """Links that lead outside the root or to a file that is not served."""
 
 
 class GlobSource(Protocol):
-    """The files that globs match, in one kind of storage. `SOURCES` in `executor` lists the kinds."""
+    """The files that match globs in one kind of storage. `SOURCES` in `executor` lists the kinds."""
 
     @property
     def root(self) -> str: ...
     def matches(self, path: str) -> bool:
-        """Return whether a path without empty, `.` and `..` segments matches. Does not look at the storage."""
+        """Return whether a path matches.
+
+        It must contain no empty, `.` or `..` segments. Does not access the storage.
+        """
 
     def listing(self, *, at_most: int) -> Listing:
         """List the matching files. Blocks."""
@@ -91,21 +94,20 @@ class GlobSource(Protocol):
         """Read a file. Blocks.
 
         Raises:
-            OSError: the file does not exist, must not be served, is larger than `max_size`, or cannot be read.
+            OSError: the file does not exist, is not served, is larger than `max_size`, or cannot be read.
         """
 
 
 # `dict` is for `cached_property`.
 class Globs(msgspec.Struct, frozen=True, dict=True):
-    """A directory and patterns of paths relative to it."""
+    """Path patterns relative to a directory."""
 
     root: str
     place: str
-    """The real path of the root when the globs were compiled. A later link is not followed."""
+    """The real path of the root when the globs were compiled. A link that replaces it later is not followed."""
     patterns: tuple[tuple[_Segment, ...], ...]
 
     def matches(self, path: str) -> bool:
-        """Return whether a path without empty, `.` and `..` segments matches. Does not look at the disk."""
         if len(path) > _MAX_PATH_LENGTH:
             return False
         places = self.start
@@ -133,11 +135,11 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def start(self) -> Places:
-        """The state before the first name."""
+        """Return the state before the first name."""
         return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
 
     def after(self, places: Places, name: str) -> Places:
-        """Return the state after a name. Empty if no path can match any more."""
+        """Return the state after a name. It is empty if no path can match any more."""
         return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
 
     def accepts(self, places: Places) -> bool:
@@ -155,23 +157,23 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
 
 
 def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
-    """Add states that need no name: `**` can match no directory."""
+    """Add states that are reached without a name, because `**` can match no directory."""
     settled = set()
     for number, behind in places:
         settled.add((number, behind))
         while behind < len(patterns[number]) and patterns[number][behind] is None:
-            behind += 1  # noqa: PLW2901 - continues from the state
+            behind += 1  # noqa: PLW2901 - continues from the new state
             settled.add((number, behind))
     return frozenset(settled)
 
 
 class _Walk:
-    """One walk. Real directories come before links, so that a file is listed under its own path if possible."""
+    """Lists matching files. Real directories come before links, so that files are listed under their real path."""
 
     def __init__(self, globs: Globs) -> None:
         self._globs = globs
         self._pending = deque([("", globs.start)])
-        """Pending directories relative to the root, and their matching states."""
+        """Pending directories relative to the root, with their matching states."""
         self._entered: set[tuple[int, int]] = set()
         self._entries_left = _MAX_ENTRIES
         self.is_cut = False
@@ -197,7 +199,7 @@ class _Walk:
             self.unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
-        """Yield the matching files of an open directory, based on its real path."""
+        """Yield the matching files of an open directory."""
         place = place_of(descriptor)
         if place != self._globs.place and not is_shown(place, root=self._globs.place):
             self.refused.append(directory)
@@ -219,7 +221,7 @@ class _Walk:
                     self.refused.append(path)
 
     def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
-        """List a directory. None if it was entered before."""
+        """List a directory. Return None if it was entered before."""
         found = os.fstat(descriptor)
         # By identity, so that cycles of links end.
         identity = found.st_dev, found.st_ino
@@ -237,7 +239,7 @@ class _Walk:
             return facts_beneath(self._globs.place, entry.name, directory=directory)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
-        # Removed after its directory was read.
+        # The file was removed in the meantime.
         except OSError:
             return None
 

@@ -1,13 +1,12 @@
-"""Reads regular files only. Blocks, so callers use a thread.
+"""Reads regular files only. All functions block.
 
 Threats:
-
-- A FIFO, socket or device, which could block or act on the machine when opened. A path is first opened with O_PATH,
-  which has no effect, and reopened after a check.
-- A link or rename that leads outside the served directory, or to a hidden file. The real path of the held descriptor
-  decides.
-- A served directory, or a parent, that is replaced by a link. The real path at load (`place`) decides.
-- A growing file. At most `max_size` bytes are read.
+- A FIFO, socket or device that blocks or acts on the machine when opened. A path is opened with O_PATH, which has no
+  effect, checked, and then reopened.
+- A link or rename that leads outside the served directory or to a hidden file. The real path of the open descriptor is
+  checked.
+- A served directory or its parent that is replaced by a link. Its real path is compared with that at load (`place`).
+- A file that grows. At most `max_size` bytes are read.
 """
 
 import os
@@ -23,9 +22,11 @@ import msgspec
 if sys.platform == "darwin":
     import fcntl
 
-# O_NOCTTY: a terminal must not become the controlling terminal (open(2)).
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""O_NONBLOCK: opening a FIFO must not wait for a writer."""
+"""O_NONBLOCK:
+
+opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling terminal (open(2)).
+"""
 
 _HIDDEN: Final = re.compile(r"/\.(?!\.)")
 _CHUNK: Final = 1 << 20
@@ -36,7 +37,7 @@ class NotServedError(OSError):
 
 
 class TooLargeError(OSError):
-    """The file is larger than `max_size`."""
+    pass
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 def read_regular(path: str, *, max_size: int) -> bytes:
-    """Read a file. Links are followed.
+    """Read a file. Follows links.
 
     Raises:
         NotServedError: it is not a regular file.
@@ -59,12 +60,7 @@ def read_regular(path: str, *, max_size: int) -> bytes:
 
 @contextmanager
 def opened_regular(path: str) -> Iterator[int]:
-    """Open a file for reading. Links are followed.
-
-    Raises:
-        NotServedError: it is not a regular file.
-        OSError: it does not exist or cannot be read.
-    """
+    """Open a file for reading. Follows links. Raises like `read_regular`."""
     with _held(path) as held:
         descriptor = _reopened(held)
         try:
@@ -74,10 +70,10 @@ def opened_regular(path: str) -> Iterator[int]:
 
 
 def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> bytes:
-    """Read the file `relative` below the directory `root`. Links are followed inside `root`.
+    """Read the file `relative` below the directory `root`. Follows links inside `root`.
 
     Raises:
-        NotServedError: it is not a regular file, is elsewhere or hidden, or `root` is not at `place` any more.
+        NotServedError: it is not a regular file, is outside or hidden, or `root` is no longer at `place`.
         TooLargeError: it is larger than `max_size`.
         OSError: it does not exist or cannot be read.
     """
@@ -97,7 +93,7 @@ def facts_of(path: str) -> FileFacts | None:
 
 
 def facts_beneath(root: str, name: str, *, directory: int) -> FileFacts | None:
-    """Return the facts of a file in an open directory. None if it does not exist or must not be read under `root`."""
+    """Return the facts of a file in an open directory. None if it does not exist or is not served under `root`."""
     try:
         with _held(name, directory=directory) as held:
             return facts_in(os.fstat(held)) if is_shown(place_of(held), root=root) else None
@@ -120,7 +116,7 @@ def is_shown(place: str, *, root: str) -> bool:
 
 @contextmanager
 def opened_directory(path: str) -> Iterator[int]:
-    # O_DIRECTORY refuses a FIFO, which would block.
+    # O_DIRECTORY rejects a FIFO, which would block.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -130,11 +126,11 @@ def opened_directory(path: str) -> Iterator[int]:
 
 @contextmanager
 def _held(path: str, *, directory: int | None = None) -> Iterator[int]:
-    """Open a path without an effect."""
+    """Open a path without side effects."""
     if sys.platform == "linux":
         held = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
     else:
-        if not stat.S_ISREG(os.stat(path, dir_fd=directory).st_mode):  # opening a device can have effects
+        if not stat.S_ISREG(os.stat(path, dir_fd=directory).st_mode):  # opening a device can have side effects
             raise NotServedError(path)
         held = os.open(path, _FLAGS, dir_fd=directory)
     try:
@@ -153,7 +149,6 @@ def real_place(directory: str) -> str:
 
 
 def place_of(descriptor: int) -> str:
-    """Return the real path of an open descriptor."""
     if sys.platform == "darwin":
         # F_GETPATH writes at most MAXPATHLEN bytes, which is 1024.
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
@@ -162,7 +157,7 @@ def place_of(descriptor: int) -> str:
 
 def _read(held: int, *, max_size: int) -> bytes:
     found = os.fstat(held)
-    # Check before reading. `_read_all` checks a growing file.
+    # `_read_all` also checks, because a file can grow.
     if stat.S_ISREG(found.st_mode) and found.st_size > max_size:
         raise TooLargeError
     descriptor = _reopened(held)
@@ -173,16 +168,16 @@ def _read(held: int, *, max_size: int) -> bytes:
 
 
 def _reopened(held: int) -> int:
-    """Reopen a held descriptor for reading, if it is a regular file."""
+    """Reopen a held descriptor for reading if it is a regular file."""
     if not stat.S_ISREG(os.fstat(held).st_mode):
         raise NotServedError
-    # Not by path, which can lead elsewhere by now. An O_PATH descriptor cannot be read (open(2)).
+    # Not by path, which can now lead elsewhere. An O_PATH descriptor cannot be read (open(2)).
     return os.open(f"/proc/self/fd/{held}", _FLAGS) if sys.platform == "linux" else os.dup(held)
 
 
 def _read_all(descriptor: int, *, max_size: int) -> bytes:
     chunks: list[bytes] = []
-    # One more byte shows that there is more.
+    # One more byte shows whether the file is too large.
     left = max_size + 1
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
         chunks.append(chunk)

@@ -1,1 +1,1 @@
-"""HTTP backends: build a request from the arguments of a call, send it with retries, and return the response."""
+

@@ -24,7 +24,7 @@ from gateway.threads import DaemonThreadPool
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
 MAX_FORM_BYTES: Final = 16 * 2**20
-"""The limit for a form. Nested fields repeat the names of outer ones, so a form can be larger than the arguments."""
+"""Nested fields repeat the names of outer ones, so a form can be larger than its arguments."""
 
 
 Body = tuple[bytes | StreamedBody, str]
@@ -35,9 +35,9 @@ class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_files: bool
     is_optional: bool
-    """Whether an empty body is left out."""
+    """Whether an empty body is omitted."""
     declared: Collection[str] | None
-    """The inputs, if undeclared arguments are members of the body, else None."""
+    """The declared inputs, if other arguments also become members of the body."""
 
     def render(self, arguments: JsonObject) -> Body | None:
         value = self.template.render(arguments)
@@ -69,10 +69,10 @@ def _undeclared(arguments: JsonObject, declared: Collection[str]) -> JsonObject:
 
 
 def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
-    """Encode fields with nested values.
+    """Encode fields with nested values as a form.
 
-    Nesting uses brackets (`a[b]=1`), as PHP, Rack and `qs` do. A list repeats its field, as HTML forms do. Items are
-    numbered in brackets, and in lists that contain lists or objects.
+    Nesting uses brackets (`a[b]=1`), as in PHP, Rack and `qs`. A list of scalars repeats its field, as HTML forms do.
+    Other lists have numbered items.
 
     Raises:
         ExecutionError: a name contains a bracket, or the form is too long.
@@ -81,7 +81,7 @@ def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
     taken = {name.lower() for name in fields}
     for name, member in fields.items():
         for pair in _encoded_pairs(name, member, styles.get(name), taken):
-            # Count each pair, so that a form that is too long is never built.
+            # Checked for each pair, so that a form over the limit is never built.
             room -= len(pair) + 1
             if room < 0:
                 raise ExecutionError(f"the form exceeds {MAX_FORM_BYTES // 2**20} MiB")
@@ -101,14 +101,14 @@ def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str
     match value:
         case None:
             return
-        # Before Mapping, because a FileArgument is a mapping.
+        # FileArgument is a Mapping too.
         case FileArgument():
             yield name, value.base64
         case Mapping():
             for key, member in value.items():
                 yield from _pairs(f"{name}[{_plain(key)}]", member, is_inner=True)
         case list():
-            # PHP reads numbers with gaps as keys, so drop null items first.
+            # PHP reads numbers with gaps as keys, so null items are dropped first.
             items = [item for item in value if item is not None]
             is_numbered = is_inner or any(_is_nested(item) for item in items)
             for index, item in enumerate(items):
@@ -122,7 +122,7 @@ def _is_nested(value: Json) -> bool:
 
 
 def _plain(key: str) -> str:
-    """Refuse brackets in a name, which would add a level of nesting."""
+    """Reject brackets in a name, which would add a level of nesting."""
     if "[" in key or "]" in key:
         raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms use for nesting")
     return key
@@ -130,7 +130,6 @@ def _plain(key: str) -> str:
 
 class _MultipartBody(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, PartTemplate], ...]
-    """Field names and parts."""
     is_optional: bool
 
     def render(self, arguments: JsonObject) -> Body | None:
@@ -159,7 +158,7 @@ class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.single is not None and isinstance(value := self.template.value(arguments), FileArgument):
             return _whole(value.data), value.media_type or OCTETS
         text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
-        # Half of a surrogate pair has no UTF-8.
+        # A lone surrogate has no UTF-8 encoding.
         return None if text is None else (text.encode(errors="replace"), _TEXT)
 
 
@@ -176,7 +175,6 @@ def _whole(data: bytes | Source) -> StreamedBody:
 
 
 def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> BodyTemplate | None:
-    """Compile the body of an `http:` block. Reports problems at `scope`."""
     is_optional = config.optional_body
     declared = scope.inputs.schemas.keys() if config.open_body else None
     match config.body_kind:

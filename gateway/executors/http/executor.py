@@ -1,5 +1,3 @@
-"""The executor of HTTP backends: sends a request, retries it if allowed, and reads the response."""
-
 import asyncio
 import hashlib
 import random
@@ -38,18 +36,15 @@ log: Final = structlog.get_logger(__name__)
 
 _SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
-"""Characters of an error response that the model sees."""
+"""Characters of an error response that the model can see."""
 
 
 _WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
-"""RFC 9110 §15.3: successes without required content, even if the operation declares a schema."""
+"""RFC 9110 §15.3: successes that need no content, even if the operation declares a schema."""
 _NoResponse = ConnectionFailedError | DeadlineExceededError
-"""Failures after which a retry is possible."""
 
 
 class RequestSender(Protocol):
-    """Sends requests. See `Sender`."""
-
     async def send(self, request: Request, *, deadline: float) -> Response: ...
     def facts(self, host: str) -> Mapping[str, Json]: ...
 
@@ -60,10 +55,9 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None
-    """The limit for one attempt. The invocation's deadline limits all of them."""
+    """The limit for one attempt. The invocation's deadline limits all attempts together."""
     sanitizer: Sanitizer
     authorization: Authorization | None = None
-    """Authenticates to the service."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
@@ -74,11 +68,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise invocation.deadline.exceeded(error) from error
 
     def cache_key(self, invocation: Invocation) -> bytes:
-        """Return a digest of the request, including the caller's identity if the service sees it."""
+        """Return a digest of the request. Includes the caller's identity if the service sees it."""
         subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
-        # `repr` quotes, so different values never have the same digest.
+        # `repr` quotes strings, so different values never have the same digest.
         return hashlib.sha256(repr((self.request.render(invocation).key, who)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -93,12 +87,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="sends a request", facts=facts)
 
     async def _answer(self, request: Request, invocation: Invocation) -> Response:
-        """Send the request until it succeeds or must not be retried. Return the last response."""
+        """Send the request until it succeeds or must not be repeated. Return the last response."""
         attempt = 1
         while True:
             result = await self._attempt(request, invocation)
             pause = self._pause_after(result, attempt)
-            # If the next attempt would exceed the deadline, return the last response.
             if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline.at:
                 break
             await asyncio.sleep(pause)
@@ -116,7 +109,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         for attempt in count(1):
             signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
             result = await self._send(signed, invocation, deadline=deadline)
-            # RFC 9110 §15.5.2: a request with a 401 response was not applied, so every method can be repeated.
+            # RFC 9110 §15.5.2: a request with a 401 response was not applied, so any method can be repeated.
             if not isinstance(result, Response) or result.status not in REJECTIONS:
                 break
             rejected = Rejection(signed, result.status, result.headers, attempt)
@@ -130,7 +123,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
-            # Returned for a retry. Any other ExecutionError ends the call.
+            # Returned so that the caller can retry. Any other ExecutionError ends the call.
             except (ConnectionFailedError, DeadlineExceededError) as error:
                 step.fail("connection")
                 return error
@@ -165,7 +158,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _failure(self, response: Response) -> str:
         """Return status, reason, location and the beginning of the response text."""
         said = _summary(response)
-        # Mask secrets before cutting.
+        # Secrets are masked before the text is shortened.
         text = decoded(response.body[: 16 * MAX_EXCERPT], _field(response.headers, "Content-Type"))
         # `head` also removes a secret that is cut off at the end.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
@@ -183,7 +176,7 @@ def _summary(response: Response) -> list[str]:
 
 
 class _Variables(Mapping[str, Json]):
-    """The response in `output.template`. Header fields are only read if the template uses them."""
+    """Variables of `output.template`. Header fields are converted only if the template uses them."""
 
     __slots__ = ("_response",)
 
@@ -208,13 +201,13 @@ class _Variables(Mapping[str, Json]):
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """Return the value of a header field, with multiple values joined (RFC 9110 §5.3)."""
+    """Return the value of a header field. Multiple values are joined (RFC 9110 §5.3)."""
     values = headers.getall(name, None)
     return None if values is None else valid_text(", ".join(values))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:
-    """Add the trace headers, unless the request has a trace already."""
+    """Add trace headers unless the request already contains them."""
     if trace is None or any(header.name.lower() == TRACEPARENT for header in request.headers):
         return request
     fields = (Header(name=name, value=value, is_bound=False) for name, value in trace.fields.items())
@@ -238,10 +231,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     authorizations: Mapping[str, Authorization] = MappingProxyType({}),
     idempotent: bool = False,
 ) -> Executor:
-    """Compile an `http:` block. Reports problems at `scope`.
-
-    `authorizations` are those of the connections by name. `idempotent` comes from the tool's annotations.
-    """
+    """Compile an `http:` backend. `idempotent` comes from the tool's annotations."""
     connection = _find_connection(config, connections, scope)
     sender = _compile_sender(config, connection, scope=scope, services=services)
     if connection is not None and connection[1].auth is not None:
@@ -268,7 +258,7 @@ def _find_connection(
         return None
     if name not in connections:
         scope.at("connection").problems.error(f"there is no connection `{name}`{did_you_mean(name, [*connections])}")
-        # RFC 6761 §6.4: `invalid` never resolves. It allows further checks.
+        # RFC 6761 §6.4: `invalid` never resolves. The remaining checks can continue.
         return name, Connection(base_url="https://invalid")
     return name, connections[name]
 

@@ -1,5 +1,3 @@
-"""Header fields, query fields and cookies of a request: templates with a style."""
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -18,12 +16,12 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A header field, query field or cookie. It is left out if its value is absent."""
+    """A header field, query field or cookie. Omitted if its value is absent."""
 
     name: str
     template: TextTemplate
     style: Style | None = None
-    """None for text."""
+    """None for plain text."""
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
@@ -43,7 +41,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 def pairs_of(
     fields: Sequence[Field], arguments: JsonObject, *, written: set[str] | None = None, of_cookie: bool = False
 ) -> Iterator[Pair]:
-    """Yield encoded names and values of a query or of cookies. `written` contains names that are sent already."""
+    """Yield encoded names and values of a query or cookies. `written` contains names that are already set."""
     taken = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
@@ -57,13 +55,13 @@ _AS_TEXT: Final = Style(name="form", explodes=False)
 
 
 _NOT_ALLOWED: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-"""RFC 9110 §5.5: no control character but the tab. Surrogates cannot be encoded."""
+"""RFC 9110 §5.5: no control characters except the tab. Surrogates cannot be encoded."""
 
 
 def checked_value(name: str, value: str) -> str:
     if _NOT_ALLOWED.search(value):
         raise ExecutionError(f"the value for the header `{name}` contains a line break or another control character")
-    # RFC 9110 §5.5: white space at the ends is not part of the value.
+    # RFC 9110 §5.5: leading and trailing white space is not part of the value.
     return value.strip(" \t")
 
 
@@ -73,7 +71,6 @@ Kind = Literal["query", "headers", "cookies"]
 def compile_fields(
     given: Mapping[str, RequestField], scope: Scope, *, kind: Kind, is_bound: bool = False
 ) -> dict[str, Field]:
-    """Compile fields by name. Reports problems at `scope`."""
     fields = {}
     for name, written in given.items():
         place = scope.at(name)
@@ -89,13 +86,13 @@ def compile_fields(
             _check_header(field, place)
         elif kind == "cookies" and not TOKEN.fullmatch(name):  # RFC 6265 §4.1.1
             place.problems.error(f"`{name}` is not a valid cookie name")
-        # RFC 9110 §5.1: names of header fields ignore case.
+        # RFC 9110 §5.1: field names are case-insensitive.
         fields[name.lower() if kind == "headers" else name] = field
     return fields
 
 
 def _compile_style(written: StyledValue, kind: Kind, scope: Scope) -> Style:
-    """Return the style of a field. Header fields use `simple`, and other fields never do."""
+    """Header fields always use the style `simple`, and other fields never do."""
     style = style_of(written, default="simple" if kind == "headers" else "form")
     if (style.name == "simple") is not (kind == "headers"):
         place = "a header" if kind == "headers" else "a query or a cookie"
@@ -106,7 +103,7 @@ def _compile_style(written: StyledValue, kind: Kind, scope: Scope) -> Style:
 CREDENTIALS: Final = frozenset(
     {"authorization", "cookie", "host", "mcp-session-id", "proxy-authorization", "x-api-key"}
 )
-"""Never forwarded from the caller or sent to another origin, because they are addressed to one server."""
+"""Never forwarded from the caller or sent to another origin."""
 FRAMING: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"}
     | {"upgrade"}
@@ -126,7 +123,6 @@ def _check_header(field: Field, scope: Scope) -> None:
 
 
 def has_secret_in(value: Json) -> bool:
-    """Return whether a value contains an interpolated secret."""
     match value:
         case str():
             return any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))

@@ -1,4 +1,4 @@
-"""Files that a request sends: from a literal path, or from the caller (`type: file`)."""
+"""Files sent in a request: from a literal path, or from the caller (`type: file`)."""
 
 import asyncio
 import os
@@ -25,15 +25,14 @@ _MEDIA_TYPE: Final = re.compile(
     r"""[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ ]?;[ ]?[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|"[^"\\\x00-\x1f\x7f]*"))*""",
     re.ASCII,
 )
-"""RFC 9110 §8.3.1."""
 _MAX_NAME: Final = 255
 """Characters of a file name. File systems allow no more."""
 _READ_SECONDS: Final = 60.0
-"""The time limit for one chunk, because a disk can hang."""
+"""The limit for reading one chunk, because a disk can hang."""
 
 
 class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file on this machine, as seen when the request was built."""
+    """A local file, with the size and modification time found when the request was built."""
 
     path: str
     size: int
@@ -42,7 +41,7 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Size and time of modification, instead of a digest of the content."""
+        """Identifies the content without reading it."""
         return repr((self.path, self.size, self.modified_ns))
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -53,7 +52,7 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"reading {self.path} took too long") from error
 
     def _read(self, offset: int, size: int) -> bytes:
-        """Read a chunk in a thread that can outlive the call, so the file is opened each time.
+        """Read a chunk. Opens the file each time, because the thread can outlive the call.
 
         Raises:
             ExecutionError: the file cannot be read or has changed.
@@ -70,8 +69,6 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a request sends."""
-
     data: bytes | DiskFile
     media_type: str | None
     name: str | None
@@ -114,10 +111,7 @@ class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FileSource = _LiteralPath | _GivenFiles
-"""`files` yields the files of one place.
-
-Raises `ExecutionError` if a value is not a file or cannot be read.
-"""
+"""`files` raises `ExecutionError` if a value is not a file or cannot be read."""
 
 
 def sent_file(file: FileArgument) -> SentFile:
@@ -125,7 +119,7 @@ def sent_file(file: FileArgument) -> SentFile:
 
 
 def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> FileSource:
-    """Compile a literal path or an expression for files. A caller's value is never a path."""
+    """Compile a literal path, or an expression whose value is a caller's file. A caller's value is never a path."""
     if not has_expressions(written):
         path = str(scope.problems.directory / written)
         if not is_file(path):
@@ -139,7 +133,6 @@ def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> 
 
 
 def _may_be_files(schema: JsonObject) -> bool:
-    """Return whether a value can be a file or a list of files."""
     items = schema.get("items", {})
     if schema.get("type") == "array":
         return not isinstance(items, Mapping) or "type" not in items or is_file_input(items)
@@ -160,18 +153,18 @@ def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None
 
 
 def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) -> str | None:
-    """Render a `type`. None if it is absent or empty.
+    """Render a `type`. Returns None if it is absent or empty.
 
     Raises:
-        ExecutionError: it is not a media type.
+        ExecutionError: the value is not a media type.
     """
     given = None if template is None else template.render_element(arguments)
     return checked_media_type(given, place=template.place) if given and template is not None else None
 
 
 def base_name(name: str) -> str:
-    """Return a file name without its directories, for any system."""
-    # RFC 7578 §4.2: do not send paths. The suffix is kept, because it shows the type.
+    """Return a file name without directories of any system."""
+    # RFC 7578 §4.2: paths must not be sent. The end is kept because it contains the suffix.
     return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
 
 

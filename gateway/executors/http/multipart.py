@@ -1,7 +1,7 @@
 """Multipart/form-data bodies (RFC 7578), in the format of browsers (HTML, "Multipart form data").
 
-Threats: a name, file name or media type from a caller that adds headers or parts (escaped), a file that contains the
-boundary (128 random bits), a file name with a path (removed, RFC 7578 §4.2).
+Threats: a caller's name, file name or media type that adds headers or parts (escaped), a file that contains the
+boundary (128 random bits), and a file name with a path (removed, RFC 7578 §4.2).
 """
 
 import re
@@ -35,8 +35,6 @@ _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
 
 
 class PartContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One rendered part."""
-
     field: str
     data: bytes | Source
     media_type: str | None = None
@@ -51,7 +49,7 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
-    """Return the body of several parts and its media type."""
+    """Return the body and its media type."""
     # RFC 2046 §5.1.1: at most 70 characters.
     boundary = f"mcp-gateway-{secrets.token_hex(16)}"
     pieces: list[bytes | Source] = []
@@ -82,7 +80,7 @@ def _quoted(text: str) -> str:
 
 
 class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part whose value decides its format."""
+    """A part whose format depends on its value."""
 
     template: TextTemplate
 
@@ -137,10 +135,7 @@ class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PartTemplate = _ValuePart | _TextPart | _JsonPart | _FilePart
-"""A compiled part. `contents` yields any number of parts.
-
-Raises `ExecutionError` if a value is not allowed or a file cannot be read.
-"""
+"""A compiled part. `contents` raises `ExecutionError` if a value is not allowed or a file cannot be read."""
 
 
 def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
@@ -148,7 +143,7 @@ def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
 
 
 def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str | None) -> PartContent:
-    """Return a part with a file name, which servers accept as a file."""
+    """Return a part with a file name, which makes servers treat it as a file."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
@@ -157,7 +152,6 @@ def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str 
 def compile_parts(
     written: Mapping[str, MultipartField], scope: Scope, *, threads: DaemonThreadPool
 ) -> Iterator[tuple[str, PartTemplate]]:
-    """Compile the parts of `multipart` with their field names, in file order."""
     for name, value in written.items():
         if isinstance(value, list):
             for index, part in enumerate(value):

@@ -1,6 +1,6 @@
-"""The request of an HTTP backend, compiled from the file. Sends nothing.
+"""Builds the requests of HTTP backends.
 
-Values are always data: encoded in the URL and the body, and refused in a header field if they contain line breaks.
+Values are always data. They are encoded in URLs and bodies, and rejected in header fields if they contain line breaks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,16 +38,16 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Field, ...]
     cookies: tuple[Field, ...]
     forwarded: tuple[str, ...]
-    """Names of the caller's header fields to forward."""
+    """The caller's header fields that are forwarded."""
     body: BodyTemplate | None
     has_secret_body: bool
-    """Whether the file puts a secret into the body."""
+    """Whether the configured body contains a secret."""
 
     def render(self, invocation: Invocation) -> Request:
-        """Fill in the arguments.
+        """Build the request of a call.
 
         Raises:
-            ExecutionError: a value is not allowed in its place.
+            ExecutionError: a value is not allowed where the template uses it.
         """
         arguments = invocation.variables
         body, media_type = (None if self.body is None else self.body.render(arguments)) or (None, "")
@@ -63,7 +63,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
-        """Return header fields by lower-case name. Those of the file replace forwarded ones."""
+        """Return header fields by lower-case name. Configured fields replace forwarded ones."""
         headers = {
             name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
@@ -103,14 +103,14 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
 def compile_request(
     config: Http, *, connection: tuple[str, Connection] | None, scope: Scope, threads: DaemonThreadPool
 ) -> RequestTemplate:
-    """Compile the request of an `http:` block. Reports problems at `scope` and at the connection."""
+    """Compile the request of an `http:` block. Reports problems there and at the connection."""
     query, headers, base_url = {}, {}, None
     if connection is not None:
         name, shared = connection
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query = compile_fields(shared.query, beside.at("query"), kind="query")
-        # Bound: redirects to other origins never get the fields of the connection.
+        # Bound: never sent to other origins after a redirect.
         headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
     query |= compile_fields(config.query, scope.at("query"), kind="query")
     headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
@@ -131,7 +131,7 @@ def compile_request(
 
 
 def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:
-    """Report a `Content-Type`, because each multipart request has its own boundary."""
+    """Report a configured `Content-Type`: it would not contain the boundary of a multipart request."""
     for name in names:
         if name.lower() == "content-type":
             scope.at(name).problems.error("is set by `multipart`, with a new boundary for each request")

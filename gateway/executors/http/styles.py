@@ -1,6 +1,6 @@
-"""Styles: ways to write JSON values in queries, header fields and cookies (OpenAPI 3.1, "Style Values").
+"""Styles: how JSON values are written in queries, header fields and cookies (OpenAPI 3.1, "Style Values").
 
-Delimiters in values are encoded. If a style cannot encode a delimiter, the value is refused.
+Delimiters inside values are encoded. A value is rejected if its style cannot encode a delimiter.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -22,15 +22,13 @@ Pair = tuple[str, str]
 _DELIMITERS: Final = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 
 _percent: Final[Encode] = partial(quote, safe="", errors="replace")
-# RFC 3986 §3.4: reserved characters that are allowed in a query, except `&`, `=` and `+`.
+# RFC 3986 §3.4: reserved characters that a query can contain, except `&`, `=` and `+`.
 _reserved: Final[Encode] = partial(quote, safe="!$'()*,/:;?@", errors="replace")
 # RFC 6265 §4.1.1, except `%`, which starts an encoded octet.
 _cookie_octets: Final[Encode] = partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~", errors="replace")
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled style."""
-
     name: str
     explodes: bool
     allows_reserved: bool = False
@@ -47,11 +45,11 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         return self._pairs(name, value, encode, taken=taken)
 
     def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """Return the pairs of a cookie. Parameters and errors are those of `query_pairs`."""
+        """Like `query_pairs`, for cookies."""
         return self._pairs(name, value, _cookie_octets, taken=taken)
 
     def header_value(self, name: str, value: Json) -> str | None:
-        """Return the value of a header field, which is not encoded. None for an empty list or object.
+        """Return the unencoded value of a header field. None for an empty list or object.
 
         Raises:
             ExecutionError: an item contains a comma.
@@ -95,19 +93,18 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def style_of(config: FieldStyle, *, default: str = "form") -> Style:
-    """Compile a style. `default` depends on the place."""
     name = config.style or default
     explodes = name == "form" if config.explode is None else config.explode
     return Style(name=name, explodes=explodes, allows_reserved=config.allow_reserved)
 
 
 def _given(value: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    # RFC 6570 §2.3: null is undefined, and undefined members are left out.
+    # RFC 6570 §2.3: null is undefined, and undefined members are omitted.
     return ((key, item) for key, item in value.items() if item is not None)
 
 
 def _deep(path: str, value: Json) -> Iterator[Pair]:
-    """Yield the members of an object as `filter[status]`. Items of lists have an index."""
+    """Yield the members of an object as `filter[status]`. List items have an index."""
     match value:
         case Mapping():
             for key, item in _given(value):
@@ -123,7 +120,7 @@ def _deep(path: str, value: Json) -> Iterator[Pair]:
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:
-    # A caller's key must not replace a field that the file sets. Some servers ignore case.
+    # A caller's key must not replace a configured field. Some servers ignore case.
     if key.lower() in taken:
         raise ExecutionError(f"`{key}` cannot be a member of `{name}`, because the request has a field with that name")
     return key

@@ -1,1 +1,1 @@
-"""Plugin functions: signatures, calls and results."""
+

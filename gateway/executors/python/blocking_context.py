@@ -1,7 +1,7 @@
-"""The context for a function in a thread. Implements `gateway.plugin.SyncContext`.
+"""Implements `gateway.plugin.SyncContext` for functions that run in a thread.
 
 Each method runs the method of `Context` on the event loop and waits for it. After the call has ended, every method
-raises, so that a function that exceeded its deadline ends.
+raises, so that a function that exceeded its deadline stops.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def _blocking(
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def on_loop() -> T:
-            # By name, because `Context` is a Protocol without code.
+            # By name, because `Context` is a Protocol.
             doing: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
             return await doing
 
@@ -49,8 +49,6 @@ def _on_loop(method: Callable[Concatenate[Context, P], None]) -> Callable[Concat
 
 
 class BlockingContext:
-    """A `SyncContext` over a `Context` and its event loop."""
-
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context = context
         self._loop = loop
@@ -58,9 +56,9 @@ class BlockingContext:
         self._has_ended = False
 
     def end(self) -> None:
-        """End all waiting methods and refuse later ones. Must be called on the loop."""
+        """Cancel waiting methods and reject later ones. Must be called on the loop."""
         self._has_ended = True
-        # Copied, because a cancelled future leaves the set.
+        # Copied, because a cancelled future removes itself from the set.
         for future in tuple(self._waiting):
             future.cancel()
 
@@ -150,7 +148,7 @@ class BlockingContext:
         if self._has_ended:
             _discard(doing)
             raise ToolError("the call has ended")
-        # `_awaited`, because only coroutines are accepted here.
+        # `run_coroutine_threadsafe` accepts only coroutines.
         future = asyncio.run_coroutine_threadsafe(_awaited(doing), self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)

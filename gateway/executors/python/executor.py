@@ -1,7 +1,7 @@
-"""The executor of plugin functions: async functions run on the event loop, others in a thread.
+"""Calls plugin functions: async functions on the event loop, others in a thread.
 
 Any exception of a plugin, even `SystemExit`, ends only its own call. Details are logged with a correlation id. A task
-that ignores its cancellation, or a stuck thread, continues to run and keeps its permit.
+that ignores cancellation, or a stuck thread, continues to run and keeps its permit.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ T = TypeVar("T")
 log: Final = structlog.get_logger(__name__)
 
 _CODES: Final = 2**31
-"""The limit for error codes, because a plugin can use any number."""
+"""The limit for error codes, because plugins can use any number."""
 
 
 def compile_python(
     config: PythonCall, signature: Signature, *, scope: Scope, threads: DaemonThreadPool, every_input: bool = True
 ) -> "PythonExecutor":
-    """Check that the function can be called with the inputs of the place.
+    """Check that the function accepts the declared inputs.
 
-    `every_input`: whether each input must be a parameter. Otherwise, other inputs are not passed.
+    `every_input`: whether each input must be a parameter. Otherwise other inputs are not passed.
     """
     signature.check(scope.inputs, scope.problems, every_input=every_input)
     scope.use_all()
@@ -64,19 +64,16 @@ def compile_python(
 
 
 class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls one function."""
-
     signature: Signature
     place: str
-    """The key in the file: `tools.score.python`."""
+    """The key in the file, for example `tools.score.python`."""
     threads: DaemonThreadPool
     timeout: float | None = None
     """Seconds, in addition to the invocation's deadline."""
     has_files: bool = False
-    """Whether the arguments can contain files, which are passed as bytes."""
+    """Whether arguments can be files, which are passed as bytes."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        """Call the function of a tool or resource."""
         return await self.call(invocation, convert=outcome_of)
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -114,7 +111,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return arguments
 
     def _shown(self, name: str, value: object, invocation: Invocation) -> str:
-        """Return an argument for an explanation, without the bytes of files."""
+        """Return an argument for an explanation. The bytes of files are omitted."""
         given = invocation.arguments.get(name)
         is_shown = not self.has_files or given is None
         return repr(value if is_shown else with_files_replaced(given, dict))
@@ -155,7 +152,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
-                # `limit` has the deadline and moves it during input requests.
+                # `limit` enforces the deadline and extends it while the call waits for input.
                 return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.permit.hold_until_done)
         except DeadlineExceededError:
             if has_begun.is_set():
@@ -172,7 +169,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             case ResourceError(explanation=explanation):
                 raise ExecutionError(explanation)  # the caller did not ask for this resource
             case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
-                # Create a new error, because a plugin can put anything into its own.
+                # Copied, because a plugin can put anything into its own exception.
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():
                 raise ToolError(valid_text(str(error))) from error
@@ -184,7 +181,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise AwaitingInput from None
         facts = {"plugin": self.signature.name, "place": self.place, "correlation_id": call_id}
         log.error("plugin raised", **facts, exc_info=error)
-        # The error can contain secrets and paths, so the caller only gets the correlation id.
+        # The error can contain secrets and paths, so the caller receives only a correlation id.
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
 
 

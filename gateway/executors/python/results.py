@@ -49,7 +49,7 @@ def outcome_of(returned: object) -> Outcome:
 
 
 def block_of(content: Content) -> JsonObject:
-    """Return the content block of a class of `gateway.plugin`, in the wire form of 2026-07-28."""
+    """Convert a content class of `gateway.plugin` to a block in the wire format of 2026-07-28."""
     block = _BLOCKS[type(content)](content)
     if content.annotations:
         block["annotations"] = plain_json(content.annotations)
@@ -57,7 +57,7 @@ def block_of(content: Content) -> JsonObject:
 
 
 def plain_json(value: object) -> Json:
-    """Convert a value to plain JSON: dataclasses and models to objects, dates to text, sets to lists.
+    """Convert a value to plain JSON: dataclasses and models to objects, dates to strings, sets to lists.
 
     Raises:
         ExecutionError: a part of the value has no JSON form.
@@ -84,16 +84,16 @@ def _not_json(reason: str) -> ExecutionError:
 
 
 def _non_finite(value: object) -> str | None:
-    """Return the first number without a JSON form, if any."""
+    """Return the first NaN or Infinity, if any."""
     exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
     if not _NON_FINITE.search(exact):
         return None
-    # The words can also be in a text.
+    # A string can also contain these words.
     return exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
 
 
 def valid_text(text: str) -> str:
-    """Replace what is not Unicode, such as half of a surrogate pair."""
+    """Replace lone surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -109,7 +109,7 @@ def _jsonable(value: object) -> Json:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error from `default`, which orjson wraps."""
+    """Return the message of the error raised by `default`, which orjson wraps."""
     return str(error.__cause__ or error).partition("\n")[0]
 
 
@@ -178,7 +178,6 @@ class Untitled(GenerateJsonSchema):
 
 
 def result_schema(hint: Any, *, name: str, problems: Problems) -> JsonObject | None:
-    """Return the JSON Schema for a return annotation, or None."""
     if hint in _UNTOLD or _mentions_content(hint):
         return None
     try:

@@ -35,13 +35,13 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     convert: Callable[[Json], Any] | None
     """Converts JSON to the type of the hint. None if no conversion is needed."""
     make_default: Callable[[], Any] | None = None
-    """Creates a default that is written as `= Field(…)`."""
+    """Creates the default of a parameter written as `= Field(…)`."""
 
     def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
-        """Return the keyword argument, or nothing if the function's default applies.
+        """Return the keyword argument, or nothing to use the function's default.
 
         Raises:
-            ValidationError: the argument does not fit the hint.
+            ValidationError: the argument does not match the hint.
         """
         if name in arguments:
             return {name: self.convert(arguments[name]) if self.convert else arguments[name]}
@@ -49,8 +49,6 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that can be called with JSON arguments."""
-
     name: str
     """`module:callable`, as in the file."""
     function: Function
@@ -58,7 +56,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     input_schema: JsonObject
     output_schema: JsonObject | None
-    """None if the result is not an object or array with known members."""
+    """None unless the result is an object or array with known members."""
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
@@ -68,7 +66,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         """Convert arguments to keyword arguments. Arguments without a parameter are dropped.
 
         Raises:
-            ExecutionError: an argument is missing or does not fit its hint.
+            ExecutionError: an argument is missing or does not match its hint.
         """
         bound: dict[str, Any] = {}
         if self.takes_others:
@@ -106,7 +104,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
-    """Read the signature of a function. Reports problems and returns None if it cannot be called from JSON."""
+    """Read the signature of a function. Returns None after reporting why it cannot be called with JSON."""
     try:
         # Resolves annotations after `from __future__ import annotations` (PEP 563).
         signature = inspect.signature(function, eval_str=True)
@@ -145,8 +143,6 @@ class _WithFiles(Untitled):
 
 
 class _Taken:
-    """Collects the parameters of one function."""
-
     def __init__(self, *, name: str, is_async: bool, problems: Problems) -> None:
         self.has_no_errors = True
         self.context_parameter: str | None = None
@@ -157,7 +153,7 @@ class _Taken:
         self._problems = problems
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._defaults: dict[str, Json] = {}
-        """Defaults with a JSON form that fits the hint."""
+        """Defaults with a JSON form that matches the hint."""
 
     def add(self, parameter: inspect.Parameter) -> None:
         hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
@@ -175,7 +171,6 @@ class _Taken:
                 self._add_argument(parameter.name, hint, parameter.default)
 
     def schema(self, descriptions: Mapping[str, str]) -> JsonObject:
-        """Return the JSON Schema of all arguments."""
         members, definitions = self._member_schemas()
         for name, member in members.items():
             if name in descriptions:
@@ -252,13 +247,13 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether a JSON value for this hint needs no conversion. Numbers do: 5.0 can be an integer in JSON."""
+    """Return whether a JSON value needs no conversion. Numbers do: a JSON 5.0 can be an integer."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL
     if origin in {dict, list, Union, types.UnionType}:
         return all(map(is_plain, inner))
-    # Only texts: for 1, JSON can contain 1.0.
+    # Only strings: for 1, JSON can contain 1.0.
     return origin is Literal and all(isinstance(value, str) for value in inner)
 
 
@@ -325,7 +320,7 @@ def _parameters(lines: list[str]) -> dict[str, str]:
     """Parse `name (type): text` with indented continuation lines."""
     found: dict[str, str] = {}
     name = ""
-    # cleandoc ignores the indentation of the first line, so add an empty one.
+    # cleandoc ignores the indentation of the first line.
     for line in cleandoc("\n" + "\n".join(lines)).splitlines():
         if not line.startswith(" ") and (match := _ARGUMENT.fullmatch(line.strip())):
             name = match[1]

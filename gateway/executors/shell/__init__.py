@@ -1,1 +1,1 @@
-"""Shell backends: commands and scripts with their arguments, environment, limits and sandbox."""
+

@@ -1,7 +1,8 @@
-"""Builds the arguments of a command. A value from the caller is always part of one argument.
+"""Builds the arguments of a command. A caller's value is always part of a single argument.
 
-Threats: a value that an interpreter reads as code (refused at load, see `interpreters`), a value with a leading `-`
-that is read as an option (refused, except after a literal `--`), a value that chooses the program (must be an enum).
+Threats: a value that an interpreter runs as code (rejected at load, see `interpreters`), a value with a leading `-`
+that is read as an option (rejected unless it follows a literal `--`), and a value that selects the program (must be an
+enum).
 """
 
 from collections.abc import Sequence
@@ -31,11 +32,11 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """The template in the file."""
     begins_with_value: bool = False
     ends_options: bool = False
-    """Whether it is a literal `--`."""
+    """Whether the argument is a literal `--`."""
 
     @property
     def shown(self) -> str:
-        """The shortened template for messages, without interpolated values."""
+        """The shortened template, without interpolated values, for messages."""
         text = "".join(part if isinstance(part, str) else "…" for part in parts_of(self.source))
         return " ".join(text.split())[:80]
 
@@ -57,7 +58,7 @@ class _Text(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.single is not None:
             value = self.template.value(variables)
             if isinstance(value, list):
-                # An empty list counts as absent, and its group is left out.
+                # An empty list counts as absent, so its group is left out.
                 return [self._element(item) for item in value if item is not None] or None
         rendering = self.template.rendering(variables, in_element=True)
         if rendering is None:
@@ -73,7 +74,7 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         made = [member.arguments(variables) for member in self.members]
-        # [--since, "{{ since }}"]: without its value, the option would take the next argument.
+        # [--since, "{{ since }}"]: without its value, the option would consume the next argument.
         if any(arguments is None for arguments in made):
             return None
         return [argument for arguments in made for argument in arguments or ()]
@@ -90,15 +91,13 @@ class _Conditional(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Item = _Literal | _Text | _Group | _Conditional
-"""An item of a command. `arguments` returns None if an absent value leaves the item out."""
+"""An item of a command. `arguments` returns None if a value is absent and the item is left out."""
 
 
 class Argv(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled command."""
-
     items: Sequence[Item]
     reader_of_stdin: str | None = None
-    """The interpreter that would read standard input as code."""
+    """The interpreter that would run standard input as code."""
 
     def build(self, variables: JsonObject) -> list[str]:
         """Return the program and its arguments.
@@ -118,7 +117,7 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
                         f"the argument {argument.shown} must not start with `-`: {built[0]} would read it as an option"
                     )
                 built.append(_passable(argument).text)
-                # A `--` from the caller is refused above.
+                # A `--` from the caller has been rejected above.
                 options_end = options_end or argument.ends_options
         return built
 
@@ -139,7 +138,6 @@ def _literal(source: str) -> Item:
 
 
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
-    """Compile a command. Reports problems at the items of `scope`."""
     command = _Command(scope=scope)
     if not isinstance(items[0], str):
         scope.at(0).problems.error("the first item must be the program, without a condition")
@@ -149,7 +147,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command during compilation. Its words are collected as if all conditions were true."""
+    """A command during compilation. Collects its words as if all conditions were true."""
 
     scope: Scope
     words: list[Word] = msgspec.field(default_factory=list)
@@ -179,17 +177,17 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
         return _Text(template=template, source=source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:
-        """Return the possible values of an input that is always given and has only text values."""
+        """Return the possible values of an input if it is always present and all its values are strings."""
         inputs = self.scope.inputs
         schema = inputs.schemas.get(name or "", {})
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        if not isinstance(values, list):  # invalid, and reported elsewhere
+        if not isinstance(values, list):  # reported elsewhere
             return (_SOME_PROGRAM,)
         is_certain = name in inputs.always_given and all(isinstance(value, str) for value in values)
         return tuple(values) if is_certain else ()
 
     def check(self) -> None:
-        """Report programs that a caller could choose, and expressions that are read as code."""
+        """Report programs that a caller could choose, and expressions that are run as code."""
         code = code_in(self.words)
         for index in {0, *started_programs(self.words)} & set(range(len(self.words))) - set(code):
             if not all(self.words[index].programs) or not self.words[index].programs:

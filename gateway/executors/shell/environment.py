@@ -1,5 +1,3 @@
-"""Builds the environment of a child from the daemon's and the file's variables."""
-
 import os
 from collections.abc import Mapping
 from typing import Final
@@ -19,26 +17,23 @@ _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 
 
 def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the inherited part of the daemon's environment."""
     wanted = INHERITED.union(names)
     return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `env:` and `inherit_env:`."""
-
     inherited: Mapping[str, str]
     added: Mapping[str, TextTemplate]
 
     def build(self, variables: JsonObject, *, trace: TraceContext | None) -> dict[str, str]:
-        """Return the environment. A variable with an absent value is left out.
+        """Return the environment. Variables with an absent value are omitted.
 
         Raises:
             ExecutionError: a value is too long or contains a NUL character.
         """
         environment = dict(self.inherited)
         if trace is not None:
-            # OpenTelemetry, "Environment Variables as Context Propagation Carriers": TRACEPARENT and TRACESTATE.
+            # OpenTelemetry "Environment Variables as Context Propagation Carriers".
             environment |= {name.upper(): value for name, value in trace.fields.items()}
         for name, template in self.added.items():
             value = template.render_element(variables)
@@ -51,7 +46,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> Environment:
-    """Compile `env:`. Reports problems at `scope`."""
     for name in added:
         if not name or "=" in name or "\0" in name:
             scope.at(name).problems.error("the name of an environment variable must not be empty or contain `=`")
@@ -62,5 +56,5 @@ def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], s
 
 
 def fits(name: str, value: str) -> bool:
-    """Return whether a variable can be passed: without NUL, and not too long."""
+    """Return whether the variable is short enough and contains no NUL character."""
     return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _MAX_ENTRY_LENGTH

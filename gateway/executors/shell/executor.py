@@ -1,5 +1,3 @@
-"""The executor of shell backends: runs a command or script and returns its output."""
-
 import asyncio
 import signal
 from functools import partial
@@ -34,19 +32,16 @@ from gateway.threads import DaemonThreadPool
 MAX_OUTPUT: Final = 8 * 2**20
 """The limit in bytes for standard output, unless the output store keeps all of it."""
 MAX_STDERR: Final = 64 * 1024
-"""The limit in bytes for standard error."""
 _SHOWN: Final = 4000
 """Characters of each stream in the text of a failure."""
 
 
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `shell:`."""
-
     program: Argv | ShellScript
     launcher: Launcher
     environment: Environment
     directory: str
-    """The directory of the configuration file. `cwd` is relative to it."""
+    """The directory of the configuration file, which `cwd` is relative to."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: tuple[int, ...]
@@ -59,7 +54,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Scratch
     threads: DaemonThreadPool
     has_files: bool = False
-    """Whether the arguments can contain files, which are passed as paths."""
+    """Whether arguments can be files, which are passed as paths."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         stdout, stderr = BoundedBuffer(self.max_output), BoundedBuffer(MAX_STDERR)
@@ -68,7 +63,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         except DeadlineExceededError as error:
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
-        # The confining programs fail before the command runs, so standard output is empty.
+        # bubblewrap and prlimit fail before the command runs, so standard output is empty.
         if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
@@ -115,7 +110,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 arguments = await self._with_paths(invocation, folder)
                 command = self._prepare(arguments, step.context, folder)
             except BaseException:
-                # `run` removes the folder with `afterwards`. Before `run`, it must be removed here.
+                # `Processes.run` removes the folder if it was called.
                 remove_folder(folder)
                 raise
             # Traces contain no paths.
@@ -133,7 +128,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return exit_code
 
     def _new_folder(self) -> Path | None:
-        """Create the directory of a call, if it needs one."""
+        """Create the directory of a call, if one is needed."""
         if not self.has_files and not isinstance(self.program, ShellScript):
             return None
         try:
@@ -142,7 +137,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"cannot create a directory for the call: {error.strerror}") from error
 
     async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
-        """Write the files of the caller. Return the arguments with their paths."""
+        """Write the caller's files and return the arguments with their paths."""
         if not self.has_files or folder is None:
             return invocation.variables
         paths = FilePaths(invocation.variables, folder=folder)
@@ -150,7 +145,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return paths.arguments
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
-        # A lone surrogate, which JSON allows (RFC 8259 §8.2), must not fail the call.
+        # JSON allows lone surrogates (RFC 8259 §8.2).
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
         directory = str(Path(self.directory, cwd)) if cwd else self.directory
@@ -171,23 +166,23 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
     def _ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
-        """Return the end of each stream, for the text of a failure."""
+        """Return the last lines of each stream for the text of a failure."""
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
     def _shown(self, written: BoundedBuffer) -> str:
-        # If the beginning is cut off, the text can start with a part of a secret.
+        # If the beginning is missing, the text can start with a part of a secret.
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _output(self, written: BoundedBuffer) -> bytes:
-        """Return the output. Without its middle, the offsets must not change any more."""
+        """Return the output. Truncated output is unchanged, because `omitted` depends on its offsets."""
         if written.omitted or not self.has_files:
             return written.data
         return output_without_scratch(written.data)
 
     def _said(self, written: BoundedBuffer) -> str:
-        """Return the text of standard error. Without its middle, each part can contain half of a secret."""
+        """Return the text of standard error. If the middle is missing, each part can contain half a secret."""
         if written.is_empty:
             return ""
         if not written.omitted:
@@ -219,8 +214,6 @@ def _described(exit_code: int) -> str:
 
 
 class ShellServices(Protocol):
-    """The services that commands need."""
-
     @property
     def processes(self) -> Processes: ...
     @property
@@ -238,12 +231,12 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     max_output: int = MAX_OUTPUT,
     launcher: Launcher | None = None,
 ) -> Executor:
-    """Compile a `shell:` backend. Reports problems at `scope`.
+    """Compile a `shell:` backend and report problems at `scope`.
 
-    `max_output` is the limit in bytes for standard output. `launcher` replaces the backend's limits and sandbox.
+    `max_output` is the limit in bytes for standard output. `launcher` replaces the limits and sandbox of the backend.
     """
     has_files = scope.inputs.has_files
-    scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # files are paths
+    scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # files are passed as paths
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
         program=compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),

@@ -1,4 +1,4 @@
-"""Data about programs that read arguments as code, and programs that start other programs. See `interpreters`."""
+"""Tables of programs that run arguments as code and of programs that start other programs. See `interpreters`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """The command-line grammar of a program, as far as needed to find code."""
+    """The command-line syntax of a program, as far as needed to find code."""
 
     why: str
-    """Completes "would be read as code by …"."""
+    """Completes "would be run as code by …"."""
     code: tuple[str, ...] = ()
-    """Options whose value is code: single letters, or full names."""
+    """Options with code as their value: letters or full names."""
     valued: str = ""
     """Letters of other options with a value."""
     attached: str = ""
@@ -21,29 +21,28 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value, which are not abbreviations of other options."""
+    """Long options without a value that must not be taken for an abbreviation."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
     """Whether all following operands are code too."""
     operand_if: str = ""
-    """The option that makes the operand code."""
+    """The option that turns the operand into code."""
     operand_unless: tuple[str, ...] = ()
-    """Options that make the operand no code."""
+    """Options after which the operand is not code."""
     stops: bool = False
     """Whether options end at the first operand, because the rest belongs to a script."""
     is_telling: bool = False
-    """Whether the name is distinctive enough to look for it in every word."""
+    """Whether the name is distinctive enough to be searched for in every word."""
     reads_stdin: bool = False
-    """Whether standard input is code if no other code is given."""
+    """Whether standard input is run as code if no other code is given."""
     has_no_script: bool = False
-    """Whether no argument can name a file of code."""
+    """Whether no argument can name a file with code."""
     takes_choices: bool = False
     """Whether values from an `enum` are harmless as arguments."""
 
     @property
     def long_options(self) -> tuple[str, ...]:
-        """The listed names that are longer than a letter."""
         named = (*self.code, *self.long_valued, *self.operand_unless)
         return tuple(name for name in named if len(name) > len("-c"))
 
@@ -75,7 +74,7 @@ def _shell_option(name: str, *, valued: str = "") -> Interpreter:
 
 _VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code=("c", "S", "--cmd"), valued="utTwWi")
 _ED: Final = Interpreter(why="`ed`, whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
-# The first operand is the host, and the rest the command (ssh(1)); `-o ProxyCommand=…` runs one on this machine.
+# The first operand is the host, and the rest is the command (ssh(1)). `-o ProxyCommand=…` runs a local command.
 _SSH: Final = Interpreter(
     why="`ssh`, which gives it to the other machine's shell",
     code=("o",),
@@ -83,7 +82,7 @@ _SSH: Final = Interpreter(
     operand=1,
     is_rest=True,
 )
-# The program is the first operand, unless an option has brought one (POSIX.1-2017 XCU, awk).
+# The program is the first operand unless an option supplies one (POSIX.1-2017 XCU, awk).
 _AWK: Final = Interpreter(
     why="`awk`, whose programs can run commands",
     code=("e", "--source"),
@@ -111,7 +110,7 @@ _MYSQL: Final = Interpreter(
     reads_stdin=True,
     has_no_script=True,
 )
-# The case of options does not matter (about_Pwsh).
+# Options are case-insensitive (about_Pwsh).
 _POWERSHELL: Final = _language("pwsh", "-c", "-C", "-command", "-e", "-E", "-ec", "-encodedcommand")
 _SED: Final = Interpreter(
     why="`sed`, whose scripts can run commands and write files",
@@ -223,24 +222,24 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         stops=True,
     ),
 }
-"""By lower-case name without version (python3.12 is python). Some keys include subcommands."""
+"""By lower-case name without version (python for python3.12). Some keys include subcommands."""
 
 
 class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that starts the command after its own options."""
+    """A program whose arguments contain another command."""
 
     valued: str = ""
     """Letters of options with a value."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value, which are not abbreviations of other options."""
+    """Long options without a value that must not be taken for an abbreviation."""
     operands: int = 0
     """The number of operands before the command."""
     at: tuple[str, ...] = ()
-    """Words before a command. They replace the search after the operands."""
+    """Words that precede a command. If set, operands are not counted."""
     after: tuple[str, ...] = ()
-    """Words that must precede the options of the wrapper, in this order."""
+    """Words that must precede the options, in this order."""
 
 
 _CONTAINERS: Final = CommandWrapper(
@@ -294,4 +293,3 @@ COMMAND_WRAPPERS: Final[Mapping[str, CommandWrapper]] = {
     "unshare": CommandWrapper(valued="SGRw"),
     "xargs": CommandWrapper(valued="aEIdLnPs", long_valued=("--arg-file", "--delimiter", "--max-args", "--max-procs")),
 }
-"""Programs that start another program."""

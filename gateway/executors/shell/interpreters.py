@@ -1,7 +1,7 @@
-"""Finds words of a command that an interpreter would read as code.
+"""Finds words of a command that an interpreter would run as code.
 
-Threat: `sh -c "grep {{ word }} log"` gives a caller a shell, and so do `sudo nice bash -lc …`, `awk "/{{ word }}/"` and
-`ssh host "{{ command }}"`. No quoting works for all of them, so such expressions are refused at load.
+Threat: `sh -c "grep {{ word }} log"` gives callers a shell. So do `sudo nice bash -lc …`, `awk "/{{ word }}/"` and `ssh
+host "{{ command }}"`. No quoting works for all of them, so such expressions are rejected at load.
 """
 
 import re
@@ -21,11 +21,11 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     """An item of a command, as known at load."""
 
     shape: str
-    """Its text, with `EXPRESSION` in place of values."""
+    """The text, with `EXPRESSION` in place of values."""
     programs: tuple[str, ...] = ()
     """The possible programs: a literal, or the values of an enum."""
     may_spread: bool = False
-    """Whether it can become several arguments."""
+    """Whether the item can become several arguments."""
 
     @property
     def has_expression(self) -> bool:
@@ -40,7 +40,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Return the index of each word with an expression that is read as code, and the reason."""
+    """Return the index of each word whose expression is run as code, and the reason."""
     found: dict[int, str] = {}
     for _, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.why)
@@ -48,7 +48,7 @@ def code_in(words: Sequence[Word]) -> Mapping[int, str]:
 
 
 def reader_of_stdin(words: Sequence[Word]) -> str | None:
-    """Return the interpreter that reads standard input as code, if any."""
+    """Return the interpreter that runs standard input as code, if any."""
     for name, interpreter, start in _interpreters(words):
         if interpreter.reads_stdin and not _has_script(interpreter, words[start:]):
             return f"`{name}`"
@@ -56,7 +56,7 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
-    """Yield each interpreter in the words, with the index of its first argument."""
+    """Yield the name and row of each interpreter, and the index of its first argument."""
     for index, name in chain(_commands(words), _telling_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
@@ -66,7 +66,7 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
 
 
 def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
-    """Return the index after the words of a phrase, or None. Other words can be between them."""
+    """Return the index after the words of `phrase`, which need not be adjacent, or None."""
     for expected in phrase:
         found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
         if found is None:
@@ -76,15 +76,15 @@ def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | N
 
 
 def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
-    """Return whether an option or argument provides the code."""
+    """Return whether an option or argument supplies the code."""
     rest = iter(words)
     for word in rest:
         if word.shape[:1] != "-":
             if interpreter.has_no_script:
                 continue
-            return not word.has_expression  # it can be absent
+            return not word.has_expression  # an expression can be absent
         option = _option(interpreter, word.shape)
-        # `python -m module`: standard input is data of the module.
+        # `python -m module`: the module reads standard input as data.
         if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
             return True
         if option.takes_next:
@@ -93,7 +93,7 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
 
 
 def started_programs(words: Sequence[Word]) -> Iterator[int]:
-    """Yield the index of each word that names a program started by another one."""
+    """Yield the index of each program that another program starts."""
     yield from {index for index, _ in _commands(words) if index > 0}
 
 
@@ -112,7 +112,7 @@ def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]
     """Yield the index and name of each program in the words."""
     if index >= len(words):
         return
-    # Also for unknown names: `compile_argv` refuses a program that the caller chooses.
+    # Yielded for unknown names too: `compile_argv` rejects a program that the caller chooses.
     yield index, ""
     for name in _names(words[index].programs):
         yield index, name
@@ -156,9 +156,9 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
     """Return whether the value of an option is the next word."""
     if option.startswith("--"):
-        # Not for an option that contains a value: the next word could be a program.
+        # Not if the option contains an expression: the next word could be a program.
         return EXPRESSION not in option and bool(_meant(option, starter.long_valued, whole=starter.whole))
-    # In `-abc`, the first letter with a value takes the rest of the word, or the next word.
+    # In `-abc`, the first letter with a value consumes the rest of the word or the next word.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1
 
@@ -169,7 +169,7 @@ def _meant(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozens
         return frozenset({name})
     if name in whole:
         return frozenset()
-    # getopt_long(3) allows abbreviations. An expression matches every option with the same start.
+    # getopt_long(3) allows abbreviations. An expression matches every option with the same beginning.
     start = name.partition(EXPRESSION)[0].lower()
     return frozenset(option for option in listed if option.startswith(start))
 
@@ -182,12 +182,12 @@ def _telling_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
 
 
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:
-    """Yield the words with expressions that an interpreter reads as code. Its arguments begin at `start`."""
+    """Yield the words with expressions that an interpreter runs as code. `start` is its first argument."""
     operands, seen, options_end = 0, set[str](), False
     rest = iter(range(start, len(words)))
     for index in rest:
         word = words[index]
-        # `sh +x`, `vim +command`: a plus starts an option too. `-` is an operand (XBD 12.2, guideline 13).
+        # A plus sign also starts an option (`sh +x`). `-` is an operand (XBD 12.2, guideline 13).
         if options_end or word.shape[:1] not in {"-", "+"} or word.shape == "-":
             is_harmless = interpreter.takes_choices and bool(word.programs)
             if (
@@ -196,7 +196,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
                 and _is_code_operand(interpreter, word, number=operands, options=seen)
             ):
                 yield index
-            # An expression can be absent. The next word is then read as an option and takes its place.
+            # If the value is absent, the next word becomes this operand.
             operands += not (word.has_expression and interpreter.operand_if)
             options_end = options_end or (interpreter.stops and not word.has_expression)
         elif word.shape == "--":
@@ -222,9 +222,7 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
 class _Option(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str]
     is_code: bool = False
-    """Whether the value is code."""
     takes_next: bool = False
-    """Whether the value is the next word."""
 
 
 def _option(interpreter: Interpreter, shape: str) -> _Option:

@@ -1,4 +1,4 @@
-"""Puts the programs that confine a command before it: the sandbox, and prlimit for limits."""
+"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit for the limits."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             shown = None if folder is None else str(folder)
             before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
         if self.limits is not None:
-            # Inside the sandbox, so that `processes` counts those of its user namespace only.
+            # Inside the sandbox, so that `processes` counts only those of its user namespace.
             before += self.limits.shim
         if loader_variables := [name for name in environment if name.startswith(_LOADER)]:
             before += (_ENV, *(f"{name}={environment[name]}" for name in loader_variables))
@@ -37,7 +37,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         return replace(command, environment=environment, before=before, is_sandboxed=self.sandbox is not None)
 
     def problem(self, exit_code: int, stderr: str) -> str | None:
-        """Return why the command was not started, if a confining program failed. Assumes an empty standard output."""
+        """Return why a confining program failed to start the command, if it did. Assumes an empty standard output."""
         if exit_code not in _EXIT_CODES or (self.limits is None and self.sandbox is None):
             return None
         line = stderr.partition("\n")[0]
@@ -48,9 +48,11 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
 _ENV: Final = "/usr/bin/env"
 _LOADER: Final = ("LD_", "GLIBC_TUNABLES")
-"""Prefixes of variables for the dynamic loader. They are set for the command only, not for the programs before it:
-those run outside the sandbox."""
-# If the command cannot be started, bwrap exits with 1, and env(1) and prlimit(1) with 126 or 127.
+"""Prefixes of variables that affect the dynamic loader.
+
+Only the command receives them, because bubblewrap and prlimit run outside the sandbox.
+"""
+# If the command cannot be started, bwrap exits with 1, and env(1) and prlimit(1) exit with 126 or 127.
 _EXIT_CODES: Final = frozenset({1, 126, 127})
 _ABSENT: Final = "No such file or directory"
 _HIDDEN: Final = "The sandbox contains the system's programs and the paths in `sandbox.readable`"
@@ -69,11 +71,10 @@ _MESSAGES: Final = tuple(
         (r"prlimit: (.+)", r"the limits cannot be set: \1"),
     )
 )
-"""Messages of the confining programs, and our texts for them."""
+"""Messages of the confining programs and their replacements."""
 
 
 def compile_launcher(config: Shell, *, scope: Scope) -> Launcher:
-    """Compile `limits` and `sandbox` of a `shell:` block. Reports problems at `scope`."""
     written = None if config.cwd is None else compile_text(config.cwd, scope.at("cwd")).literal
     return Launcher(
         limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),

@@ -1,7 +1,7 @@
-"""Resource limits of a child (`shell.limits`), set by prlimit(1) in front of the command.
+"""Resource limits of a child (`shell.limits`), set by prlimit(1) before it starts the command.
 
-Setting limits from outside, by prlimit(2), would be too late: the child can fork before. `preexec_fn` would fork the
-whole daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
+prlimit(2) from the daemon would be too late, because the child can fork first. `preexec_fn` would fork the whole
+daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
 """
 
 import math
@@ -18,18 +18,16 @@ from gateway.config.machine_facts import program_path, real_path
 from gateway.config.models.backends import ProcessLimits
 
 _SIGNAL_OFFSET: Final = 128
-"""Shells and bubblewrap add it to the signal that ended their child."""
+"""Shells and bubblewrap add it to the number of the signal that ended their child."""
 
 
 class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit and its symptoms."""
-
     key: str
     shown: str
     signals: frozenset[int] = frozenset()
     """Signals that the kernel sends only for this limit."""
     hints: tuple[str, ...] = ()
-    """Lower-case messages of programs."""
+    """Lower-case texts in error messages of programs."""
 
     def met(self, exit_code: int, stderr: str) -> str | None:
         """Return a sentence if the command has apparently reached the limit."""
@@ -37,7 +35,7 @@ class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
         if number in self.signals:
             return f"It reached its limit `shell.limits.{self.key}` ({self.shown})."
         said = stderr.lower()
-        # The hard limit of RLIMIT_CPU sends KILL (setrlimit(2)), but so do others.
+        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), but it can have other causes.
         if (self.key == "cpu" and number == signal.SIGKILL) or any(hint in said for hint in self.hints):
             return f"It probably reached its limit `shell.limits.{self.key}` ({self.shown})."
         return None
@@ -45,16 +43,14 @@ class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     shim: tuple[str, ...]
-    """The program that sets the limits and becomes the command."""
+    """The command line that sets the limits and then runs the command."""
     limits: tuple[ChildLimit, ...]
 
     def met(self, exit_code: int, stderr: str) -> str | None:
-        """Return a sentence about the limit that a failed command has apparently reached."""
         return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
 
 
 def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
-    """Compile the limits. Reports a problem if they cannot be set."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
     program = program_path("prlimit")
@@ -67,7 +63,7 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
     options, limits = _settled(config, is_sandboxed=is_sandboxed)
-    # SIGXCPU and SIGXFSZ dump core (signal(7)), which would contain data of the call.
+    # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
     return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
@@ -81,7 +77,7 @@ def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], t
         limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
     if config.cpu is not None:
         seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
-        # The first limit sends SIGXCPU, and the second one kills.
+        # The soft limit sends SIGXCPU, and the hard limit kills.
         options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
         limits.append(
             ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
@@ -121,6 +117,6 @@ _NO_PROCESS: Final = (
 
 
 def _attainable(value: int, kind: int) -> int:
-    """Return the value, or the daemon's hard limit if that is lower."""
+    """Cap the value at the daemon's hard limit."""
     hard = resource.getrlimit(kind)[1]
     return value if hard == resource.RLIM_INFINITY else min(value, hard)

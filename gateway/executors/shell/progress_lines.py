@@ -1,6 +1,6 @@
-"""Sends the lines of a child as progress messages, at most 20 per second.
+"""Sends a child's output lines as progress messages, at most 20 per second.
 
-Faster lines are joined, and old ones dropped, so that the child never waits for a slow client.
+Faster lines are joined and old ones dropped, so that the child never waits for a slow client.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ PER_SECOND: Final = 20
 MAX_MESSAGE_LENGTH: Final = 1000
 """Characters."""
 _MAX_LINE_LENGTH: Final = 64 * 1024
-"""The limit in bytes for a line. The rest is dropped."""
+"""Bytes. The rest of a longer line is dropped."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
-"""The time limit for the last messages when the child has ended."""
+"""How long to wait for the last messages after the child has ended."""
 
 
 class ProgressLines:
-    """`async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(chunk)`."""
+    """Use as `async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(chunk)`."""
 
     def __init__(self, context: Context, *, sanitizer: Sanitizer) -> None:
         self._context = context
@@ -30,7 +30,6 @@ class ProgressLines:
         self._rest = b""
         self._count = 0
         self._waiting: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
-        """Numbers and texts of unsent lines."""
         self._sent_at: deque[float] = deque(maxlen=PER_SECOND)
         self._changed = asyncio.Event()
         self._is_over = False
@@ -41,7 +40,7 @@ class ProgressLines:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Send the remaining lines, unless the call failed."""
+        """Send the remaining lines unless the call failed."""
         if self._task is None:
             return
         self._take(self._rest)
@@ -66,7 +65,7 @@ class ProgressLines:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        # A line that was cut can end with a part of a secret.
+        # A truncated line can end with a part of a secret.
         clean = self._sanitizer.text if len(line) < _MAX_LINE_LENGTH else self._sanitizer.head
         text = clean(line[:_MAX_LINE_LENGTH].decode(errors="replace")).strip()
         if text:
@@ -91,10 +90,9 @@ class ProgressLines:
             await self._context.progress(number, None, message)
 
     def _free(self, now: float) -> int:
-        """Return how many messages can be sent now."""
         return PER_SECOND - sum(1 for sent in self._sent_at if sent > now - 1)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
-        """Take lines as one message, keeping its end."""
+        """Join waiting lines into one message, keeping the end if it is too long."""
         taken = [self._waiting.popleft() for _ in range(joined)]
         return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]

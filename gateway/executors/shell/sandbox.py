@@ -36,9 +36,8 @@ from gateway.config.machine_facts import exists, is_directory, is_file, program_
 from gateway.config.models.backends import Sandbox as SandboxConfig
 
 _PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
-"""The private directory of the call."""
 _PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
-"""Variables that are set to it, unless the file sets them."""
+"""Variables set to the private directory unless the file sets them."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
@@ -52,13 +51,12 @@ _SETTINGS: Final = (
     *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "services", "protocols", "networks"),
     # time, language, file types, terminals, fonts
     *("localtime", "timezone", "locale.conf", "locale.alias", "mime.types", "magic", "magic.mime", "terminfo", "fonts"),
-    # certificates, but never private keys
+    # certificates, but no private keys
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust"),
 )
-"""Under /etc."""
 _NETWORK_SETTINGS: Final = ("resolv.conf",)
 _RESERVED: Final = ("/proc", "/dev")
-"""Every sandbox has its own, so paths below them cannot be mounted."""
+"""Every sandbox has its own, so nothing below them can be mounted."""
 
 _ISOLATION: Final = (
     *("--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -70,12 +68,12 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     base: tuple[str, ...]
     """The arguments of bubblewrap that all calls share."""
     visible: frozenset[str]
-    """Paths that all calls see, with everything below them."""
+    """Paths that all calls can see, including everything below them."""
     home: str
-    """The default working directory. It exists in the sandbox, but is empty."""
+    """The default working directory, an empty directory in the sandbox."""
 
     def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
-        """Return the command line before a command. `folder` is the directory of the call, if any."""
+        """Return the command line that precedes a command. `folder` is the directory of the call, if any."""
         arguments = list(self.base)
         if folder is not None and not self._shows(folder):
             arguments += _shown(folder)
@@ -83,9 +81,9 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
         if "/" in program and not self._shows(place) and is_file(place):
             arguments += _shown(place)
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
-            # Read-only: files that are written there would be lost.
+            # Read-only: files written there would be lost.
             arguments += ("--dir", directory, "--chmod", "0555", directory)
-        # Make the root read-only: it is a tmpfs without the limit of `tmp_size` (bwrap(1)).
+        # Make the root read-only: it is a tmpfs without the size limit (bwrap(1)).
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
     def _shows(self, path: str) -> bool:
@@ -95,25 +93,25 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
 def compile_sandbox(
     config: SandboxConfig | None, *, cwd: str | None, env: Collection[str], problems: Problems
 ) -> CompiledSandbox | None:
-    """Compile the sandbox. Reports a problem if sandboxes do not work here.
+    """Compile the sandbox and report a problem if sandboxes do not work here.
 
-    `cwd` is the working directory if it is a literal. `env` contains the variables that the file sets.
+    `cwd` is the working directory if it is a literal. `env` contains the variables set by the file.
     """
     if config is None:
         return None
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
-    # Without the entry's paths, so that the result can be cached for all sandboxes.
+    # Without the backend's paths, so that one cached result covers all sandboxes.
     if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
-    program = program_path(_PROGRAM) or _PROGRAM  # not from the command's PATH, which can contain written files
+    program = program_path(_PROGRAM) or _PROGRAM  # not from the command's PATH, where other users could place files
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
     _check_nesting(readable, writable, problems=problems.at("readable"))
     readable += [path for path in _directory(cwd, problems) if not _is_shown(path, {*readable, *writable})]
-    # Keep only the wider one of two overlapping paths.
+    # Keep only the outer path if two overlap.
     system = {path: mount for path, mount in system.items() if not _covered(path, readable)}
     readable = [path for path in readable if not _covered(path, system)]
     mounts = [
@@ -148,7 +146,7 @@ def _allows_set_user_id(place: str) -> bool:
 
 
 def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems: Problems) -> None:
-    """Refuse a readable path whose parent the command could replace with a link for the next call."""
+    """Reject a readable path whose parent is writable: the command could replace it with a link."""
     for path in readable:
         for place in writable:
             if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
@@ -169,7 +167,7 @@ _Mount = tuple[str, Sequence[str]]
 
 
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
-    """Return the arguments, with outer paths before inner ones."""
+    """Return the arguments, outer paths before inner ones."""
     placed = sorted([*mounts, *_own(str(config.tmp_size))], key=lambda mount: len(Path(mount[0]).parts))
     apart = () if config.network else ("--unshare-net",)
     return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
@@ -204,7 +202,7 @@ def _shown(path: str) -> tuple[str, str, str]:
 
 
 def _places(paths: Sequence[str], problems: Problems) -> list[str]:
-    """Return the absolute paths. Reports those that cannot be mounted."""
+    """Return the absolute paths and report those that cannot be mounted."""
     places = []
     for index, path in enumerate(paths):
         place = _absolute(path, problems)
@@ -222,14 +220,14 @@ def _absolute(path: str, problems: Problems) -> str:
 
 
 def _is_shown(path: str, places: Collection[str]) -> bool:
-    """Return whether a path is visible below one of the places. `/` does not include the private directory."""
+    """Return whether a path is visible below one of `places`. `/` does not include the private directory."""
     if _covered(path, [_PRIVATE]):
         places = [place for place in places if _covered(place, [_PRIVATE])]
     return _covered(path, places)
 
 
 def _covered(path: str, places: Collection[str]) -> bool:
-    """Return whether a path is one of the places or below one."""
+    """Return whether a path equals one of `places` or is below one."""
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
@@ -240,7 +238,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
-    """Return why bubblewrap cannot run a program with these options, or None. Blocks."""
+    """Return why bubblewrap cannot create a sandbox with these options, or None. Blocks."""
     if sys.platform != "linux":
         return "sandboxes require Linux"
     program = shutil.which(bwrap[0])
@@ -250,7 +248,7 @@ def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
 
 
 def forget_sandboxes() -> None:
-    """Clear the cache, because kernel settings can have changed."""
+    """Clear the cache. Kernel settings can have changed."""
     _problem_of.cache_clear()
 
 
@@ -261,7 +259,7 @@ def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str |
     # If the version is unreadable, the attempt below decides.
     if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
         return f"requires bubblewrap {'.'.join(map(str, _OLDEST))} or later, but this is {version[0]}"
-    # As the first process, so that no other process is left.
+    # As the first process, so that no other process remains.
     code, said = _run([program, *options, "--as-pid-1", "--", "true"])
     return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_remedy()}"
 
@@ -284,13 +282,13 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
 
 
-# Debian's kernels have the second, Ubuntu's the third (since 23.10).
+# The second exists in Debian's kernels, the third in Ubuntu's since 23.10.
 _SWITCHES: Final = (
     ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
 )
-"""Files, their value if user namespaces are forbidden, and the setting that allows them."""
+"""Files, the value that forbids user namespaces, and the setting that allows them."""
 
 
 def _remedy() -> str:

@@ -1,7 +1,7 @@
-"""Temporary directories for calls: scripts with their inputs, and files of callers.
+"""Temporary directories of calls for scripts, their inputs and callers' files.
 
-They are in a private directory of the daemon, locked by flock(2) while the daemon runs. The next daemon removes
-unlocked directories. Programs that clean temporary directories skip locked ones (systemd-tmpfiles(8)).
+They are in a private directory of the daemon, which the daemon locks with flock(2). The next daemon removes unlocked
+directories. Programs that clean temporary directories skip locked ones (systemd-tmpfiles(8)).
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Creates directories for calls: `async with Scratch() as scratch`. Unopened, it creates separate directories."""
+    """Creates the directories of calls: `async with Scratch() as scratch`. If not open, each directory is separate."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -70,7 +70,7 @@ class Scratch:
             return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
 
     def _open_root(self) -> Path:
-        # Rename after locking, so that other daemons never see an unlocked directory with this name.
+        # Rename after locking: other daemons must never see an unlocked directory with this name.
         if self._root is None:
             new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
             try:
@@ -91,13 +91,12 @@ class Scratch:
 
 
 def remove_folder(folder: Path | None) -> None:
-    """Remove the directory of a call, if any."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
-    """Remove the directories of killed daemons of this user. Return their number."""
+    """Remove directories of this user's killed daemons and return their number."""
     folder = tempfile.gettempdir()
     try:
         found = os.listdir(folder)  # noqa: PTH208 - names are enough
@@ -107,7 +106,7 @@ def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
 
 
 def _is_removed(root: Path) -> bool:
-    """Remove a directory, unless it belongs to another user or a running daemon."""
+    """Remove a directory unless it belongs to another user or a running daemon."""
     with suppress(OSError):
         # O_NOFOLLOW: any user can create a link in a temporary directory.
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -123,12 +122,12 @@ def _is_removed(root: Path) -> bool:
 
 
 def without_scratch(text: str) -> str:
-    """Remove the path of the call's directory from a text, because the model cannot use it."""
+    """Remove the path of the call's directory from a text. The model cannot use it."""
     return re.sub(re.escape(tempfile.gettempdir()) + _SHOWN, "", text)
 
 
 def output_without_scratch(output: bytes) -> bytes:
-    """Like `without_scratch`, for output. Binary data is unchanged, to keep offsets."""
+    """Like `without_scratch`, but binary data is unchanged to preserve offsets."""
     root = os.fsencode(tempfile.gettempdir())
     if root not in output or b"\0" in output:
         return output
@@ -141,10 +140,9 @@ _MAX_STEM: Final = 64
 
 
 class FilePaths:
-    """The files of one call, and the arguments with their paths."""
+    """The files of one call, and its arguments with their paths."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
-        """Choose the paths. `write` writes the files."""
         self._directory: Final = folder / _FOLDER
         self._files: Final[dict[Path, FileArgument]] = {}
         self._is_abandoned: Final = threading.Event()
@@ -152,7 +150,7 @@ class FilePaths:
         self.arguments: Final[JsonObject] = self._placed(arguments, "")
 
     async def write(self, invocation: Invocation, *, threads: DaemonThreadPool) -> None:
-        """Write the files. Many bytes are written in a thread.
+        """Write the files, in a thread if they are large.
 
         Raises:
             ExecutionError: a file cannot be written.
@@ -176,7 +174,7 @@ class FilePaths:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error
         finally:
-            # Check last, because the caller can have removed the directory before the last write.
+            # Checked last: the caller can have removed the directory before the last write.
             if self._is_abandoned.is_set():
                 remove_folder(self._folder)
 
@@ -203,8 +201,8 @@ class FilePaths:
                 return value
 
     def _path(self, name: str, suffix: str) -> Path:
-        # Many programs choose the format by the suffix.
+        # Many programs determine the format from the suffix.
         stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_STEM]
-        # Callers choose the keys of objects, so a stem with a number can also be in use.
+        # Callers choose the keys of objects, so a numbered stem can be in use too.
         stems = chain([stem], (f"{stem}-{number}" for number in count(len(self._files))))
         return next(path for each in stems if (path := self._directory / f"{each}{suffix}") not in self._files)

@@ -1,7 +1,6 @@
-"""Scripts of `shell:` backends. Inputs are environment variables, and never part of the script.
+"""Scripts of `shell:` backends. Inputs are environment variables and never part of the script.
 
-The script is written to a file in the directory of the call. This keeps standard input free, has no length limit, and
-works with every interpreter.
+The script is written to a file. This leaves standard input free, has no length limit and works with every interpreter.
 """
 
 import re
@@ -22,7 +21,7 @@ from gateway.language.scope import Scope
 from gateway.language.templates.render_state import json_of, text_of
 
 MAX_JSON_LENGTH: Final = 96 * 1024
-"""The limit in bytes for `INPUTS_JSON`. Longer inputs are only in the file."""
+"""Bytes. If the inputs are longer, they are only in INPUTS_FILE."""
 
 
 class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +48,14 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
             _write_privately(inputs_file, everything)
         except OSError as error:
             raise ExecutionError(f"cannot write the inputs of the script: {error.strerror}") from error
-        # `environment` is last, so that no input replaces a variable from the file.
+        # `environment` is last, so that inputs cannot replace variables set by the file.
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
     def _inputs(self, arguments: JsonObject, everything: str) -> dict[str, str]:
-        """Return the variables. A value that cannot be passed is left out if the script does not use it.
+        """Return the variables, without values that cannot be passed and that the script does not use.
 
         Raises:
-            ExecutionError: the script uses it, and would see an empty variable.
+            ExecutionError: the script uses a value that cannot be passed.
         """
         inputs = {}
         for variable, value in self._each(arguments):
@@ -75,12 +74,11 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in arguments.items():
             variable = self.variables.get(name, _variable_of(name))
             if value is None or (name not in self.variables and variable in listed):
-                continue  # an undeclared name must not replace a declared input
+                continue  # an undeclared input must not replace a declared one
             yield variable, text_of(value)
 
 
 def compile_script(config: Shell, scope: Scope) -> ShellScript:
-    """Compile the script of a `shell:` block. Reports problems at `scope`."""
     text, problems = config.script or "", scope.problems.at("script")
     if "{{" in text:
         problems.warning("a script is not a template, so `{{` is not replaced. Inputs are variables: $INPUT_NAME")
@@ -100,7 +98,7 @@ def compile_script(config: Shell, scope: Scope) -> ShellScript:
 
 
 def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
-    """Return the interpreter: as configured, or from the first line, which is parsed as Linux does."""
+    """Return the configured interpreter, or parse the script's first line as Linux does."""
     first_line = (config.script or "").partition("\n")[0]
     if "interpreter" in config.model_fields_set or not first_line.startswith("#!"):
         return config.interpreter
@@ -124,6 +122,6 @@ def _variable_of(name: str) -> str:
 
 
 def _write_privately(path: Path, text: str) -> None:
-    # Create the file with its mode before writing.
+    # Set the mode before writing.
     path.touch(mode=0o600)
     path.write_bytes(text.encode(errors="surrogatepass"))

@@ -1,4 +1,4 @@
-"""Warns about inputs that a shell script uses without quotes, or that do not exist."""
+"""Warns about inputs that a shell script uses without quotes, and about undeclared inputs."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,9 +15,8 @@ _SHELLS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh"})
 """Shells that split unquoted values into words. zsh does not."""
 _REFERENCE: Final = re.compile(r"\$(?:\{([#!]?))?(INPUT_[A-Z0-9_]+)(:?\+)?")
 _SKIPPED: Final = re.compile(r"\\.|\$\(\(.*?\)\)", re.DOTALL)
-"""An escape, or arithmetic."""
 _SKIPPED_OUTSIDE_QUOTES: Final = re.compile(
-    # A text in single quotes, a comment, or a here-document.
+    # A single-quoted string, a comment, or a here-document.
     r"'[^']*'|(?<![^\s;])#[^\n]*|<<-?[ \t]*(['\"\\]?)(\w+)\1[^\n]*\n(?s:.*?)^\t*\2$",
     re.MULTILINE,
 )
@@ -33,7 +32,7 @@ _ONE_WORD: Final = re.compile(r"[\w./:@%+=,-]+")
 def warn_of_variables(
     text: str, interpreter: Sequence[str], variables: Mapping[str, str], *, environment: Collection[str], scope: Scope
 ) -> None:
-    """Warn about `$INPUT_…` in a script. `variables` maps inputs to variables, and `scope` is that of the script."""
+    """Warn about `$INPUT_…` in a script. `variables` maps inputs to variables. `scope` is the scope of the script."""
     programs = [PurePosixPath(word).name for word in interpreter if not word.startswith("-")]
     if _SHELLS.isdisjoint(programs[:2]):
         return
@@ -56,12 +55,11 @@ def _is_one_word(schema: Mapping[str, Json]) -> bool:
 
 
 def _is_set_in(text: str, name: str) -> bool:
-    """Whether the script itself sets a variable: an assignment, `read`, `for`."""
     return re.search(rf"(?<![\w${{#!]){name}\b", text) is not None
 
 
 def _references(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield the offset and name of each variable that the shell expands, and whether the value is split into words."""
+    """Yield the offset and name of each variable that the shell expands, and whether it splits the value into words."""
     stack = [""]
     """Open quotes and parentheses."""
     at = start = 0
@@ -84,7 +82,6 @@ def _references(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _nested(stack: list[str], text: str, at: int) -> list[str]:
-    """Return the open quotes and parentheses after a character."""
     match text[at], stack[-1]:
         case ('"', '"') | (")", "("):
             return stack[:-1]

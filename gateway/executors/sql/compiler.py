@@ -18,7 +18,7 @@ from gateway.executors.sql.tokens import Kind, Token, UnclosedTokenError, tokens
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
-"""Not every `{{`: PostgreSQL writes arrays like that."""
+"""Does not match every `{{`, which also occurs in PostgreSQL arrays."""
 
 _TRANSACTION: Final = "the gateway starts and ends the transaction of a query"
 _SESSION: Final = "it would affect later calls on the same connection"
@@ -31,19 +31,18 @@ _REFUSED: Final[Mapping[str, str]] = {
     "COPY": "it reads and writes files of the server",
     "VACUUM": "it cannot run in a transaction",
 }
-"""Keywords that must not start a statement, and the reasons."""
+"""Keywords that must not start a statement, with the reasons."""
 
 
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
-    """One text with statements."""
+    """A text of statements and its location."""
 
     text: str
     place: Problems
-    """The place of the text, or of the key with its file."""
+    """The location of the text, or of `query_file`."""
     file: Path | None = None
 
     def report(self, offset: int, message: str) -> None:
-        """Report an error at an offset in the text."""
         if self.file is None:
             self.place.at(TextOffset(offset)).error(message)
             return
@@ -60,7 +59,7 @@ class QueryText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[tuple[Statement, QueryText], ...]:
-    """Compile the statements, each with its text. Reports problems at `scope`."""
+    """Compile the statements, each with its text."""
     statements = []
     for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
@@ -91,7 +90,6 @@ def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
 
 
 def query_path(config: SqlCompletion, problems: Problems) -> Path:
-    """Return the path of `query_file`. `problems` is at the mapping."""
     return problems.at("query_file").directory / (config.query_file or "")
 
 
@@ -114,7 +112,6 @@ def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
             text.report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
     commented = {(token.start, token.end) for token in tokens if token.kind is Kind.COMMENT}
     for match in _TEMPLATE.finditer(text.text):
-        # Ignore templates in comments.
         if not any(start <= match.start() < end for start, end in commented):
             bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
             text.report(match.start(), f"`{match[0]}` is a template, but queries bind values. Write {bound}")
@@ -128,7 +125,7 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
     keyword = first.text.upper() if first.kind is Kind.WORD else ""
     reason = _REFUSED.get(keyword)
-    # SET LOCAL ends with the transaction. It must not change the transaction's characteristics.
+    # SET LOCAL ends with the transaction, but must not change the transaction's characteristics.
     if keyword == "SET" and second == "LOCAL":
         setting = words[2].text.upper() if len(words) > 2 else ""
         reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None

@@ -1,4 +1,4 @@
-"""Connections to databases. SQLAlchemy pools them, and some dialects have special engines and sessions."""
+"""Database connections. SQLAlchemy pools them. Some dialects have special engines and sessions."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,13 +23,13 @@ from gateway.executors.sql.sqlite import SqliteSession, secure
 _PREPARED: Final = "mcp-gateway prepared statements"
 _SECURED: Final = "mcp-gateway secured"
 _LOCK_SECONDS: Final = 0.25
-"""How long SQLite waits for a lock. The executor retries after that."""
+"""How long SQLite waits for a lock. The executor retries afterwards."""
 _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-"""Options for engines whose sessions control their transactions."""
+"""For engines whose sessions control their transactions."""
 
 
 def make_engine(profile: DatabaseProfile, *, read_only: bool) -> AsyncEngine:
-    """Create the engine of a profile, without a connection yet."""
+    """Create the engine of a profile. Does not connect yet."""
     url: URL | str = profile.url
     options: dict[str, Any] = {}
     if (engine_options := _ENGINES.get(profile.dialect)) is not None:
@@ -74,12 +74,12 @@ _ENGINES: Final[Mapping[str, Callable[[DatabaseProfile, bool], tuple[URL | str, 
     "sqlite": _sqlite_engine,
     "postgresql": _postgresql_engine,
 }
-"""The URL and connection arguments by dialect."""
+"""Create the URL and connection arguments, by dialect."""
 _SESSIONS: Final[Mapping[str, Callable[[Any, bool], Awaitable[Session]]]] = {
     "sqlite": _sqlite_session,
     "postgresql": _postgresql_session,
 }
-"""The sessions that use a driver's connection, by dialect. Other dialects use `OtherSession`."""
+"""Create the session of a driver connection, by dialect. Other dialects use `OtherSession`."""
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ async def open_session(engine: AsyncEngine, dialect: str, *, read_only: bool) ->
     raw: Any = await engine.raw_connection()
     while _is_closed(raw.driver_connection):  # lost while idle
         raw.invalidate()
-        # The pool is synchronous. It calls an asyncio driver in a greenlet only.
+        # The pool is synchronous. It can call an asyncio driver only in a greenlet.
         await greenlet_spawn(raw.close)
         raw = await engine.raw_connection()
     session: Session | None = None
@@ -107,12 +107,12 @@ async def open_session(engine: AsyncEngine, dialect: str, *, read_only: bool) ->
 
 
 def _is_closed(connection: Any) -> bool:
-    """Return whether a driver knows that the connection is closed. aiosqlite has no such method."""
+    """Return whether the driver knows that the connection is closed. aiosqlite does not tell."""
     return hasattr(connection, "is_closed") and connection.is_closed()
 
 
 class OtherSession:
-    """A session with a database that only SQLAlchemy knows. To cancel, its connection is closed."""
+    """A session of a dialect without special support. Cancellation closes its connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection: Final = connection

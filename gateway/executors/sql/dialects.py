@@ -1,6 +1,6 @@
-"""SQL dialects: all facts about kinds of databases that statements depend on. Pure.
+"""SQL dialects: the differences between databases that statements depend on.
 
-`connections` has the drivers that need more than SQLAlchemy.
+`connections` contains the drivers that need more than SQLAlchemy.
 """
 
 import re
@@ -14,8 +14,6 @@ from gateway.executors.sql.input_types import InputType, ValueForm
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about one kind of database."""
-
     name: str
     """The first part of an SQLAlchemy URL."""
     tokens: re.Pattern[str]
@@ -26,9 +24,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     reuses: bool
     """Whether a parameter that occurs twice is sent once."""
     casts: Mapping[InputType, str] = msgspec.field(default_factory=dict)
-    """Casts of parameters, where the database would infer a different type."""
+    """Casts of parameters, for types that the database would infer differently."""
     empty_in: str
-    """`IN` with an empty list, without the value before it."""
+    """Replaces `IN` with an empty list."""
     empty_not_in: str
     escape: Callable[[str], str] = str
     """Escapes text between parameters for the driver."""
@@ -51,7 +49,7 @@ def _tokens(*patterns: str) -> re.Pattern[str]:
 
 
 def _with_escaped_colons(text: str) -> str:
-    # SQLAlchemy's `text()` reads `:name` as a parameter, unless it is escaped.
+    # SQLAlchemy's `text()` reads `:name` as a parameter unless it is escaped.
     return re.sub(r":(?=\w)", r"\\:", text)
 
 
@@ -114,5 +112,5 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 def dialect_of(name: str) -> Dialect:
-    """Return a dialect. Unknown ones are standard SQL without read-only transactions."""
+    """Return a dialect. Unknown ones use standard SQL without read-only transactions."""
     return DIALECTS.get(name) or replace(_STANDARD, name=name)

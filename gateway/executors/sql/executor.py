@@ -1,4 +1,4 @@
-"""The executor of `sql` backends: one transaction per call, with retries while the database is unavailable."""
+"""Runs `sql` backends: one transaction per call, with retries while the database is unavailable."""
 
 import asyncio
 import random
@@ -19,14 +19,11 @@ from gateway.language.templates.templating import JsonTemplate, TextTemplate
 
 _FIRST_PAUSE: Final = 0.1
 _MAX_PAUSE: Final = 3.0
-"""Seconds between two attempts to connect."""
 _ANSWER_SECONDS: Final = 0.05
-"""Time to return the error before the deadline."""
+"""Time reserved to return the error before the deadline."""
 
 
 class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs the statements of one definition."""
-
     database: DatabaseProfile
     statements: tuple[Statement, ...]
     writes: bool
@@ -35,7 +32,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     decimals: Decimals = "string"
     pools: DatabasePools
     bind: Mapping[str, JsonTemplate] = msgspec.field(default_factory=empty)
-    """Values that are bound in addition to the arguments."""
+    """Values bound in addition to the arguments."""
     settings: Mapping[str, TextTemplate] = msgspec.field(default_factory=empty)
     """Settings of the transaction, by name."""
 
@@ -119,7 +116,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
 def _setting(name: str, value: str) -> BoundStatement:
     """Return the statement that sets a PostgreSQL parameter for the transaction."""
-    # With its schema, because search_path can select another function. `true` means SET LOCAL.
+    # Qualified, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))
 
@@ -199,7 +196,7 @@ class _Transaction:
         """Roll back after an error. Return its meaning, or None if the database did not cause it."""
         failure = session.failure_of(error)
         if self.is_committing and isinstance(failure, DatabaseConnectionLostError):
-            # Not DatabaseAwayError: a retry could do the work twice.
+            # Not DatabaseAwayError: a retry could repeat the work.
             failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
         try:
             await session.roll_back()
@@ -213,8 +210,7 @@ class _Transaction:
 
 
 async def _ended(task: asyncio.Task[RowCollector]) -> None:
-    """Wait for the end of an abandoned transaction."""
     await asyncio.wait({task})
     if not task.cancelled():
-        # Retrieve the exception, because the event loop would log it.
+        # Otherwise the event loop would log the exception as never retrieved.
         task.exception()

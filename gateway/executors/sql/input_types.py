@@ -1,4 +1,4 @@
-"""Binding types of inputs, and the conversion of values for drivers. Pure."""
+"""Binding types of inputs, and the conversion of values for drivers."""
 
 import datetime as dt
 import uuid
@@ -14,8 +14,6 @@ from gateway.language.files.file_inputs import FILE
 
 
 class InputType(Enum):
-    """The types that a database distinguishes."""
-
     PLAIN = auto()
     """Text, integers and booleans. The database infers the type."""
     NUMBER = auto()
@@ -24,7 +22,7 @@ class InputType(Enum):
     DATE_TIME = auto()
     UUID = auto()
     PRESENCE = auto()
-    """Whether there is a value."""
+    """Only whether there is a value."""
     FILE = auto()
     """Bytes."""
     ARRAY = auto()
@@ -61,7 +59,6 @@ def type_of(schema: Json) -> InputType:
 
 
 def items_of(schema: Json) -> JsonObject:
-    """Return the schema of a list's items."""
     items = schema.get("items") if isinstance(schema, Mapping) else None
     return items if isinstance(items, Mapping) else {}
 

@@ -1,6 +1,6 @@
 """Connection pools: one per database and access mode, kept while a catalog uses the database.
 
-SQLAlchemy is part of the extra `sql`, so it is imported when needed.
+SQLAlchemy is part of the extra `sql`, so it is imported on first use.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ log: Final = structlog.get_logger(__name__)
 _PACKAGES: Final = ("sqlalchemy.ext.asyncio", "greenlet", "aiosqlite", "asyncpg")
 _CLOSE_SECONDS: Final = 5.0
 _CONNECTIONS: Final = "gateway.executors.sql.connections"
-"""Imported by the first query."""
 
 
 def is_installed() -> bool:
@@ -39,20 +38,18 @@ class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a database's connections. Equal profiles share a pool."""
 
     name: str
-    """Its name in the file."""
     dialect: str
     url: str
-    """For SQLAlchemy, with the password. For SQLite, the path."""
+    """The SQLAlchemy URL with the password, or the path of a SQLite file."""
     size: int
 
     @property
     def shown(self) -> str:
-        """Name and dialect."""
         return f"{self.name} ({self.dialect})"
 
 
 class DatabasePool:
-    """The read-only or read-write connections of one profile."""
+    """The read-only or the read-write connections of one profile."""
 
     def __init__(self, profile: DatabaseProfile, *, read_only: bool, is_wanted: bool = True) -> None:
         self._profile: Final = profile
@@ -70,8 +67,8 @@ class DatabasePool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Borrow a connection, or wait for one."""
-        # Count before the first await: a pool that a reload removed is closed by its last user.
+        """Borrow a connection, waiting for one if necessary."""
+        # Counted before the first await: a removed pool is closed by its last user.
         self.users += 1
         connections = importlib.import_module(_CONNECTIONS)
         try:
@@ -104,7 +101,7 @@ class DatabasePools:
         self._kept: frozenset[DatabaseProfile] | None = None
         self._ending: Final = BackgroundTasks()
         self.failures: Final[dict[str, int]] = {}
-        """The number of failed connection attempts by database name."""
+        """Failed connection attempts by database name."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +126,7 @@ class DatabasePools:
         return self._pools[key]
 
     def keep(self, profiles: Iterable[DatabaseProfile]) -> None:
-        """Keep only the pools of these databases. Others are closed after their last call."""
+        """Close the pools of other databases after their last call."""
         self._kept = frozenset(profiles)
         for (profile, read_only), pool in tuple(self._pools.items()):
             pool.want(is_wanted=profile in self._kept)
@@ -139,11 +136,10 @@ class DatabasePools:
                     self.own(pool.close(), name=f"close {profile.name}")
 
     def note_failure(self, profile: DatabaseProfile) -> None:
-        """Count a failed connection attempt."""
         self.failures[profile.name] = self.failures.get(profile.name, 0) + 1
 
     def own(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Run work that continues after its call."""
+        """Run work that can outlive its call."""
         return self._ending.begin(work, name=name)
 
     def status(self) -> dict[str, Json]:

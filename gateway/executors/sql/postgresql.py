@@ -3,7 +3,7 @@
 Values are exchanged as text, except for types that the driver converts without loss. A statement is prepared once to
 learn its types, and again if casts are needed.
 
-asyncpg sends a cancel request for a cancelled call. The deadline is also set as `statement_timeout`.
+asyncpg sends a cancel request when a call is cancelled. The deadline is also set as `statement_timeout`.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from gateway.executors.sql.sessions import (
 )
 
 _MAX_PREPARED: Final = 100
-"""The limit for prepared statements of a connection. Lists of different lengths are different statements."""
+"""The limit for prepared statements of a connection. Lists of different lengths need different statements."""
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
-"""Added to `statement_timeout`, which is only needed if the gateway does not cancel."""
+"""Added to `statement_timeout`, which only matters if the gateway does not cancel."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of transactions that can succeed after a retry."""
@@ -49,12 +49,13 @@ _RESET: Final = """
         END LOOP;
     END $$
 """
-"""The steps of DISCARD ALL (PostgreSQL manual), but keeps our prepared statements."""
+"""The steps of DISCARD ALL (PostgreSQL manual), except that prepared statements are kept."""
 
 
 Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
 """A prepared statement, the casts of its values (counted from 1), its columns before casts, and whether it comes from
-`BoundStatement.apart`."""
+`BoundStatement.apart`.
+"""
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, most recently used last."""
 
@@ -77,7 +78,7 @@ class PostgresqlSession:
         # After the SELECT, no statement can make the transaction read-write.
         await self._connection.execute(
             f"BEGIN{' READ ONLY' if self._read_only else ''};"
-            # With its schema, because search_path can select another function. `true` means SET LOCAL.
+            # Qualified, because search_path can select another function. `true` means SET LOCAL.
             f" SELECT pg_catalog.set_config('statement_timeout', '{milliseconds}', true)"
         )
 
@@ -148,7 +149,7 @@ class PostgresqlSession:
         return prepared
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
-        """Prepare a statement that reads its values as text, and returns columns without a JSON form as text."""
+        """Prepare a statement that reads values as text, and returns columns without a JSON form as text."""
         given = statement
         try:
             types, found = await self._typed(statement)
@@ -169,7 +170,7 @@ class PostgresqlSession:
         return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
-        """Return the types for values without a cast, and the statement that the server described."""
+        """Return types for values without a cast, and the statement that the server described."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
         # If the server cannot infer an array's type, try JSON and then the type of the schema.
         as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}

@@ -42,7 +42,7 @@ async def exchange_times_exactly(connection: Any) -> None:
 
 
 async def describe_rows(connection: Any) -> None:
-    """Register codecs for types that asyncpg reads as text, so that it accepts rows that contain them.
+    """Register codecs for types that asyncpg cannot decode, so that it accepts rows that contain them.
 
     The codecs are never used, because columns of such types are cast to text.
     """
@@ -122,7 +122,7 @@ def _main_statement(text: str) -> tuple[int, str]:
 
 
 def _date(value: tuple[int]) -> str:
-    """Return a date in PostgreSQL's JSON format from days since 2000-01-01 (asyncpg manual, `set_type_codec`)."""
+    """Convert days since 2000-01-01 to PostgreSQL's JSON format (asyncpg manual, `set_type_codec`)."""
     [days] = value
     if days in {-(2**31), 2**31 - 1}:
         return "infinity" if days > 0 else "-infinity"
@@ -130,7 +130,7 @@ def _date(value: tuple[int]) -> str:
 
 
 def _timestamp(value: tuple[int], zone: str = "") -> str:
-    """Return a time in PostgreSQL's JSON format from microseconds since 2000-01-01."""
+    """Convert microseconds since 2000-01-01 to PostgreSQL's JSON format."""
     [microseconds] = value
     if microseconds in {-(2**63), 2**63 - 1}:
         return "infinity" if microseconds > 0 else "-infinity"

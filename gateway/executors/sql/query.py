@@ -1,7 +1,7 @@
 """Statements of a query, and binding of arguments.
 
-Threat: SQL injection. The text of a statement consists of the operator's text and placeholders. A value only decides
-how many placeholders a list has.
+Threat: SQL injection. A statement consists of the operator's text and placeholders. A value can only change the number
+of placeholders of a list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,11 +53,13 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[tuple[int, int], ...] = ()
     """Offsets in `text` and in the written text, for each piece."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
-    """For each placeholder without a cast: its offset in `text`, the number of its value, and the database type from
-    the schema for arrays and numbers."""
+    """For each placeholder without a cast:
+
+    its offset in `text`, the number of its value, and the database type from the schema for arrays and numbers.
+    """
 
     def with_types(self, types: Mapping[int, str]) -> str:
-        """Return the text, with values (counted from 1) read as text and cast to these types."""
+        """Return the text with casts. Values (counted from 1) are read as text and cast to these types."""
         text = self.text
         for start, number, _ in reversed(self.uncast):
             if number in types:
@@ -66,7 +68,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
     def apart(self) -> "BoundStatement":
-        """Return the statement with a separate value for each placeholder without a cast, so that types can differ."""
+        """Give each placeholder without a cast its own value, so that their types can differ."""
         values, names, uncast, parts = [*self.values], [*self.names], [], []
         seen: set[int] = set()
         at = length = 0
@@ -92,12 +94,9 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """One compiled statement."""
-
     pieces: tuple[Piece, ...]
     dialect: Dialect
     schemas: Mapping[str, Json]
-    """The JSON Schemas of the inputs."""
 
     @property
     def names(self) -> set[str]:
@@ -115,7 +114,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
             match piece:
                 case StatementText(text=text):
                     writing.text(self.dialect.escape(text))
-                # Only the presence of the value matters.
                 case StatementParameter(name=name, is_null_test=True):
                     writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
                 case StatementParameter(name=name):
@@ -223,7 +221,6 @@ def words_of(tokens: Iterable[Token]) -> list[Token]:
 
 
 def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
-    """Combine the tokens of a statement into text, parameters and lists."""
     words = words_of(tokens)
     lists, null_tests = dict(_lists_in(words)), _null_tests_in(words)
     pieces: list[Piece] = []

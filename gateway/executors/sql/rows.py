@@ -19,7 +19,7 @@ from gateway.language.templates.render_state import json_of
 _FIRST_CHUNK: Final = 32
 _MAX_CHUNK: Final = 1000
 _MAX_OMITTED: Final = 100
-"""The limit for rows that are too large. The rest is not read."""
+"""The limit for rows that are too large. Later rows are not read."""
 _CHUNK_BYTES: Final = 2**18
 """Approximate bytes per fetch."""
 
@@ -32,8 +32,6 @@ Decimals = Literal["string", "number"]
 
 
 class RowLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a result."""
-
     max_rows: int
     max_bytes: int
     """Bytes of the JSON."""
@@ -46,7 +44,7 @@ class RowCollector:
         self._limits: Final = limits
         self._decimals: Final = decimals
         self.has_result = False
-        """Whether a statement returned rows, even if there are none."""
+        """Whether a statement returned a result, even without rows."""
         self.columns: list[str] = []
         self.rows: list[dict[str, Json]] = []
         self.is_truncated = False
@@ -54,7 +52,7 @@ class RowCollector:
         self.omitted = 0
         """The number of rows that are too large for a result."""
         self.affected: int | None = None
-        """The number of rows that statements without a result changed, if known."""
+        """The number of rows changed by statements without a result, if known."""
         self.size = 0
         """Bytes of the JSON."""
         self._empty_size = 0
@@ -75,7 +73,6 @@ class RowCollector:
 
     @property
     def first_wanted(self) -> int:
-        """The number of rows for the first fetch."""
         return min(self._limits.max_rows + 1, _FIRST_CHUNK)
 
     @property
@@ -113,7 +110,6 @@ class RowCollector:
             self.size += size
 
     def note_affected(self, count: int) -> None:
-        """Count changed rows."""
         if count >= 0:
             self.affected = (self.affected or 0) + count
 
@@ -124,7 +120,7 @@ class RowCollector:
 
 
 def _unique_names(columns: Sequence[str]) -> list[str]:
-    """Return the column names. Duplicates get a number, because they become members of an object."""
+    """Number duplicate column names, because columns become members of an object."""
     names: list[str] = []
     for column in columns:
         name, number = column, 2
@@ -195,7 +191,6 @@ def table_of(
 
 
 def record_of(row: Mapping[str, Json]) -> str:
-    """Return one row with a line for each column."""
     return "\n".join(f"{_cell(name)}: {_cell(value)}" for name, value in row.items())
 
 

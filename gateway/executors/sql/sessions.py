@@ -1,4 +1,4 @@
-"""The interface of database sessions, and the meaning of connection errors."""
+"""The interface of database sessions, and the classification of connection errors."""
 
 from typing import Final, Protocol
 
@@ -19,7 +19,7 @@ class DatabaseConnectionLostError(DatabaseAwayError):
 
 
 class StatementRefusedError(Exception):
-    """The database rejects a statement. `offset` is the place in the sent text, if known."""
+    """The database rejected a statement. `offset` is the position in the sent text, if known."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class StatementRefusedError(Exception):
 
 
 class Session(Protocol):
-    """One transaction on a connection. Errors are those of the driver; see `failure_of`."""
+    """One transaction on a connection. Raises the driver's errors. See `failure_of`."""
 
     @property
     def is_usable(self) -> bool:
@@ -39,11 +39,9 @@ class Session(Protocol):
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         """Run a statement and collect its rows, up to the limits."""
 
-    async def commit(self) -> None:
-        """Commit the transaction."""
+    async def commit(self) -> None: ...
 
-    async def roll_back(self) -> None:
-        """Roll back the transaction, if any."""
+    async def roll_back(self) -> None: ...
 
     async def stop(self) -> None:
         """After a cancellation, stop the running statement and roll back."""
@@ -56,7 +54,7 @@ class Session(Protocol):
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        """Return the meaning of a driver's error, or None if the database did not cause it."""
+        """Classify a driver's error. Return None if the database did not cause it."""
 
 
 def is_away(sqlstate: str) -> bool:
@@ -65,12 +63,12 @@ def is_away(sqlstate: str) -> bool:
 
 
 def failure_of(error: Exception, name: str) -> Exception:
-    """Return the meaning of a connection error, or the error itself if the database did not cause it."""
+    """Classify a connection error. Return it unchanged if the database did not cause it."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
 
     cause: BaseException = error
     if isinstance(error, DBAPIError) and error.orig is not None:
-        # SQLAlchemy wraps the driver's error, which has the reason.
+        # SQLAlchemy wraps the driver's error, which contains the reason.
         cause = error.orig.__cause__ or error.orig
     # The message of `threading.Thread.start`, which aiosqlite uses. There is no specific class.
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
@@ -80,8 +78,8 @@ def failure_of(error: Exception, name: str) -> Exception:
         return DatabaseAwayError(_reason(cause))
     if isinstance(error, SQLAlchemyError) or state:
         return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
-    # By name, because other drivers can be missing. A TypeError means that the URL has a parameter that the driver's
-    # `connect` does not accept.
+    # By name, because other drivers can be missing. A TypeError means that the URL contains a parameter that the
+    # driver's `connect` does not accept.
     if type(cause).__module__.split(".")[0] in {"asyncpg", "aiosqlite", "sqlite3"} or isinstance(cause, TypeError):
         return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
     return error

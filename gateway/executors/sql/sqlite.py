@@ -1,6 +1,6 @@
 """SQLite sessions with aiosqlite, which runs each connection in a thread.
 
-Read-only sessions open the file with `mode=ro` and set `query_only`. An authorizer refuses ATTACH, which would give
+Read-only sessions open the file with `mode=ro` and set `query_only`. An authorizer rejects ATTACH, which would give
 access to other files.
 """
 
@@ -19,11 +19,10 @@ from gateway.executors.sql.tokens import tokens_of
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
-"""Seconds. An interrupt before the start of a statement has no effect, so it is repeated."""
+"""Seconds. Repeated, because an interrupt before the start of a statement has no effect."""
 
 
 async def secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
-    """Restrict a new connection."""
     await connection.set_authorizer(_authorize)
     if read_only:
         await connection.execute("PRAGMA query_only = ON")
@@ -63,8 +62,8 @@ class SqliteSession:
             try:
                 fetched = list(await cursor.fetchmany(wanted))
             except Exception:
-                # A row that cannot be read (for example, invalid UTF-8) leaves the statement active. It keeps its
-                # lock, and an interrupt would also stop statements of later calls.
+                # A row that cannot be read (for example, invalid UTF-8) leaves the statement active. It keeps its lock,
+                # and an interrupt would also stop statements of later calls.
                 await cursor.close()
                 raise
             rows.add(fetched)
@@ -114,7 +113,7 @@ class SqliteSession:
 
 
 def _place_of(message: str, text: str) -> int | None:
-    """Return the place of an error. SQLite quotes a word (`near "FORM"`) or names the missing object."""
+    """Return the position of an error. SQLite quotes a word (`near "FORM"`) or names the missing object."""
     quoted = message.partition('near "')[2].partition('"')[0]
     named = message.partition("no such ")[2].partition(": ")[2]
     found = text.find(quoted or named) if quoted or named else -1

@@ -1,6 +1,6 @@
-"""Splits SQL into tokens, as far as needed to find parameters. Pure.
+"""Splits SQL into tokens, as far as needed to find parameters.
 
-A colon in quoted text, a quoted name, a comment or a cast (`::`) is not a parameter.
+A colon in quoted text, a quoted name, a comment or a cast (`::`) does not start a parameter.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Turn the operations of OpenAPI documents into definitions of tools and resources with an HTTP backend."""
+"""Converts operations of OpenAPI documents to definitions of tools and resources with an HTTP backend."""

@@ -1,6 +1,6 @@
-"""Definitions of one document: the operations that its entry selects, and the reasons for skipping the others.
+"""Converts the selected operations of one document to definitions, and records why the others were skipped.
 
-Pure, without I/O. Used by the server and by `import openapi`.
+Performs no I/O. Used by the server and by `import openapi`.
 """
 
 from collections import Counter
@@ -35,24 +35,20 @@ _AS_IT_IS: Final = defaults_of(OperationOverride)
 
 
 class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition derived from an operation."""
-
     kind: Literal["tools", "resources"]
     name: str
     operation: str
-    """`GET /items/{id}`."""
+    """For example, `GET /items/{id}`."""
     data: dict[str, Json]
     override: str | None
     """The key in `override` that applies."""
 
 
 class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation without a definition."""
-
     operation: str
     reason: str
     pointer: tuple[str, ...] | None = None
-    """The place of the problem in the document."""
+    """The location of the problem in the document."""
 
 
 class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +58,10 @@ class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration errors, each with its path below the entry."""
     warnings: list[tuple[tuple[str, ...], str]]
     faults: dict[tuple[str, ...], str]
-    """Errors that affect the whole document, by their place in it."""
+    """Errors that affect the whole document, by location."""
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `openapi:` with its connection."""
-
     name: str
     config: OpenApi
     connection: Connection | None = None
@@ -78,7 +72,7 @@ class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definitions_of(root: JsonObject, *, uri: str, references: References, entry: DocumentEntry) -> DocumentDefinitions:
-    """Derive the definitions of a document.
+    """Convert the selected operations of a document.
 
     Raises:
         DocumentError: the document is not OpenAPI 3.
@@ -101,8 +95,6 @@ def definitions_of(root: JsonObject, *, uri: str, references: References, entry:
 
 
 class _Selection:
-    """Selects the operations of a document and derives their definitions."""
-
     def __init__(self, entry: DocumentEntry, reader: Reader) -> None:
         self._entry: Final = entry
         self._config: Final = entry.config
@@ -112,9 +104,9 @@ class _Selection:
         self._missing: Final[dict[str, list[str]]] = {}
         """Security schemes that the connection lacks → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
-        """Messages about relative servers → the operations that use them."""
+        """Messages about relative servers → the affected operations."""
         self._without_document: Final[dict[str, list[str]]] = {}
-        """Messages about missing documents → the operations that need them."""
+        """Messages about missing documents → the affected operations."""
 
     def definitions(self) -> DocumentDefinitions:
         for each in operations_of(self._reader.root, self._reader.references):
@@ -124,7 +116,7 @@ class _Selection:
                 self._note_missing(*each)
                 self._result.left_out.append(SkippedOperation(operation=each[0], reason=str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
-        # Names are chosen for all operations, so that a change of `include` renames no tool.
+        # Names are chosen for all operations, so that changing `include` does not rename tools.
         names = names_of(
             {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations},
             prefix=self._entry.prefix,
@@ -159,7 +151,7 @@ class _Selection:
         return operation.id or name_by_path(operation)
 
     def _why_not(self, operation: Operation) -> str | None:
-        """Return why an operation is not selected; None if it is selected."""
+        """Return why an operation is not selected, or None if it is."""
         config = self._config
         if operation.extension("enabled", self._reader.root) is False:
             return "`x-mcp: {enabled: false}` disables it"
@@ -190,10 +182,10 @@ class _Selection:
             if error.pointer is not None and error.pointer[0] == "servers":
                 self._result.faults[error.pointer] = str(error)
             self._note_missing(operation.key, error)
-            # A relative server is a configuration error, reported once for all operations.
+            # A configuration error, reported once for all affected operations.
             if isinstance(error, RelativeServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
-            # The override can be the cause, so report an error at its key as well.
+            # The override can be the cause, so the error is also reported at its key.
             if key is not None and (override.hide or override.set):
                 self._result.errors.append((("override", key), str(error)))
             return
@@ -201,7 +193,6 @@ class _Selection:
         except (RecursionError, orjson.JSONEncodeError):
             self._leave_out(operation, "it is nested too deeply")
             return
-        # Only operations with a definition need credentials.
         if not self._config.ignore_security:
             root, references = self._reader.root, self._reader.references
             for scheme in missing_schemes(operation, root, references, self._entry.connection):

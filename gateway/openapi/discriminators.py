@@ -22,15 +22,12 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Discriminators:
-    """The discriminators of one document."""
-
     def __init__(self, references: References, *, uri: str) -> None:
         self._references: Final = references
         self._uri: Final = uri
         self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
 
     def mapped(self, node: Node) -> list[Alternative]:
-        """Return the schemas in the mapping of a discriminator."""
         found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
         for value, target in node.at("discriminator", "mapping").members():
             # A component name or a URI reference.
@@ -43,7 +40,7 @@ class Discriminators:
         return list(found.values())
 
     def subtypes(self, node: Node) -> list[Alternative]:
-        """Return the subtypes of a schema: those in its mapping, or those that extend it.
+        """Return the subtypes of a schema: those in its mapping, or else those that extend it.
 
         Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
         """
@@ -65,7 +62,7 @@ class Discriminators:
 
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
-        """Components that `allOf` of other components refers to, by reference."""
+        """Components that extend others with `allOf`, by the reference to the extended component."""
         found: dict[str, list[Node]] = {}
         root = Node(self._references.root(self._uri), self._uri)
         for _, component in root.at("components", "schemas").members():

@@ -1,6 +1,6 @@
 """Reads JSON and YAML documents, and finds the line and column of a node.
 
-orjson is fast but reports no positions, so `location_of` decodes the text again up to the node.
+orjson reports no positions, so `location_of` decodes the text again up to the node.
 """
 
 import json
@@ -22,7 +22,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url
 
 MAX_BYTES: Final = 32 * 2**20
-"""The limit for a document and all documents that it refers to."""
+"""The limit in bytes for a document with all documents that it references."""
 _MAX_NODES: Final = 3_000_000
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -31,12 +31,12 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class DocumentError(Exception):
-    """A document or a part of it cannot be used."""
+    """The document, or a part of it, cannot be used."""
 
     def __init__(self, message: str, *, pointer: tuple[str, ...] | None = None) -> None:
         super().__init__(message)
         self.pointer = pointer
-        """The place of the problem in the document, if it is not the operation itself."""
+        """The location of the problem in the document, if it is not the operation itself."""
 
 
 class MissingDocumentError(DocumentError):
@@ -62,10 +62,8 @@ def check_readable(document: str) -> None:
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of one document with its URI."""
-
     uri: str
-    """Absolute. References in the document are relative to it."""
+    """The absolute base URI of references in the document."""
     path: Path
     """The file name in messages."""
     data: bytes
@@ -89,12 +87,12 @@ def read(source: Source) -> JsonObject:
 
 
 class LocalDocuments:
-    """A document in a file, with the files of its directory that it refers to."""
+    """A document in a file, with the referenced files in its directory."""
 
     def __init__(self, path: Path) -> None:
         self.uri: Final = path.absolute().as_uri()
         self.files: Final[dict[Path, str]] = {}
-        """The SHA-256 of each file that was requested. Empty if it cannot be read."""
+        """The SHA-256 of each requested file, or an empty string if it cannot be read."""
         self.sources: Final[dict[str, Source]] = {}
         self._path: Final = path.absolute()
         self._directory: Final = os.path.realpath(path.parent)
@@ -120,7 +118,7 @@ class LocalDocuments:
         if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
             raise DocumentError(f"`{uri}` is outside the document's directory, so it is not read")
         path = Path(unquote(parts.path))
-        # Resolve links first: they can lead out of the directory.
+        # Links are resolved first, because they can lead out of the directory.
         if "\0" in str(path) or not Path(os.path.realpath(path)).is_relative_to(self._directory):
             raise DocumentError(f"`{path}` is outside the document's directory, so it is not read")
         return path
@@ -129,7 +127,7 @@ class LocalDocuments:
         try:
             data = read_bytes(path, at_most=MAX_BYTES)
         except UnreadableError as error:
-            # Watch the path: the file can appear later.
+            # Watch the path, because the file can appear later.
             self.files[path] = ""
             raise MissingDocumentError(f"cannot read {path}: {error}") from error
         self.files[path] = digest(data)
@@ -153,7 +151,7 @@ def version_of(root: JsonObject) -> str:
 
 
 def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
-    """Return the position of a node, or of its closest parent that exists."""
+    """Return the position of a node, or of its closest existing parent."""
     try:
         text = decode(source.data)
         offset = _offset_in_json(text, pointer) if source.is_json else None
@@ -179,7 +177,7 @@ def _from_yaml(source: Source) -> Json:
         text = decode(source.data)
     except UnreadableError as error:
         raise DocumentError(f"{source.path.name}:{error.line}:{error.column}: {error}") from error
-    # Status codes are mostly written without quotes, so YAML reads numbers (`200:`).
+    # Status codes are usually written without quotes, so they are integers in YAML (`200:`).
     composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
     if composition.root is None:
         first = next(iter(composition.diagnostics), None)

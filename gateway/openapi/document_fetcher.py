@@ -1,4 +1,4 @@
-"""Fetches one document over HTTP with the address guard and a conditional request."""
+"""Fetches one document over HTTP with a conditional request."""
 
 import asyncio
 from typing import Final
@@ -45,7 +45,7 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         if etag:
             headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
         if self.home and origin_of(parse_url(url)) == origin_of(parse_url(self.home)):
-            # The connection's `Accept` is for API responses, not for the document.
+            # The connection's `Accept` is for API responses.
             headers += [each for each in self.headers if each.name.lower() != "accept"]
             authorization = self.authorization
         # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
@@ -63,14 +63,14 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
 def compile_fetcher(
     config: OpenApi, connection: Connection | None, *, document: Document, services: Services
 ) -> DocumentFetcher:
-    """Compile the fetcher of an entry. Mistakes in the connection are reported when the connection is compiled."""
+    """Compile the fetcher of an entry. Problems of the connection are reported elsewhere."""
     problems = Problems()
     sender, headers, authorization = Sender(clients=services.http), {}, None
     if connection is not None:
         sender = compile_sender(connection, problems, clients=services.http)
         # Templates need the arguments of a call.
         headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
-        # No caller's token is available here.
+        # There is no caller, so no token of a caller.
         if connection.auth is not None and not connection.auth.is_per_caller:
             issuers = [] if document.auth is None else document.auth.issuers
             authorization = compile_connection(

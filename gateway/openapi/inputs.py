@@ -24,8 +24,6 @@ _JINJA_KEYWORDS: Final = frozenset({
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter or body member."""
-
     place: Place
     wire_name: str
     schema: Json
@@ -39,9 +37,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
-    """Return the input names by place and wire name. The order of the inputs does not matter.
+    """Return the input names by place and wire name, independent of the order of the inputs.
 
-    1. Invalid characters become `_`, and long names are cut.
+    1. Invalid characters become `_`, and long names are shortened.
     2. Equal names of one place get a hash, except a name that did not change.
     3. Equal names of several places get the later place as a suffix: `id__query`. So does `caller`.
     """
@@ -87,7 +85,7 @@ def _clean(each: Input) -> str:
         name = name.strip("_-") or "value"
     if not re.match(r"[A-Za-z_]", name):
         name = f"_{name}"
-    # Keep ten characters for a suffix such as `__header`.
+    # Reserve ten characters for a suffix such as `__header`.
     if len(name) <= MAX_NAME - 10:
         return name
     return f"{name[: MAX_NAME - 18]}_{hash_of(each.wire_name)}"

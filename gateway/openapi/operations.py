@@ -1,5 +1,3 @@
-"""Operations of a document: filters and names."""
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +22,6 @@ _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[_-])")
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation with its path item."""
-
     method: str
     """In lower case."""
     path: str
@@ -35,7 +31,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name in lists and messages: `GET /items/{id}`."""
+        """The name in lists and messages, such as `GET /items/{id}`."""
         return f"{self.method.upper()} {self.path}"
 
     @property
@@ -53,7 +49,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.value.get("deprecated") is True
 
     def extension(self, member: str, *around: Node) -> Json:
-        """Return a member of `x-mcp`: of the operation, else of its path, else of `around`."""
+        """Return a member of `x-mcp` from the operation, else from its path, else from `around`."""
         for node in (self.node, *self.items, *around):
             said = node.at("x-mcp").value
             if isinstance(said, dict) and member in said:
@@ -65,7 +61,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         if pattern == "*":  # also matches an operation without an operationId
             return True
         if space and path.startswith(("/", "*")):
-            # Compare for equality first: brackets in a path would match as a character set.
+            # Compared for equality first: `fnmatch` would read brackets in a path as a character set.
             return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
 
@@ -120,13 +116,13 @@ def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
 def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     """Return a unique name for each operation, independent of their order.
 
-    Names that are too long are cut after a word and get a hash. Names that would be equal get one too.
+    Long names are shortened after a word and get a hash. Equal names also get a hash.
     """
     plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
     counts: dict[str, int] = {}
     for name in plain.values():
         counts[name] = counts.get(name, 0) + 1
-    # All equal names get a hash, because otherwise the order of the document would matter.
+    # If one of them kept its name, names would depend on the order of the document.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
     return {key: _hashed(name, key) if key in hashed else name for key, name in plain.items()}
 
@@ -136,7 +132,7 @@ def clean(name: str) -> str:
 
 
 def name_by_path(operation: Operation) -> str:
-    """`get_items_id` for an operation without an operationId."""
+    """Return a name such as `get_items_id` for an operation without an operationId."""
     return f"{operation.method}_{clean(operation.path)}"
 
 
@@ -153,11 +149,10 @@ def _whole_words(name: str, *, at_most: int) -> str:
     if len(name) <= at_most:
         return name.rstrip("_-")
     ends = [match.start() for match in _WORDS.finditer(name) if match.start() <= at_most]
-    # If the last word is very long, cut inside it.
+    # A very long last word is shortened.
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 
 def unmatched(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
-    """Return the patterns that match no operation."""
     known = list(operations)
     return [pattern for pattern in patterns if not any(each.fits(pattern) for each in known)]

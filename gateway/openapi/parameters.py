@@ -1,4 +1,4 @@
-"""Parameters of operations: their inputs and how the `http:` block writes them (OpenAPI 3.1, "Style Values")."""
+"""Parameters of operations: their inputs and their templates in the `http:` block (OpenAPI 3.1, "Style Values")."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _STYLES: Final[Mapping[str, tuple[str, ...]]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""The supported styles of each location, its default first."""
+"""The supported styles of each location, starting with the default."""
 _PROTECTED: Final = re.compile(
     r"(?i)accept|authorization|connection|content-.*|cookie|expect|forwarded|host|keep-alive|mcp-.*|proxy-.*|te|trailer"
     r"|transfer-encoding|upgrade|x-api-key|x-forwarded-.*"
@@ -31,8 +31,6 @@ _VARIABLE: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter with its style."""
-
     input: Input
     style: str
     explode: bool
@@ -102,7 +100,7 @@ def parameters_of(
 
 
 def _list(node: Node, references: References) -> Node:
-    """Follow `parameters`: some documents use one reference for the list."""
+    """Follow a reference in place of the list of parameters, which some documents contain."""
     found = references.follow(node)
     if found.value and not isinstance(found.value, list):
         raise DocumentError(f"the parameters at {found.shown} are not a list")
@@ -166,7 +164,7 @@ def _described(schema: Json, given: Mapping[str, Json]) -> Json:
 
 
 def _is_scalar(schema: Node, references: References) -> bool:
-    """Return whether no value of a schema can be a list or an object."""
+    """Return whether no valid value can be a list or an object."""
     waiting, seen = [schema], 0
     # The limit ends cyclic schemas.
     while waiting and seen < 100:

@@ -1,4 +1,4 @@
-"""Resolves `$ref` within a document and to other documents, lazily.
+"""Resolves `$ref` within a document and to other documents, when it is used.
 
 Threat: a document that makes the daemon read other files or URLs. `open_document` restricts references to the
 document's directory or origin.
@@ -24,7 +24,7 @@ _MAX_CHAIN: Final = 32
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A value in a document and its place."""
+    """A value in a document, and its location."""
 
     value: Json
     uri: str
@@ -32,19 +32,19 @@ class Node(msgspec.Struct, frozen=True):
     pointer: tuple[str, ...] = ()
 
     def at(self, *steps: str) -> "Node":
-        """Return a member. Its value is null if there is none."""
+        """Return a member, with a null value if it is missing."""
         value = self.value
         for step in steps:
             value = value.get(step) if isinstance(value, dict) else None
         return Node(value, self.uri, (*self.pointer, *steps))
 
     def items(self) -> "list[Node]":
-        """Return the items of a list, else nothing."""
+        """Return the items of a list. Empty for other values."""
         given = self.value if isinstance(self.value, list) else []
         return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
 
     def members(self) -> "list[tuple[str, Node]]":
-        """Return the members of an object by name, else nothing."""
+        """Return the members of an object. Empty for other values."""
         return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
 
     @property
@@ -57,10 +57,10 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class References:
-    """Resolves references, reading each document once."""
+    """Resolves references. Reads each document once."""
 
     def __init__(self, open_document: Callable[[str], Json]) -> None:
-        """`open_document` reads the document with a URI and raises `DocumentError` if that is not allowed."""
+        """`open_document` raises `DocumentError` if the document must not be read."""
 
         @cache
         def retrieve(uri: str) -> Resource[Json]:
@@ -100,7 +100,7 @@ class References:
         return Node(found.contents, uri, _steps(fragment))
 
     def follow(self, node: Node) -> Node:
-        """Follow references until there is a value.
+        """Follow references to a value.
 
         Raises:
             DocumentError: a target does not exist, or the references form a cycle.

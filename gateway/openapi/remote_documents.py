@@ -1,7 +1,7 @@
-"""Documents with URLs: fetched with their references, revalidated every `refresh`, and stored across restarts.
+"""Fetches documents with URLs and their references, refreshes them every `refresh`, and stores them across restarts.
 
-References are fetched from the document's own origin only, and credentials are sent to the connection's origin only.
-If a fetch fails or the document is malformed, the last valid version stays in use.
+References are fetched only from the document's origin, and credentials are sent only to the connection's origin. If a
+fetch fails or the document is malformed, the last valid version stays in use.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from gateway.repeated_warnings import RepeatedWarning
 log: Final = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 30.0
-"""The longest time that a start waits for all documents. Later ones are announced."""
+"""How long a start waits for all documents. Documents that arrive later are announced."""
 _MAX_DOCUMENTS: Final = 64
 _REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
 
 
 class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """A fetched document with the documents that it refers to."""
+    """A document with the documents that it references."""
 
     documents: Mapping[str, bytes]
     """By URL. The first is the document itself."""
@@ -58,14 +58,13 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def open(self, uri: str) -> JsonObject:
-        """Read a document. See `source`."""
         return read(self.source(uri))
 
     def source(self, uri: str) -> Source:
         """Return the bytes of a document.
 
         Raises:
-            DocumentError: it was not fetched with the others.
+            DocumentError: the document was not fetched.
         """
         data = self.documents.get(uri)
         if data is None and uri in self.missing:
@@ -87,7 +86,7 @@ class RemoteDocuments:
         self._is_at_start = is_at_start
 
     def opened(self, name: str) -> FetchedDocuments | None:
-        """Return the last fetched document of an entry, or None. It can be that of an earlier URL."""
+        """Return the last fetched document of an entry, or None. Its URL can have changed since."""
         followed = self._followed.get(name)
         return None if followed is None else followed.fetched
 
@@ -115,7 +114,7 @@ class RemoteDocuments:
                 config,
                 key=key,
                 documents=self._documents,
-                # The old document is served until a new one is fetched.
+                # The old document is used until a new one is fetched.
                 fetched=None if known is None else known.fetched,
                 is_awaited=self._is_at_start,
             )
@@ -133,7 +132,6 @@ class RemoteDocuments:
         await self._following.cancel()
 
     def status(self) -> dict[str, JsonObject]:
-        """Return the `openapi` section of the status."""
         return {
             name: {
                 "document": each.url,
@@ -145,7 +143,7 @@ class RemoteDocuments:
 
 
 class _Followed:
-    """One document that is refreshed in the background."""
+    """Refreshes one document in the background."""
 
     def __init__(  # noqa: PLR0913 - the state of a document
         self,
@@ -163,9 +161,9 @@ class _Followed:
         self.reason = ""
         self.at: float | None = None
         self.known: Final = asyncio.Event()
-        """Set after the first attempt to get the document."""
+        """Set after the first attempt to fetch the document."""
         self.is_awaited = is_awaited
-        """Whether a start is waiting for the document, so that it need not be announced."""
+        """Whether a start is waiting for the document, so that it is not announced."""
         self.task: asyncio.Task[None]
         self._warning: Final = RepeatedWarning()
         self._name: Final = name
@@ -180,7 +178,6 @@ class _Followed:
         self.is_awaited = False
 
     async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
-        """Refresh the document until cancelled."""
         try:
             if self.fetched is None or self.fetched.uri != self.url:
                 self.fetched = await self._recalled() or self.fetched
@@ -196,13 +193,13 @@ class _Followed:
             self.known.set()
 
     def _make_known(self, changed: Callable[[], None]) -> None:
-        # A start reads the definitions after the first document arrived, so it needs no reload.
+        # A start reads the definitions after the first document has arrived, so it needs no reload.
         if not self.is_awaited or self.known.is_set():
             changed()
         self.known.set()
 
     async def _fetched(self, fetcher: DocumentFetcher) -> bool:
-        """Fetch the document. Return whether it changed."""
+        """Fetch the document. Return whether it has changed."""
         try:
             fetched = await fetch_documents(self.url, fetcher, self.fetched)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
@@ -213,7 +210,7 @@ class _Followed:
         self._warning.reset()
         self.reason = next((f"{url} could not be fetched: {why}" for url, why in fetched.missing.items()), "")
         self.at = time.monotonic()
-        # Compare the contents: servers can change the ETag of the same document.
+        # Compare the contents, because servers can change the ETag of an unchanged document.
         if self.fetched is not None and fetched.documents == self.fetched.documents:
             return False
         self.fetched = fetched
@@ -251,12 +248,12 @@ async def _first(new: list[_Followed]) -> None:
 
 
 async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:
-    """Fetch a document and the documents of its origin that it refers to. `known` provides unchanged documents.
+    """Fetch a document and the documents of its origin that it references.
 
-    A referenced document that cannot be fetched is taken from `known`, or else is missing.
+    Unchanged documents are taken from `known`. So are referenced documents that cannot be fetched.
 
     Raises:
-        DocumentError: the document cannot be used, or refers to too many or too large documents.
+        DocumentError: the document cannot be used, or references too many or too large documents.
         ExecutionError: the request failed, or the address is not allowed.
         DeadlineExceededError: the response took too long.
     """
@@ -302,7 +299,7 @@ async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) ->
 
 
 def _references(base: str, data: bytes) -> list[str]:
-    """Return the URLs of the same origin that a document refers to."""
+    """Return the URLs of the same origin that a document references."""
     found = set()
     for match in _REFERENCE.finditer(data):
         try:

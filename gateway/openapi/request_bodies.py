@@ -1,4 +1,4 @@
-"""Request bodies of operations: the media type to send, its inputs, and the keys of the `http:` block.
+"""Request bodies of operations: the media type to send, the inputs, and the keys of the `http:` block.
 
 Each member of an object body becomes an input. Any other body is the single input `body`.
 """
@@ -19,7 +19,7 @@ from gateway.openapi.schemas import Schemas
 Names = Mapping[tuple[Place, str], str]
 BODY: Final = "body"
 _MAX_SCHEMAS: Final = 100
-"""Schemas that one flattened body can combine. Ends an `allOf` that refers to itself."""
+"""The maximum number of schemas in one flattened body. Stops an `allOf` that refers to itself."""
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     """The Encoding Objects of the members."""
     whole: Input | None = None
     is_open: bool = False
-    """Whether members without a declaration are allowed."""
+    """Whether undeclared members are allowed."""
     min_members: int = 0
 
     @property
@@ -41,11 +41,11 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
             return [] if self.whole is None else [self.whole]
         if self.is_required:
             return [*self.members]
-        # An optional body has all of its required members or no members: see `dependencies`.
+        # If an optional body is sent, all its required members must be: see `dependencies`.
         return [msgspec.structs.replace(each, is_required=False) for each in self.members]
 
     def dependencies(self, names: Names) -> dict[str, list[str]]:
-        """`dependentRequired`: any member of an optional body needs the required members."""
+        """Return `dependentRequired`: each member of an optional body needs the required members."""
         if self.is_required or not self.members:
             return {}
         required = [names[each.key] for each in self.members if each.is_required]
@@ -66,7 +66,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of media types whose bodies are written alike."""
+    """Media types whose bodies have the same format."""
 
     pattern: re.Pattern[str]
     write: Callable[["RequestBody", Names, Mapping[tuple[Place, str], Json]], dict[str, Json]]
@@ -79,17 +79,17 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     needs_content_type: Callable[[str], bool] = lambda _: False
     """Whether `Content-Type` differs from the backend's default."""
     sent_as: str | None = None
-    """The media type to send instead of one with a wildcard."""
+    """The media type that replaces one with a wildcard."""
 
 
 def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
     """Return the request body of an operation, or None if it has no body.
 
-    OpenAPI 3.0.3 "Operation Object": a body without defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored. If
-    the document requires it, the service expects it, so it is sent.
+    OpenAPI 3.0.3 "Operation Object": a body without defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored,
+    unless the document requires it.
 
     Raises:
-        DocumentError: no supported format fits the body.
+        DocumentError: no supported format can express the body.
     """
     given = operation.node.at("requestBody")
     can_be_ignored = operation.method in {"get", "head", "delete"}
@@ -144,7 +144,7 @@ def _body(
             place="body", wire_name=BODY, schema=converted.schema, names=converted.names, is_required=is_required
         )
     else:
-        # The caller writes XML and other text. The schema describes its parsed form.
+        # The caller writes the encoded text. The schema describes the decoded value.
         whole = Input(place="body", wire_name=BODY, schema={"type": "string"}, is_required=is_required)
     return RequestBody(media_type=sent, format=body_format, is_required=is_required, members=None, whole=whole)
 
@@ -176,8 +176,6 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 
 class _Members(msgspec.Struct, kw_only=True):
-    """The members of a flattened body."""
-
     properties: dict[str, list[Node]] = msgspec.field(default_factory=dict)
     """The schemas of each member. Several are alternatives."""
     required: set[str] = msgspec.field(default_factory=set)
@@ -201,7 +199,7 @@ class _Members(msgspec.Struct, kw_only=True):
 
 
 def _any_of(branches: list[_Members]) -> _Members:
-    """Combine alternatives: the members of all of them, of which those are required that all require."""
+    """Combine alternatives. A member is required if all of them require it."""
     made = _Members(
         required=set.intersection(*(each.required for each in branches)),
         read_only=set().union(*(each.read_only for each in branches)),
@@ -215,7 +213,7 @@ def _any_of(branches: list[_Members]) -> _Members:
 
 
 class _Flattening:
-    """Collects the members of an object schema, and of schemas that `allOf` joins to it.
+    """Collects the members of an object schema and of schemas in its `allOf`.
 
     A form must be an object, so it has the members of all alternatives too.
     """
@@ -228,7 +226,7 @@ class _Flattening:
         self._seen = 0
 
     def members(self, schema: Node) -> _Members | None:
-        """Return the members of a body; None if it is not a plain object.
+        """Return the members of a body, or None if it is not a plain object.
 
         Raises:
             DocumentError: a reference cannot be resolved.
@@ -304,7 +302,7 @@ def _is_plain_object(value: Json, *, admits_others: bool = False, admits_alterna
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
-    """Return the input schema of a multipart member that is a file or a list of files, else None."""
+    """Return the input schema of a multipart member if it is a file or a list of files, else None."""
     value = schemas.target(node).value
     if not isinstance(value, dict):
         return None
@@ -312,7 +310,7 @@ def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> 
         inner = _file_schema(schemas.target(node).at("items"), schemas, encoding)
         shown = {"description": value["description"]} if isinstance(value.get("description"), str) else {}
         return None if inner is None else {"type": "array", "items": inner, **shown}
-    # OpenAPI 3.0 has `format: binary`. OpenAPI 3.1 has `contentMediaType` without `contentEncoding`.
+    # OpenAPI 3.0 uses `format: binary`. OpenAPI 3.1 uses `contentMediaType` without `contentEncoding`.
     media_type = value.get("contentMediaType")
     is_file = value.get("format") == "binary" or (isinstance(media_type, str) and "contentEncoding" not in value)
     return _file(value, media_type or encoding.get("contentType")) if is_file else None
@@ -324,7 +322,7 @@ def _file(value: Mapping[str, Json], media_types: Json = None) -> dict[str, Json
         made["description"] = description
     named = [each.strip() for each in media_types.split(",")] if isinstance(media_types, str) else []
     is_narrow = named not in ([], ["*/*"], ["application/octet-stream"])
-    # A malformed media type would refuse every file.
+    # A malformed media type would reject every file.
     if is_narrow and all(re.fullmatch(r"[\w.+-]+/(\*|[\w.+-]+)", each) for each in named):
         made["media_types"] = named
     return made
@@ -352,7 +350,7 @@ _STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 
 
 def _form(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
-    """Write a form. Nested members use brackets, unless the Encoding Object sets a style."""
+    """Return the fields of a form. Nested members use brackets unless the Encoding Object sets a style."""
     fields, styles = _fields(body, names, values), {}
     for each in body.members or ():
         name = each.wire_name
@@ -433,4 +431,4 @@ _FORMATS: Final = (
         needs_content_type=lambda type_: "*" not in type_,
     ),
 )
-"""The supported formats, in order of preference."""
+"""In order of preference."""

@@ -1,4 +1,4 @@
-"""Responses of operations: the output schema and the media type to ask for."""
+"""Responses of operations: the output schema and the requested media type."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,30 +14,28 @@ from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import ConvertedSchema, Schemas
 
 MAX_SCHEMA_BYTES: Final = 8 * 1024
-"""Larger output schemas are cut, because every list contains them."""
+"""Larger output schemas are truncated, because every `tools/list` contains them."""
 
 _JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
 _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The declared successful response."""
-
     output: Mapping[str, Json]
     """The keys of `output:`, or empty."""
     accepts: str | None
-    """The media type for `Accept`; None for any."""
+    """The media type for `Accept`. None for any."""
 
 
 def response_of(operation: Operation, references: References, schemas: Schemas) -> Response:
-    """Return the declared response. It is structured if the content of every success is JSON."""
+    """Return the declared response. It is structured if all successful responses are JSON."""
     try:
         successes = list(_successes(operation, references))
-    except DocumentError:  # an unreadable declaration declares nothing
+    except DocumentError:  # treated as undeclared
         return Response(output={}, accepts=None)
     found = [(node, _json_type(node)) for node in successes]
     types = {media_type for _, media_type in found if media_type is not None}
-    # If there are several types, a specific `Accept` could cause 406 (RFC 9110 §15.5.7).
+    # With several types, a specific `Accept` could cause 406 (RFC 9110 §15.5.7).
     accepts = next(iter(types)) if len(types) == 1 else None
     # RFC 9110 §9.3.2: a response to HEAD has no content.
     if not found or operation.method == "head" or any(media_type is None for _, media_type in found):
@@ -66,7 +64,6 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    """Return one schema for all responses."""
     different: dict[bytes, ConvertedSchema] = {}
     for node in nodes:
         converted = schemas.convert(node, "response")
@@ -100,7 +97,7 @@ def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str,
 
 
 def _output(schema: dict[str, Json]) -> dict[str, Json]:
-    """Return the keys of `output:`. Values other than objects are wrapped in `result`, as MCP requires an object."""
+    """Return the keys of `output:`. MCP requires an object, so other values are wrapped in `result`."""
     definitions = schema.pop("$defs", None)
     shared = {} if definitions is None else {"$defs": definitions}
     # `accept`: documents are often wrong about responses, and a result is more useful than an error.
@@ -114,8 +111,8 @@ def _output(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _is_object(schema: Json, definitions: Mapping[str, Json], *, depth: int = 8) -> bool:
-    """Return whether every valid value is certainly an object."""
-    # `depth` ends a reference that leads back to itself.
+    """Return whether every valid value is an object."""
+    # `depth` ends cyclic references.
     if not isinstance(schema, dict) or not depth:
         return False
     if isinstance(reference := schema.get("$ref"), str):

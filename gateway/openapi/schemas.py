@@ -1,7 +1,7 @@
 """Converts Schema Objects of OpenAPI 3.0 and 3.1 to JSON Schema 2020-12.
 
-`$ref` is kept and its targets become `$defs`, so cycles are harmless. Malformed keywords are dropped, because documents
-are often slightly wrong.
+`$ref` is kept and its targets become `$defs`, so cycles are harmless. Malformed keywords are dropped, because many
+documents contain some.
 """
 
 import re
@@ -110,7 +110,6 @@ class Schemas:
         return dict(sorted(found.items()))
 
     def target(self, node: Node) -> Node:
-        """Follow a reference to the schema itself."""
         return self._references.follow(node)
 
     def is_read_only(self, node: Node) -> bool:
@@ -120,7 +119,8 @@ class Schemas:
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
         """Return whether a schema is a reference to one with subtypes (see `Discriminators`).
 
-        `whole` is the schema whose `allOf` contains the reference: a subtype refers to its parent only.
+        `whole` is the schema whose `allOf` contains the reference. A subtype refers to its parent without other
+        subtypes.
         """
         if not isinstance(node.value, dict) or "$ref" not in node.value:
             return False
@@ -135,7 +135,6 @@ class Schemas:
         return [Node(others, node.uri, node.pointer)] if others else []
 
     def resolve(self, node: Node) -> Node:
-        """Return the target of a reference, which can be another reference."""
         return self._references.resolve(node.value["$ref"], base=node.uri)
 
     def name_of(self, node: Node, *, with_subtypes: bool) -> str:
@@ -194,7 +193,6 @@ class _Conversion:
         return made
 
     def subtypes(self, node: Node) -> Json:
-        """Return the choice of the subtypes of a schema."""
         name = node.at("discriminator", "propertyName").value
         made: dict[str, Json] = {"anyOf": []}
         for each in self._schemas.discriminators.subtypes(node):
@@ -213,7 +211,7 @@ class _Conversion:
         with_subtypes = not self._is_response and self._schemas.has_subtypes(node, whole)
         made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
         for beside in self._schemas.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores them
-            # Pass `node` as the whole: `additionalProperties: false` would forbid the target's members.
+            # With `node` as the whole: `additionalProperties: false` would forbid the target's members.
             schema = self.schema(beside, node)
             made |= schema if isinstance(schema, dict) else {}
         return made
@@ -256,7 +254,7 @@ class _Conversion:
         return has_others or whole is not None or self._schemas.discriminators.is_extended(node)
 
     def _is_of_other_direction(self, member: Node) -> bool:
-        """Requests have no `readOnly` members, and responses no `writeOnly` members."""
+        """Requests have no `readOnly` members, and responses have no `writeOnly` members."""
         keyword = "writeOnly" if self._is_response else "readOnly"
         value = member.value
         if isinstance(value, dict) and "$ref" in value:
@@ -272,7 +270,7 @@ class _Conversion:
             made["allOf"] = [self.schema(each, node) for each in parts]
         if items := node.at("prefixItems").items():
             made["prefixItems"] = [self.schema(each) for each in items]
-        # Documents use `oneOf` even if several alternatives fit, so convert it to `anyOf`.
+        # Documents use `oneOf` even if several alternatives match, so it becomes `anyOf`.
         for branches in filter(None, (node.at("anyOf").items(), node.at("oneOf").items())):
             alternatives = self._alternatives(branches, node)
             if "anyOf" in made:
@@ -311,7 +309,7 @@ class _Conversion:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """Return the distinct values of `enum`, which some clients require."""
+    """Return the distinct values of `enum`. Some clients reject duplicates."""
     found: dict[bytes, Json] = {}
     for value in values:
         found.setdefault(orjson.dumps(_normalized(value), option=orjson.OPT_SORT_KEYS), value)
@@ -395,9 +393,9 @@ _IN_SETS: Final = frozenset("-&~")
 
 @lru_cache(maxsize=4096)
 def ecma_pattern(written: str) -> str | None:
-    """Return the pattern in the syntax of ECMA-262 with the flag `u`, or None if there is no equivalent.
+    """Return the equivalent pattern of ECMA-262 with the flag `u`, or None if there is none.
 
-    Clients that compile patterns reject a tool with one of another language.
+    Clients that compile patterns reject a tool with an invalid one.
     """
     pattern = written.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
     if not _ECMA.fullmatch(pattern):

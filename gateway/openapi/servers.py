@@ -20,7 +20,7 @@ class RelativeServerError(DocumentError):
 
 
 def base_url(operation: Operation, root: Node) -> str:
-    """Return the base URL of an operation without a connection: its first server.
+    """Return the URL of an operation's first server. Used if there is no connection.
 
     Raises:
         DocumentError: the server is not a usable URL.
@@ -67,7 +67,7 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """Return the security schemes that the connection lacks; empty if it meets one alternative."""
+    """Return the security schemes that the connection lacks. Empty if it satisfies one alternative."""
     # OpenAPI 3.0.3 "Operation Object": the operation's list replaces the document's, even an empty one.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
@@ -115,7 +115,7 @@ def credential_fields(root: Node, references: References, connection: Connection
 
 
 def sent_fields(connection: Connection | None) -> frozenset[tuple[str, str]]:
-    """Return the fields that a connection sends, in the form of `credential_fields`."""
+    """Return the fields that a connection sends, in the format of `credential_fields`."""
     if connection is None:
         return frozenset()
     fields = {("query", name.lower()) for name in connection.query}

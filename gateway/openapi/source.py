@@ -1,4 +1,4 @@
-"""The definitions source for OpenAPI documents: reads the documents and builds the models."""
+"""Loads the definitions of OpenAPI documents: reads the documents and builds the models."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -39,12 +39,12 @@ from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
 _SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
 """Keys of an entry that apply to all its definitions. An override takes precedence."""
 _MAX_LOCATED: Final = 20
-"""The number of positions to look up in one document: each lookup decodes the document again."""
+"""The maximum number of positions per document. Each lookup decodes the document again."""
 _MODELS: Final[Mapping[str, type[Tool] | type[Resource]]] = {"tools": Tool, "resources": Resource}
 
 
 OpenedDocuments = LocalDocuments | FetchedDocuments
-"""One document with the documents that it refers to."""
+"""A document with the documents that it references."""
 
 
 class OpenApiSource:
@@ -63,7 +63,7 @@ class OpenApiSource:
             known = self._entry(name, entry, config, place, before.get(name))
             if known is not None:
                 self._known[name] = known
-                # Report again for unchanged entries: each load has a new report.
+                # Unchanged entries are reported again, because each load has a new report.
                 for path, message in known.errors:
                     place.at(*path).error(message)
                 for path, message in known.warnings:
@@ -75,7 +75,6 @@ class OpenApiSource:
             await self._remote.follow(document, changed)
 
     def status(self) -> dict[str, JsonObject]:
-        """Return the `openapi` section of the status."""
         return {} if self._remote is None else self._remote.status()
 
     async def close(self) -> None:
@@ -87,7 +86,7 @@ class OpenApiSource:
     ) -> "_MadeEntry | None":
         connection = config.document.connections.get(entry.connection or "")
         if entry.connection is not None and connection is None:
-            # A connection with errors is missing as well, and is already reported.
+            # A connection with errors is also missing, but has been reported.
             if not config.is_hidden("connections", entry.connection):
                 known = did_you_mean(entry.connection, [*config.document.connections])
                 place.at("connection").error(f"there is no connection `{entry.connection}`{known}")
@@ -135,7 +134,7 @@ class OpenApiSource:
 
 
 class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of one entry and their inputs."""
+    """The definitions of one entry and the inputs that they were built from."""
 
     key: bytes
     digests: Mapping[str, str]
@@ -212,7 +211,7 @@ class _Making:
         )
 
     def _open(self, uri: str) -> JsonObject:
-        self._opened[uri] = _digest(self._documents, uri)  # also for a missing one: it can appear later
+        self._opened[uri] = _digest(self._documents, uri)  # also for a missing one, because it can appear later
         return self._documents.open(uri)
 
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
@@ -224,7 +223,7 @@ class _Making:
         if model is None:
             try:
                 model = _changed(_MODELS[made.kind].model_validate(made.data), self._config, override)
-            # An operation that does not fit our models is skipped. The author of the document cannot fix it.
+            # An operation that the models reject is skipped. The author of the document cannot fix it.
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, first["loc"]))

@@ -1,4 +1,4 @@
-"""Converts Swagger 2.0 to OpenAPI 3.0. Unsupported constructs are converted to invalid ones, so that reading fails."""
+"""Converts Swagger 2.0 to OpenAPI 3.0. Unsupported constructs become invalid ones, so that reading them fails."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -26,7 +26,6 @@ def is_swagger(root: JsonObject) -> bool:
 
 
 def converted(root: JsonObject) -> dict[str, Json]:
-    """Return the document as OpenAPI 3.0."""
     shared = _object(root.get("parameters"))
     # OpenAPI 3 has no shared body parameters. Each one is copied into the request bodies that use it.
     bodies = {name: each for name, each in shared.items() if _place(each) in _IN_BODY}
@@ -126,7 +125,7 @@ def _parameter(parameter: Json) -> dict[str, Json]:
 
 def _collection(given: JsonObject) -> Mapping[str, Json]:
     name = str(given.get("collectionFormat", "csv"))
-    # OpenAPI 3 has no style for tabs (`tsv`), so pass on an invalid style.
+    # OpenAPI 3 has no style for tabs (`tsv`). An invalid style is passed on.
     return _COLLECTIONS.get(name, {"style": name})
 
 
@@ -150,7 +149,7 @@ def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject 
     encoding = {
         each["name"]: dict(_collection(each)) for each in fields if each.get("type") == "array" and not has_files
     }
-    # Send files as multipart, even if `consumes` differs.
+    # Files are sent as multipart, even if `consumes` differs.
     is_multipart = has_files or "multipart/form-data" in consumes
     media: dict[str, Json] = {"schema": {**schema, "required": required} if required else schema}
     if encoding and not is_multipart:

@@ -1,4 +1,4 @@
-"""Definitions of tools and resources for operations, as data in the form of the YAML file."""
+"""Converts operations to definitions of tools and resources, as data with the keys of the YAML file."""
 
 import re
 import unicodedata
@@ -55,11 +55,11 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     credentials: frozenset[tuple[str, str]] = frozenset()
     """Fields that callers must not set. See `credential_fields`."""
     notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """Warnings about ignored parts of the document → the operations that they concern."""
+    """Warnings about ignored parts of the document → the affected operations."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """The request of an operation: its named inputs and the values that the operator set."""
+    """The request of an operation: its named inputs and the values set by the operator."""
 
     operation: Operation
     parameters: list[Parameter]
@@ -197,7 +197,7 @@ def description_of(operation: Operation) -> str | None:
     words = cut.rsplit(maxsplit=1)[0]
     if len(cut) - _MAX_WORD < len(words) < len(cut):
         return f"{words} …"
-    # Some languages have no spaces. Keep combining marks and joined emoji with their base character.
+    # Some languages have no spaces. Combining marks and joined emoji stay with their base character.
     end = len(cut)
     while end and (unicodedata.category(text[end]).startswith("M") or _JOINER in text[end - 1 : end + 1]):
         end -= 1
@@ -234,9 +234,9 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
 
 
 def _least_inputs(call: Call) -> int:
-    """Return `minProperties` of the inputs: that of a required body, and the other required inputs.
+    """Return `minProperties` of the inputs: that of a required body, plus the other required inputs.
 
-    Optional parameters count as well, so the bound can be too low where there are some.
+    Optional parameters are counted too, so the bound can be too low.
     """
     body = call.body
     if body is None or not body.is_required or not body.min_members:
@@ -267,7 +267,6 @@ def _short(each: Input) -> Json:
 
 
 def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
-    """The `http:` block of an operation."""
     made: dict[str, Json] = {}
     base = ""
     if reader.connection_name is not None:
@@ -319,7 +318,7 @@ def _in_url(value: Json) -> Iterator[Part]:
 
 
 def _as_text(value: Json) -> str:
-    """Return a set value as text that still marks interpolated parts."""
+    """Return a set value as text. Interpolated parts stay marked."""
     if isinstance(value, str):
         return value
     return _text_of(_json_parts(value))

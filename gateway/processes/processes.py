@@ -23,8 +23,7 @@ from gateway.errors import ExecutionError
 from gateway.permit import Permit
 from gateway.processes.leftovers import DeathGuard, end_leftovers
 from gateway.processes.process_table import ORPHAN, Descendants, Families, become_subreaper
-from gateway.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
-from gateway.processes.spawner import NoProcessError, start_command
+from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start_command
 
 log: Final = structlog.get_logger(__name__)
 

@@ -4,10 +4,9 @@ import base64
 import sqlite3
 from pathlib import Path
 
-from gateway.executors.sql.dialects import POSTGRESQL, dialect_of
+from gateway.executors.sql.dialects import POSTGRESQL, dialect_of, tokens_of
 from gateway.executors.sql.executor import shown_value
 from gateway.executors.sql.query import Statement, pieces_of, statements_of
-from gateway.executors.sql.tokens import tokens_of
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
 from tests.behaviour.inside import product

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ExecutionError
-from gateway.executors.shell.limits import ChildLimit
+from gateway.executors.shell.launcher import ChildLimit
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need

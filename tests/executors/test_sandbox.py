@@ -16,7 +16,7 @@ from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.limits import compile_limits
+from gateway.executors.shell.launcher import compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
 from gateway.processes.process_table import child, child_pids

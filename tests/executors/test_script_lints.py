@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.executors.shell.script_lints import warn_of_variables
+from gateway.executors.shell.script import warn_of_variables
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 

@@ -11,11 +11,10 @@ from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.distribution import install_command
 from gateway.errors import ConfigError, ExecutionError
-from gateway.executors.sql.dialects import dialect_of
+from gateway.executors.sql.dialects import dialect_of, tokens_of
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement, pieces_of, statements_of
 from gateway.executors.sql.rows import RowCollector, RowLimits
-from gateway.executors.sql.tokens import tokens_of
 from tests.postgresql import Postgresql
 
 

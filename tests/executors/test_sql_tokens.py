@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.executors.sql.dialects import POSTGRESQL, SQLITE, dialect_of
+from gateway.executors.sql.dialects import POSTGRESQL, SQLITE, Kind, UnclosedTokenError, dialect_of, tokens_of
 from gateway.executors.sql.query import Statement, pieces_of, statements_of
-from gateway.executors.sql.tokens import Kind, UnclosedTokenError, tokens_of
 from tests.examples import examples
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mssql")

@@ -18,10 +18,9 @@ from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, SkippedOperation, definitions_of
 from gateway.openapi.document import DocumentError, LocalDocuments, check_readable
-from gateway.openapi.document_fetcher import compile_fetcher
 from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.references import Node, References
-from gateway.openapi.remote_documents import FetchedDocuments, fetch_documents
+from gateway.openapi.remote_documents import FetchedDocuments, compile_fetcher, fetch_documents
 from gateway.openapi.servers import base_url
 from gateway.openapi.yaml_output import as_yaml
 

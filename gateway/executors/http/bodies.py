@@ -9,8 +9,15 @@ import msgspec
 from gateway.config.models.backends import Http
 from gateway.config.models.http_bodies import FileBody
 from gateway.errors import ExecutionError
-from gateway.executors.http.file_sources import FileSource, compile_media_type, compile_source, rendered_media_type
-from gateway.executors.http.multipart import PartTemplate, compile_parts, multipart_body
+from gateway.executors.http.multipart import (
+    FileSource,
+    PartTemplate,
+    compile_media_type,
+    compile_parts,
+    compile_source,
+    multipart_body,
+    rendered_media_type,
+)
 from gateway.executors.http.styles import Style, style_of
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject

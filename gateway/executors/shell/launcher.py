@@ -1,18 +1,132 @@
-"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit for the limits."""
+"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit(1) for the limits.
 
+prlimit(2) from the daemon would be too late, because the child can fork first. `preexec_fn` would fork the whole
+daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
+"""
+
+import math
+import os
 import re
+import resource
+import signal
+import sys
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.config.models.backends import Shell
-from gateway.executors.shell.limits import ChildLimits, compile_limits
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import program_path, real_path
+from gateway.config.models.backends import ProcessLimits, Shell
 from gateway.executors.shell.sandbox import CompiledSandbox, compile_sandbox
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 from gateway.processes.process_tree import Command
+
+_SIGNAL_OFFSET: Final = 128
+"""Shells and bubblewrap add it to the number of the signal that ended their child."""
+
+
+class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    shown: str
+    signals: frozenset[int] = frozenset()
+    """Signals that the kernel sends only for this limit."""
+    hints: tuple[str, ...] = ()
+    """Lower-case texts in error messages of programs."""
+
+    def met(self, exit_code: int, stderr: str) -> str | None:
+        """Return a sentence if the command has apparently reached the limit."""
+        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
+        if number in self.signals:
+            return f"It reached its limit `shell.limits.{self.key}` ({self.shown})."
+        said = stderr.lower()
+        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), but it can have other causes.
+        if (self.key == "cpu" and number == signal.SIGKILL) or any(hint in said for hint in self.hints):
+            return f"It probably reached its limit `shell.limits.{self.key}` ({self.shown})."
+        return None
+
+
+class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
+    shim: tuple[str, ...]
+    """The command line that sets the limits and then runs the command."""
+    limits: tuple[ChildLimit, ...]
+
+    def met(self, exit_code: int, stderr: str) -> str | None:
+        return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
+
+
+def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
+    if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
+        return None
+    program = program_path("prlimit")
+    if program is None or sys.platform != "linux":
+        problems.error(
+            "needs Linux and the program `prlimit`: install the package util-linux (Alpine: util-linux-misc)"
+        )
+        return None
+    # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
+    if config.processes is not None and os.geteuid() == 0:
+        problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
+    options, limits = _settled(config, is_sandboxed=is_sandboxed)
+    # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
+    return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
+
+
+def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
+    options: list[str] = []
+    limits: list[ChildLimit] = []
+    if config.memory is not None:
+        # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
+        options.append(f"--as={_attainable(config.memory, resource.RLIMIT_AS)}")
+        shown = f"{config.memory:,} bytes of memory for each process"
+        limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
+    if config.cpu is not None:
+        seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
+        # The soft limit sends SIGXCPU, and the hard limit kills.
+        options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
+        limits.append(
+            ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
+        )
+    if config.processes is not None:
+        options.append(f"--nproc={_attainable(config.processes, resource.RLIMIT_NPROC)}")
+        whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
+        shown = f"{config.processes} processes and threads {whose}"
+        limits.append(ChildLimit(key="processes", shown=shown, hints=_NO_PROCESS))
+    if config.file_size is not None:
+        options.append(f"--fsize={_attainable(config.file_size, resource.RLIMIT_FSIZE)}")
+        shown = f"{config.file_size:,} bytes in one file"
+        signals = frozenset({signal.SIGXFSZ})
+        limits.append(ChildLimit(key="file_size", shown=shown, signals=signals, hints=("file too large",)))
+    return options, tuple(limits)
+
+
+# Messages of libc, Python, C++, GNU programs, the dynamic loader and the JVM.
+_NO_MEMORY: Final = (
+    "cannot allocate memory",
+    "memoryerror",
+    "out of memory",
+    "bad_alloc",
+    "memory exhausted",
+    "failed to map segment",
+    "insufficient memory",
+    "could not reserve enough space",
+)
+# Messages of shells, libc (EAGAIN), Python and the JVM.
+_NO_PROCESS: Final = (
+    "cannot fork",
+    "can't fork",
+    "resource temporarily unavailable",
+    "can't start new thread",
+    "unable to create native thread",
+)
+
+
+def _attainable(value: int, kind: int) -> int:
+    """Cap the value at the daemon's hard limit."""
+    hard = resource.getrlimit(kind)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):

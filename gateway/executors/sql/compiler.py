@@ -12,9 +12,8 @@ from gateway.config.diagnostics.problems import Problems, TextOffset
 from gateway.config.models.backends import SqlCompletion
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.errors import Location, Problem
-from gateway.executors.sql.dialects import Dialect
+from gateway.executors.sql.dialects import Dialect, Kind, Token, UnclosedTokenError, tokens_of
 from gateway.executors.sql.query import ListParameter, Statement, StatementParameter, pieces_of, statements_of, words_of
-from gateway.executors.sql.tokens import Kind, Token, UnclosedTokenError, tokens_of
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from gateway import exact_json
-from gateway.executors.sql.dialects import POSTGRESQL
-from gateway.executors.sql.tokens import Kind, tokens_of
+from gateway.executors.sql.dialects import POSTGRESQL, Kind, tokens_of
 from gateway.json_types import Json
 
 # fmt: off

@@ -9,9 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.executors.sql.dialects import Dialect
-from gateway.executors.sql.input_types import InputType, ValueForm, bound_value, items_of, type_of
-from gateway.executors.sql.tokens import Kind, Token
+from gateway.executors.sql.dialects import Dialect, InputType, Kind, Token, ValueForm, bound_value, items_of, type_of
 from gateway.json_types import Json, JsonObject
 
 

@@ -11,11 +11,10 @@ from typing import Final
 import aiosqlite
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.dialects import SQLITE
+from gateway.executors.sql.dialects import SQLITE, tokens_of
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
-from gateway.executors.sql.tokens import tokens_of
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02

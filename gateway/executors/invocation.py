@@ -55,7 +55,7 @@ class InvokedCall(Protocol):
     def wants_progress(self) -> bool: ...
     @property
     def output_seconds(self) -> float | None:
-        """How many seconds to store an output that is too long for the result. None for the default."""
+        """Seconds for which a long output is stored. None for the default."""
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:

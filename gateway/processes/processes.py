@@ -113,7 +113,7 @@ class Processes:
 
     @property
     def told_by(self) -> str:
-        """How the processes of a call are found: by their `marker` or, without /proc, only by their process `group`."""
+        """`marker` if processes of calls can be found in /proc, else `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

@@ -123,7 +123,7 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
         assert {entry["worker"] for entry in logged if entry["event"] == "reloaded"} == {0, 1}
         assert are_gone(processes)
         kept = sorted(os.listdir(tmp_path / "state"))  # noqa: PTH208 - the names alone
-        assert kept == ["lock", "signing-keys", "worker-0", "worker-1"]
+        assert kept == ["lock", "secrets.sqlite", "signing-keys", "worker-0", "worker-1"]
 
 
 @pytest.mark.build

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gateway.cli.command_table import COMMANDS, ERROR_REPORT, EVENT_LOOP
+from gateway.cli.command_table import COMMANDS, ENV_FILE, ERROR_REPORT, EVENT_LOOP
 from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, tree_of
 
 LEAVES: Final = {
@@ -148,6 +148,7 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "cli/command_table.py": {
         EVENT_LOOP,
+        ENV_FILE,
         ERROR_REPORT,
         *(command.module for command in COMMANDS.values()),
     },

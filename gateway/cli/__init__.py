@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.command_table import COMMANDS, load, load_report
+from gateway.cli.command_table import COMMANDS, load, load_report, set_variables
 from gateway.cli.console import Console
 from gateway.cli.parser import EXIT_CODES, Parser
 
@@ -67,6 +67,8 @@ def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callab
     parser = module.parser(f"mcp-gateway {name}")
     # POSIX, Utility Syntax Guideline 10: `--` ends the options. `parse_intermixed_args` does not support that.
     options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
+    if "env_file" in options:
+        set_variables(options.env_file)
     return run(module.run(options, out, hints))
 
 

@@ -6,6 +6,7 @@ Command modules are imported only when they run. Importing all of them takes sev
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from gateway.cli.console import Console
@@ -57,6 +58,9 @@ EVENT_LOOP: Final = "gateway.cli.event_loop"
 ERROR_REPORT: Final = "gateway.cli.error_report"
 """Imports msgspec and dataclasses, which are slow to import."""
 
+ENV_FILE: Final = "gateway.cli.env_file"
+"""Imports python-dotenv."""
+
 Run = Callable[[Coroutine[Json, Json, int]], int]
 
 Report = Callable[[Exception, Console, Sequence[str]], int]
@@ -69,3 +73,7 @@ def load(command: CommandEntry) -> tuple[CommandModule, Run]:
 
 def load_report() -> Report:
     return cast("Report", import_module(ERROR_REPORT).report)
+
+
+def set_variables(env_file: Path) -> None:
+    import_module(ENV_FILE).set_variables(env_file)

@@ -62,6 +62,12 @@ def add_config(parser: Parser) -> None:
         metavar="CONFIG",
         help=f"the file, or a directory of files (default: ${variable_of('config')}, then ./config.yaml)",
     )
+    add_env_file(parser.add_argument)
+
+
+def add_env_file(add: AddArgument) -> None:
+    what = "environment variables, one NAME=value a line; variables that are set already stay"
+    add("--env-file", type=Path, metavar="FILE", help=what)
 
 
 def add_url(parser: Parser) -> None:
@@ -73,6 +79,7 @@ def add_url(parser: Parser) -> None:
         help=f"a running server instead of CONFIG; /mcp is added to a URL without a path. {TOKEN_HINT.rstrip('.')}",
     )
     add_option(add, VIEW)
+    add_env_file(add)
     add_log_level(add)
 
 

@@ -10,7 +10,7 @@ from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.client.client import RemoteError
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import asked_sources, dry_run
-from gateway.cli.options import TOKEN_HINT, add_json, add_log_level, one_shot_settings
+from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
@@ -41,6 +41,7 @@ exit codes:
     arguments.add_argument("--url", default=None, help=f"a running server, instead of OLD.yaml. {TOKEN_HINT}")
     arguments.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if there are changes")
     add_json(arguments, "the plan as JSON")
+    add_env_file(arguments.add_argument)
     add_log_level(arguments.add_argument)
     return arguments
 

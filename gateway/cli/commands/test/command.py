@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.cli.commands.test.running import Grade, Verdict, run_tests
 from gateway.cli.console import Console, protect_stdout, waiting
-from gateway.cli.options import add_json, add_log_level, one_shot_settings
+from gateway.cli.options import add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.positional import split_config
 from gateway.errors import ConfigError
@@ -54,6 +54,7 @@ exit codes:
     arguments.add_argument(
         "--junit", type=Path, default=None, metavar="FILE", help="also write the results as JUnit XML"
     )
+    add_env_file(arguments.add_argument)
     add_log_level(arguments.add_argument)
     return arguments
 

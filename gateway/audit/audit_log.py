@@ -1,8 +1,8 @@
 """The audit log file, with one JSON line per record. Never delays a call.
 
-A `BackgroundWriter` writes it. Records that cannot be written stay in its bounded queue and are retried. A record
-reports dropped ones. The file can be moved or truncated for rotation: it is reopened when its path leads to another
-file or none.
+Records that cannot be written stay in the bounded queue of a `BackgroundWriter` and are retried. A record reports the
+number of dropped records. For rotation, the file can be moved or truncated: it is reopened when its path leads to
+another file or none.
 """
 
 import json
@@ -27,11 +27,9 @@ from gateway.telemetry.background_writer import BackgroundWriter
 log: Final = structlog.get_logger(__name__)
 
 MAX_QUEUED_BYTES: Final = 32 * 2**20
-"""The maximum size of queued records."""
 RETRY_SECONDS: Final = 1.0
-"""The delay between two write attempts."""
 _GATHER_SECONDS: Final = 0.02
-"""The time that a first record waits for others, because waking the thread takes longer than writing."""
+"""How long a first record waits for others, because waking the thread takes longer than writing."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """The maximum time that the exit waits for the last records."""
 # O_APPEND: works with other writers and logrotate's `copytruncate`. O_NONBLOCK: do not wait for the reader of a FIFO
@@ -42,7 +40,7 @@ _MODE: Final = 0o600
 
 
 class AuditLog(BackgroundWriter):
-    """Writes records between `start` and `stop`. Other records are dropped silently.
+    """Writes records between `start` and `stop`. Drops other records silently.
 
     `refusal_of` checks whether the file can be written.
     """
@@ -61,11 +59,11 @@ class AuditLog(BackgroundWriter):
         )
 
     def stop(self, seconds: float = SHUTDOWN_GRACE_SECONDS) -> None:
-        """Write the queued records within this time."""
+        """Wait up to `seconds` for the queued records to be written."""
         if self.has_ended:
             return
         super().stop(seconds)
-        if not self.has_ended:  # the disk hangs; otherwise the thread has reported
+        if not self.has_ended:  # The disk hangs. Otherwise the thread has reported.
             self._report_lost()
 
     def _report_lost(self) -> None:
@@ -117,7 +115,6 @@ class _File:
         self._has_left = True
 
     def write(self, lines: Iterator[bytes]) -> None:
-        """Append lines to the file at the path."""
         try:
             if self._has_left or not self._is_where_it_was():
                 self.close()
@@ -162,7 +159,7 @@ class _File:
 
 
 def refusal_of(path: Path) -> str | None:
-    """Return why a file cannot be written, if so. Creates a missing file."""
+    """Return why a file cannot be written, or None. Creates a missing file."""
     file = _File(path)
     try:
         file.open()
@@ -180,7 +177,7 @@ def audit_path(section: Audit, root: Path) -> Path:
 def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
     """Report an impossible path. Nothing is created, because `validate` can run as another user.
 
-    Write permission is only checked when the daemon opens the file.
+    Write permission is only checked when the gateway opens the file.
     """
     if loaded.document.audit is None:
         return
@@ -195,12 +192,12 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
-    """Refuse a log file that the daemon also reads, because the first record would corrupt it.
+    """Report a log file that the gateway also reads, because the first record would corrupt it.
 
     Args:
         loaded: The configuration.
         problems: Receives the error.
-        reserved: Names of other files beside the configuration that the daemon reads.
+        reserved: Names of other files beside the configuration that the gateway reads.
     """
     if loaded.document.audit is None:
         return
@@ -214,7 +211,7 @@ def _line(record: JsonObject) -> bytes:
     try:
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
         is_shown_as_it_is = line[:-1].decode().isprintable()
-    except TypeError:  # a lone surrogate or an integer of more than 64 bits
+    except TypeError:  # A lone surrogate or an integer of more than 64 bits.
         is_shown_as_it_is = False
     return (
         line if is_shown_as_it_is else json.dumps(record, default=repr, separators=(",", ":")).encode("ascii") + b"\n"

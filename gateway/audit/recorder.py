@@ -1,7 +1,7 @@
-"""Manages the daemon's audit log: opens it before listening, follows reloads, and closes it at the end.
+"""Manages the audit log: opens it before listening, follows reloads, and closes it at the end.
 
-Only daemons have one. A user of `mcp-gateway call` could also run the file's commands directly, and does not
-necessarily have permission to write the daemon's log.
+Only `serve` uses it. Users of `mcp-gateway call` could also run the configured commands directly, and may have no
+permission to write the log.
 """
 
 import os
@@ -31,7 +31,7 @@ from gateway.tasks.task import Task
 from gateway.telemetry.observer import CallFacts, CallResult
 
 MAX_BURST: Final = 20.0
-"""The maximum burst of denial records; after that, one per second."""
+"""The maximum burst of denial records. After that, one per second."""
 
 
 class ServedConfig(Protocol):
@@ -50,7 +50,7 @@ class ServedConfig(Protocol):
 
 
 class AuditRecorder:
-    """Records calls, reloads and denied requests if the file has a section `audit`."""
+    """Records calls, reloads and denied requests if the configuration contains a section `audit`."""
 
     def __init__(self, *, key: bytes, generation: Callable[[], int]) -> None:
         self._digest_key: Final = digest_key(key)
@@ -103,7 +103,6 @@ class AuditRecorder:
         self._note({"event": "reloaded", **self._facts(served)})
 
     def refuse(self, error: ConfigError) -> None:
-        """Record a failed reload."""
         self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
     def denied(self, denied: AuthError, address: str, path: str) -> None:
@@ -117,7 +116,7 @@ class AuditRecorder:
 
     @property
     def status(self) -> dict[str, Json] | None:
-        """The audit section of `/-/status`; None without an audit log."""
+        """The audit section of `/-/status`. None without an audit log."""
         if self._log is None:
             return None
         return {
@@ -172,7 +171,7 @@ class AuditRecorder:
             return
         self._section = section
         path = None if section is None else audit_path(section, served.root)
-        if self._log is None or self._log.path != path:  # two writers of one file would mix their records
+        if self._log is None or self._log.path != path:  # Two writers of one file would mix their records.
             self._replace()
         if path is not None and self._log is None:
             self._log = AuditLog(path)
@@ -206,7 +205,7 @@ class AuditRecorder:
 
 
 class DenialLogLimiter:
-    """A token bucket that also counts refused records, so that clients without credentials cannot fill the disk."""
+    """A token bucket that also counts suppressed records. Clients without credentials cannot fill the disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
@@ -215,7 +214,7 @@ class DenialLogLimiter:
         self._suppressed = 0
 
     def allows(self) -> int | None:
-        """Return the number of suppressed records since the last one; None if this one is suppressed too."""
+        """Return the number of suppressed records since the last one. None if this one is suppressed too."""
         now = self._clock()
         self._left = min(MAX_BURST, self._left + now - self._at)
         self._at = now

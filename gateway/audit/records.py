@@ -1,8 +1,7 @@
 """The records of the audit log: who called what, with which arguments, and the outcome.
 
-Records are short, because they are kept for a long time. Arguments are recorded as a keyed digest unless the file asks
-for all of them; a plain digest of a name or number could be found by guessing. Caller text is truncated, and secrets
-are masked.
+Records are short, because they are kept for a long time. By default, arguments are recorded as a keyed digest, because
+values could be guessed from a plain digest. Caller text is truncated, and secrets are masked.
 """
 
 import hmac
@@ -43,7 +42,7 @@ _OVER_LIMIT: Final = "over_limit"
 
 
 def digest_key(secret: bytes) -> bytes:
-    """Derive the key for argument digests from the daemon's secret."""
+    """Derive the key for argument digests from the gateway's secret."""
     # A separate key, so that other uses of the secret never produce such a digest.
     return hmac.digest(secret, _KEY_LABEL, "sha256")
 
@@ -51,7 +50,6 @@ def digest_key(secret: bytes) -> bytes:
 def call_record(
     call: CallFacts, ending: CallResult, *, key: bytes, keeps_arguments: bool, labels: Mapping[str, TextTemplate]
 ) -> Json:
-    """Return the record of a completed call."""
     record: dict[str, Json] = {
         "event": "call",
         "id": call.id,
@@ -71,19 +69,18 @@ def call_record(
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
-    """Compile `audit.labels`; errors go to `problems`, the problems of the whole file."""
+    """Compile `audit.labels`. `problems` is that of the whole file."""
     labels = {} if document.audit is None else document.audit.labels
     scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
     return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}
 
 
 def check_labels(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report errors in `audit.labels`."""
     compile_labels(loaded.document, problems)
 
 
 def _label(template: TextTemplate, call: CallFacts) -> str | None:
-    """The value of a label; None if the caller lacks a claim that it needs."""
+    """Return the value of a label. None if the caller lacks a claim that it needs."""
     try:
         return template.render({CALLER: call.caller_facts})[:_MAX_LENGTH]
     except ExecutionError:
@@ -91,14 +88,13 @@ def _label(template: TextTemplate, call: CallFacts) -> str | None:
 
 
 def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:
-    """Yield a record for each input request; `methods` are by key."""
+    """Yield a record for each input request. `methods` are by key."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
         yield call.catalog.redactor.json({**facts, **_caller(call)})
 
 
 def confirmation_record(call: CallFacts, answer: str) -> Json:
-    """Return the record of the answer to a `confirm`."""
     name = str(call.params.get("name"))[:_MAX_LENGTH]
     return call.catalog.redactor.json(
         {"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)}
@@ -106,7 +102,6 @@ def confirmation_record(call: CallFacts, answer: str) -> Json:
 
 
 def task_record(task: Task) -> JsonObject:
-    """Return the record of a task's new status."""
     caller = task.caller
     return {
         "event": "task",
@@ -150,16 +145,15 @@ def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[st
     try:
         # Sorted, so that the digest is independent of key order.
         text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # deeper than orjson supports (254), which `limits.request_depth` can allow
+    except TypeError:  # Deeper than orjson supports (254), which `limits.request_depth` can allow.
         return {"arguments_digest": "none: the arguments are nested too deep"}
     if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
         return {"arguments": kept}
-    # Keyed, because values of a plain digest could be guessed.
     return {"arguments_digest": f"hmac-sha256:{hmac.digest(key, text, 'sha256').hex()}"}
 
 
 def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
-    """Return the arguments without file contents; None if they are too long."""
+    """Return the arguments without file contents. None if they are too long."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(exact_json.dumps(described))
@@ -179,7 +173,6 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
 
 
 def _caller(call: CallFacts) -> dict[str, Json]:
-    """Return the facts about the caller."""
     return {
         "principal": call.caller.principal,
         "realm": call.caller.realm or None,

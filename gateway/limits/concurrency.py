@@ -1,10 +1,10 @@
 """Limits concurrent calls per caller, per primitive, and in total. For one event loop.
 
-With replicas, the limits per caller and in total apply to all replicas together. Those per primitive apply to each
+With replicas, the limits per caller and in total apply to all replicas together, and those per primitive to each
 replica.
 
-All calls acquire their permits in the same order, so there are no deadlocks. The caller's limit is first, so that
-waiting for it delays nobody else. The total is last, so that calls queued for a slow primitive do not count.
+All calls acquire their permits in the same order, so deadlocks are impossible. The caller's limit is first, so that
+waiting for it does not delay other callers. The total is last, so that calls queued for a slow primitive do not count.
 """
 
 import asyncio
@@ -20,8 +20,6 @@ from gateway.state.redis_semaphores import RedisSemaphores
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The running and waiting calls of one caller or primitive."""
-
     name: str
     """The caller, or a primitive such as `tools/call/deploy`."""
     is_caller: bool
@@ -34,7 +32,6 @@ class ConcurrencyLimiter:
     """The semaphores of all limits. They outlive reloads, so that a reload does not double the running calls."""
 
     def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
-        """`shared` counts the calls of all replicas."""
         self._callers: Final = Semaphores("calls", store=shared)
         self._primitives: Final = Semaphores()
         self._all: Final = Semaphores("all calls", store=shared)
@@ -47,7 +44,7 @@ class ConcurrencyLimiter:
         return self._shared is not None and not self._shared.is_away
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return the permit of a call without other limits, if there is no need to wait."""
+        """Return the permit of a call without other limits if it is free, otherwise None."""
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
@@ -93,7 +90,6 @@ class ConcurrencyLimiter:
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self) -> Iterator[PlaceUse]:
-        """Yield the use of each caller and primitive, if any."""
         for semaphores, is_caller in ((self._callers, True), (self._primitives, False)):
             for name, each in semaphores.items():
                 if each.running or each.waiting:
@@ -111,7 +107,7 @@ class ConcurrencyLimiter:
 
 
 class ConcurrencyPermit:
-    """The permit of a call: a place in each of its semaphores."""
+    """The permit of a call: one slot in each of its semaphores."""
 
     __slots__ = ("_holders", "_is_suspended", "_semaphores")
 
@@ -127,24 +123,24 @@ class ConcurrencyPermit:
         task.add_done_callback(lambda _: self.release())
 
     def suspend(self) -> None:
-        """Free the permit until `resume` or `force_resume`, for example while the client is asked."""
+        """Free the permit until `resume` or `force_resume`, for example while the client is asked for input."""
         if self._holders and not self._is_suspended:
             self._is_suspended = True
             for semaphore in self._semaphores:
                 semaphore.suspend()
 
     async def resume(self) -> None:
-        """Wait for the permit, ahead of new calls. If cancelled, see `force_resume`."""
+        """Wait for the permit, ahead of new calls. If cancelled, hold it again as `force_resume` does."""
         taken = 0
         try:
             for semaphore in self._semaphores if self._is_suspended else ():
                 await semaphore.reacquire()
                 taken += 1
         finally:
-            # A cancelled wait ends with the permit held too, because the call releases it.
+            # Hold the permit even if the wait is cancelled, because the call releases it.
             if self._is_suspended:
                 self._note_resumed(over_limit=self._semaphores[taken:])
-            else:  # forced or released meanwhile
+            else:  # Forced or released meanwhile.
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:
@@ -156,7 +152,7 @@ class ConcurrencyPermit:
             self._note_resumed(over_limit=self._semaphores)
 
     def release(self) -> None:
-        """Release the permit, when the call and all its tasks have done so."""
+        """Release the permit when the call and all its tasks have done so."""
         self._holders -= 1
         if self._holders == 0:
             for semaphore in self._semaphores:
@@ -167,7 +163,7 @@ class ConcurrencyPermit:
             self._is_suspended = False
 
     def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
-        """Hold all places again; those in `over_limit` without having waited."""
+        """Hold all slots again. Those in `over_limit` have not waited."""
         self._is_suspended = False
         for semaphore in self._semaphores:
             semaphore.note_resumed(over_limit=semaphore in over_limit)

@@ -1,7 +1,7 @@
-"""A semaphore that is fair between callers, with a bounded queue. For one event loop.
+"""A semaphore that is fair between callers and has a bounded queue. For one event loop.
 
-Callers are served in rotation, and the calls of one caller in order. If the queue is full, the caller with most waiting
-calls loses its last one to a caller with fewer.
+Callers are served in rotation, and each caller's calls in order. If the queue is full and a caller has fewer calls in
+it than the largest one, the largest caller's last call is refused instead.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Limit = tuple[int, int]
 
 
 class CapacityShare(Protocol):
-    """The share of a limit of several processes that one semaphore can use."""
+    """The part of a limit of several processes that one semaphore can use."""
 
     @property
     def limit(self) -> int: ...
@@ -47,7 +47,7 @@ class FairSemaphore:
     __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
     def __init__(self, share: "Callable[[FairSemaphore], CapacityShare] | None" = None) -> None:
-        """`share` creates the semaphore's share of a limit of several processes; None for a local limit."""
+        """`share` creates the semaphore's share of a limit of several processes. None for a local limit."""
         self.running = 0
         self.suspended = 0
         """Suspended calls."""
@@ -59,7 +59,6 @@ class FairSemaphore:
 
     @property
     def capacity(self) -> int:
-        """The current limit of running calls."""
         return self._capacity if self.share is None else self.share.limit
 
     @property
@@ -73,12 +72,11 @@ class FairSemaphore:
 
     @property
     def is_unused(self) -> bool:
-        """Whether the semaphore can be dropped."""
         is_claiming = self.share is not None and self.share.is_claiming
         return not self.running and not self.suspended and not is_claiming
 
     def try_acquire(self, limit: Limit) -> bool:
-        """Take a free place. While calls wait, no place is free, because `_wake` serves them first."""
+        """Take a free slot. While calls wait, no slot is free, because `_wake` serves them first."""
         capacity = limit[0] if self.share is None else self.share.of(limit)
         if capacity != self._capacity:
             self.resize(capacity)
@@ -88,10 +86,10 @@ class FairSemaphore:
         return True
 
     async def acquire(self, limit: Limit, *, caller: str, deadline: float, name: str) -> None:
-        """Wait for a place until `deadline` (the event loop's clock); `name` is the limit's key in the file.
+        """Wait for a slot until `deadline` (the event loop's clock). `name` is the configuration key of the limit.
 
         Raises:
-            OverLimitError: The queue is full, or another caller's call took the place in it.
+            OverLimitError: The queue is full, or another caller's call has replaced this one in the queue.
             ExecutionError: The deadline has passed.
         """
         if self.try_acquire(limit):
@@ -107,21 +105,19 @@ class FairSemaphore:
             raise ExecutionError(message) from error
 
     def suspend(self) -> None:
-        """Release the place of a suspended call."""
         self.suspended += 1
         self.release()
 
     def note_resumed(self, *, over_limit: bool) -> None:
-        """Count a suspended call as running; `over_limit` if it has not waited in `reacquire`."""
+        """Count a suspended call as running. `over_limit` if it has not waited in `reacquire`."""
         self.suspended -= 1
         self.running += over_limit
 
     def forget_suspended(self) -> None:
-        """Count a suspended call as ended."""
         self.suspended -= 1
 
     async def reacquire(self) -> None:
-        """Wait for the place of a suspended call."""
+        """Wait for the slot of a suspended call."""
         # Ahead of the queue, because a running call can hold resources that others wait for.
         if self.running < self._capacity:
             self.running += 1
@@ -145,7 +141,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls beyond a number, from the callers with most of them."""
+        """Refuse waiting calls beyond a number, starting with the callers that have most of them."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -154,7 +150,7 @@ class FairSemaphore:
             self.share.changed()
 
     def _enqueue(self, caller: str, most: int) -> _Turn:
-        # Otherwise one caller could fill the queue and lock out the others.
+        # Otherwise one caller could fill the queue and block the others.
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
         if self._queue.length >= most and greediest is None:
             raise self._refusal()
@@ -178,7 +174,7 @@ class FairSemaphore:
         except BaseException:
             if not turn.done() or turn.cancelled():
                 leave()
-            elif turn.exception() is None:  # the place was granted before the cancellation
+            elif turn.exception() is None:  # The slot was granted before the cancellation.
                 self.release()
             raise
 
@@ -226,11 +222,10 @@ class _CallerQueue:
 
     @property
     def longest(self) -> str:
-        """The caller with most waiting calls."""
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """The caller with most turns, if `than` has fewer even with one more."""
+        """Return the caller with the most turns, unless `than` would have as many with one more."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 
@@ -241,7 +236,6 @@ class _CallerQueue:
 
 
 def _discard(turns: deque[_Turn], turn: _Turn) -> bool:
-    """Remove a turn. Return whether it was there."""
     if turn not in turns:
         return False
     turns.remove(turn)

@@ -1,6 +1,6 @@
 """Limits rates: calls per caller and in total, and sampling requests. For one event loop.
 
-A sliding log: each call counts for the period of the rate from its own time, so no period ever has more calls than
+Each call counts for the period of the rate from its own time (a sliding log), so no period ever has more calls than
 allowed. Fixed windows and token buckets allow up to twice as many. Small amounts are exact. For larger amounts, times
 are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
@@ -21,8 +21,8 @@ from gateway.errors import OverLimitError, StoreAwayError
 from gateway.state.redis_rates import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""The maximum number of logs. The least recently used are dropped, so a caller with that many names has as many
-budgets.
+"""The maximum number of logs. The least recently used are dropped, so a caller with that many names can exceed its
+limit.
 """
 RESOLUTION: Final = 20
 """The number of times in a log. Amounts up to this are exact."""
@@ -34,21 +34,19 @@ _SOON: Final = 0.001
 
 
 class RateUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The use of a rate by one caller."""
-
     name: str
-    """The limit's key in the file."""
+    """The configuration key of the limit."""
     caller: str
-    """The caller; empty for all callers."""
+    """The caller. Empty for all callers."""
     rate: ParsedRate
     used: int
 
 
 class RateLimiter:
-    """The logs of all limits. They outlive reloads, so that a reload does not reset budgets."""
+    """The logs of all limits. They outlive reloads, so that a reload does not reset them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
-        """`shared` counts for all replicas; None for a single process."""
+        """`shared` counts for all replicas. None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         """Logs by limit and caller."""
@@ -61,10 +59,10 @@ class RateLimiter:
     async def acquire(
         self, name: str, limit: RateLimit, *, caller: str, cost: int = 1, saying: str = "Called too often"
     ) -> None:
-        """Count `cost` calls of a caller against the limit `name` of the file.
+        """Count `cost` calls of a caller against the limit with the configuration key `name`.
 
         Raises:
-            OverLimitError: A rate does not allow the calls, and none is counted.
+            OverLimitError: A rate does not allow the calls. None is counted.
         """
         rates = _limited_rates(limit, caller)
         if self.shared is None or self.shared.is_away:
@@ -86,12 +84,11 @@ class RateLimiter:
         now = self._clock()
         for rate, key, _ in rates:
             log = self._log((name, key), rate, now)
-            log.used(rate, now)  # drops expired calls
+            log.used(rate, now)  # Drops expired calls.
             log.add(rate, cost, now)
         return None
 
     async def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
-        """Remove one call that did not complete."""
         keys = [key for _, key, _ in _limited_rates(limit, caller)]
         for key in keys:
             if (log := self._logs.get((name, key))) is not None:
@@ -100,10 +97,9 @@ class RateLimiter:
             try:
                 await self.shared.refund(name, keys)
             except StoreAwayError:
-                return  # counts at other replicas until it expires
+                return  # Counts at other replicas until it expires.
 
     def uses(self) -> Iterator[RateUse]:
-        """Yield the current use of each rate by each caller of this process."""
         now = self._clock()
         for (name, caller), log in self._logs.items():
             if log.rate is not None and (used := log.used(log.rate, now)):
@@ -118,7 +114,7 @@ class RateLimiter:
             if (wait := log.wait(rate, cost, now)) > 0:
                 self._refuse(name, limited, wait, saying=saying)
             logs.append((log, rate))
-        # Check all rates before charging any.
+        # Check all rates before counting the calls.
         for log, rate in logs:
             log.add(rate, cost, now)
 
@@ -148,7 +144,7 @@ class _SlidingLog:
         self._used = 0
 
     def renew(self, rate: ParsedRate, now: float) -> bool:
-        """Use this rate from now on. Return whether `expires` has changed."""
+        """Set the rate. Return whether `expires` has changed."""
         self.rate = rate
         if self.expires >= now + 1.5 * rate.seconds:
             return False
@@ -165,7 +161,7 @@ class _SlidingLog:
             if too_many <= 0:
                 # Never 0, which would mean that they fit now.
                 return max(_SOON, at + rate.seconds - now)
-        return rate.seconds  # the cost exceeds the amount
+        return rate.seconds  # The cost exceeds the amount.
 
     def used(self, rate: ParsedRate, now: float) -> int:
         """Drop expired calls and return the number of the others."""
@@ -181,7 +177,7 @@ class _SlidingLog:
 
     def remove_last(self) -> None:
         if self._calls:
-            # Calls are not distinguished; the newest is the best guess.
+            # The log does not identify calls, so remove the newest.
             last = next(reversed(self._calls))
             self._calls[last] -= 1
             self._used -= 1
@@ -203,5 +199,4 @@ def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:
 
 
 def bounded(caller: str) -> str:
-    """Return the caller, or a hash if it is long."""
     return caller if len(caller) <= _MAX_NAME_LENGTH else hashlib.sha256(caller.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Gives semaphores of this process their share of limits that all replicas share.
+"""Divides limits of all replicas between the semaphores of their processes.
 
-The used and wanted places are reported to the store, which returns the capacity. Each semaphore has at most one open
-claim. While the store is away, each replica has the whole limit.
+Each process reports its used and wanted slots to the store, which returns the capacity. A semaphore makes one claim at
+a time. While the store is away, each replica uses the whole limit.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from gateway.state.redis_semaphores import RedisSemaphores
 log: Final = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS: Final = 0.5
-"""The interval at which places are claimed again without a message from another replica."""
+"""The interval at which slots are claimed again without a message from another replica."""
 
 
 class SharedCapacity:
-    """The share of a limit that one semaphore can use."""
+    """The part of a limit that one semaphore can use."""
 
     def __init__(self, store: RedisSemaphores, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
         self._store: Final = store
@@ -38,7 +38,6 @@ class SharedCapacity:
 
     @property
     def is_claiming(self) -> bool:
-        """Whether a claim is in progress."""
         return self._claiming is not None
 
     @property
@@ -62,16 +61,15 @@ class SharedCapacity:
         return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
 
     def freed(self) -> None:
-        """Handle a freed place."""
+        """Handle a freed slot."""
         if self._is_own:
             self._semaphore.resize(self._limit[0])
-        else:  # return the place first, because another replica could have waited longer
+        else:  # Return the slot first, because another replica could have waited longer.
             self._granted = self._semaphore.running
             self._semaphore.resize(self._granted)
         self.changed()
 
     def changed(self) -> None:
-        """Handle a new waiting call."""
         if self._is_own and self._store.is_away:
             return
         self._changed.set()
@@ -80,7 +78,7 @@ class SharedCapacity:
             self._claiming.add_done_callback(self._done)
 
     def reclaim(self) -> None:
-        """Report the used places again after the store could have lost them."""
+        """Report the used slots again after the store could have lost them."""
         self._is_own = False
         self._granted = self._semaphore.running
         if self._granted or self._semaphore.waiting:
@@ -109,7 +107,7 @@ class SharedCapacity:
     async def _claim(self) -> bool:
         """Claim once. Return False if the store is away."""
         semaphore = self._semaphore
-        used = self._granted = semaphore.running  # no call starts until the reply
+        used = self._granted = semaphore.running  # No call starts until the reply.
         semaphore.resize(used)
         try:
             claim = await self._store.claim(
@@ -145,10 +143,10 @@ _MAX_UNUSED: Final = 1024
 
 
 class Semaphores(dict[str, FairSemaphore]):
-    """The semaphores of a limit by key. They are created on first use, and dropped when there are many unused."""
+    """The semaphores of a limit by key. Unused ones are dropped when there are many."""
 
     def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
-        """With a `store`, all replicas count together; `name` identifies the limit there."""
+        """With a `store`, all replicas count together. `name` identifies the limit in the store."""
         super().__init__()
         self._name: Final = name
         self._store: Final = store

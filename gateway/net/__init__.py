@@ -1,5 +1,1 @@
-"""Outbound HTTP for everybody: a guarded client, TLS, redirects, retries, and signing in to other services.
-
-A `Request` comes in; a `Response`, or the stream of an answer, goes out. Every address is judged before it is connected
-to.
-"""
+"""Outbound HTTP: a guarded client with TLS, redirects and retries, and sign-in to other services."""

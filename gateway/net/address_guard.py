@@ -1,9 +1,9 @@
-"""The address guard: decides which addresses an HTTP backend may connect to. Opens no connection by itself.
+"""Decides which addresses an HTTP backend may connect to.
 
-Threat answered here: server-side request forgery. A value, a redirect or a DNS answer leads a request to the daemon's
-own machine, its network, or the metadata service of its cloud. What is judged is the address that a socket is about to
-be connected to, after all resolving, so that no spelling of a host (decimal, octal, a name that resolves to loopback,
-a second DNS answer) gets past.
+Threat: server-side request forgery. A value, a redirect or a DNS response sends a request to this machine, its network,
+or the metadata service of its cloud. The guard checks the address that a socket is about to connect to, after all name
+resolution. Unusual spellings of a host (decimal, octal, a name that resolves to loopback, a second DNS response) cannot
+bypass it.
 """
 
 import errno
@@ -25,7 +25,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusedError(OSError):
-    """The guard lets no connection to this address through. An `OSError`, so that other addresses are still tried."""
+    """The guard blocks this address. An `OSError`, so that other addresses of the host are still tried."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")
@@ -33,30 +33,30 @@ class AddressRefusedError(OSError):
 
 
 class AddressGuard(msgspec.Struct, frozen=True):
-    """Judges every socket of a connection pool."""
+    """Checks every socket of a connection pool."""
 
     allowed: frozenset[Network] = frozenset()
-    """Private ranges that may be connected to nevertheless."""
+    """Private ranges that are allowed."""
     allows_all: bool = False
 
     def open_socket(self, info: AddrInfoType) -> socket.socket:
-        """Make the socket that is to be connected to `info`.
+        """Create the socket that will connect to `info`.
 
         Raises:
-            AddressRefusedError: it must not be connected to.
+            AddressRefusedError: The address is not allowed.
         """
         family, kind, protocol, _, address = info
         self._check(_spelled_address(str(address[0])))
         return socket.socket(family=family, type=kind, proto=protocol)
 
     def check_spelled(self, host: str) -> None:
-        """Judge a host that a proxy will resolve: all that can be seen of it is how it is spelled.
+        """Check a host that a proxy will resolve. Only its spelling is known here.
 
         Raises:
-            AddressRefusedError: it is spelled as an address that must not be connected to.
+            AddressRefusedError: The host is spelled as an address that is not allowed.
         """
         host = host.lower().rstrip(".")
-        # RFC 6761 §6.3: this name and those below it mean loopback. So does `ip6-localhost` in Debian's /etc/hosts.
+        # RFC 6761 §6.3: this name and its subdomains mean loopback. So does `ip6-localhost` in Debian's /etc/hosts.
         if host.endswith("localhost"):
             self._check(_LOOPBACK)
         elif (address := _spelled_address(host)) is not None:
@@ -67,7 +67,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
             return
         if address is None:
             raise AddressRefusedError("an address that cannot be read")
-        # Each form by itself: an allowed range does not let through the private addresses that are embedded in it.
+        # Check each form separately: an allowed range does not allow private addresses embedded in it.
         for form in _all_forms(address):
             kind = kind_of_private(form)
             if kind is not None and not any(form in network for network in self.allowed):
@@ -78,12 +78,11 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `allow_private`."""
 
     hosts: frozenset[str] = frozenset()
-    """Names that may resolve to any address."""
+    """Names that can resolve to any address."""
     guard: AddressGuard = AddressGuard()
 
     def guard_for(self, host: str) -> AddressGuard:
-        """The guard for a request to `host`."""
-        # RFC 1034 §3.1: a dot at the end makes a name absolute; it is the same host.
+        # RFC 1034 §3.1: a final dot makes a name absolute. It is the same host.
         return _UNGUARDED if host.lower().rstrip(".") in self.hosts else self.guard
 
 
@@ -94,7 +93,7 @@ ANYWHERE: Final = AddressPolicy(guard=_UNGUARDED)
 
 
 def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPolicy:
-    """Compile `allow_private`; an entry with a slash, or an address, is a network, all others are host names."""
+    """Compile `allow_private`. Entries with a slash and addresses are networks, all others are host names."""
     if isinstance(allow_private, bool):
         return ANYWHERE if allow_private else PUBLIC_ONLY
     networks: set[Network] = set()
@@ -115,15 +114,15 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
 
 
 def _as_sent(host: str) -> str:
-    """A name as requests have it: A-labels for what is not ASCII (RFC 5890 §2.3.2.1)."""
+    """Convert non-ASCII names to A-labels (RFC 5890 §2.3.2.1), as they appear in requests."""
     try:
         return URL.build(scheme="http", host=host).raw_host or host
-    except ValueError:  # no name that there could be
+    except ValueError:  # Not a valid name.
         return host
 
 
 def kind_of_private(address: Address) -> str | None:
-    """Say what kind of address this is if it is not one of the public internet."""
+    """Return the kind of address in words, or an empty string for a public address."""
     return next((kind for network, kind in _SPECIAL if address in network), None)
 
 
@@ -133,34 +132,34 @@ def _special(kind: str, *networks: str) -> list[tuple[Network, str]]:
 
 _SPECIAL: Final = (
     *_special("a loopback address", "127.0.0.0/8", "::1/128"),
-    # RFC 3927, RFC 4291; the metadata services of clouds are at 169.254.169.254, fd00:ec2::254 and 168.63.129.16.
+    # RFC 3927, RFC 4291. The metadata services of clouds are at 169.254.169.254, fd00:ec2::254 and 168.63.129.16.
     *_special("a link-local address", "169.254.0.0/16", "fe80::/10"),
     *_special("a cloud's internal address", "168.63.129.16/32"),
-    # RFC 1918, RFC 4193; RFC 3879 deprecates fec0::/10, which may still be in use.
+    # RFC 1918, RFC 4193. RFC 3879 deprecates fec0::/10, which may still be in use.
     *_special("a private address", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
-    # RFC 6598; Alibaba Cloud's metadata service is at 100.100.100.200.
+    # RFC 6598. Alibaba Cloud's metadata service is at 100.100.100.200.
     *_special("a carrier's internal address", "100.64.0.0/10"),
     # Linux connects 0.0.0.0 and :: to the machine itself.
     *_special("an unspecified address", "0.0.0.0/8", "::/128"),
     *_special("a multicast or broadcast address", "224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
-    # RFC 6890 and IANA's special-purpose registries: nothing of the public internet lives there.
+    # RFC 6890 and IANA's special-purpose registries: no public hosts use these addresses.
     *_special("a reserved address", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15"),
     *_special("a reserved address", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
     *_special("a reserved address", "64:ff9b:1::/48", "100::/64", "2001:2::/48", "2001:10::/28", "2001:db8::/32"),
     *_special("a reserved address", "::/96", "3fff::/20", "5f00::/16"),
-    # RFC 4291 §2.4: 2000::/3 is all that is assigned; overlay networks live in the rest, such as Yggdrasil in 200::/7.
+    # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the rest.
     *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
-"""In this order, so that the kind is the most telling one."""
+"""The first match determines the reported kind."""
 
 
 _LOOPBACK: Final = IPv4Address("127.0.0.1")
 
 
 def _spelled_address(text: str) -> Address | None:
-    """Read an address, also as only the system's resolver takes it: 0x7f.1 is what it will connect to."""
+    """Parse an address, including forms that only the system's resolver accepts, such as 0x7f.1."""
     try:
-        # RFC 4007 §11.2: a zone may follow a percent sign; it does not change the kind of the address.
+        # RFC 4007 §11.2: a zone can follow a percent sign. The zone does not change the kind of the address.
         return ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         try:
@@ -170,7 +169,7 @@ def _spelled_address(text: str) -> Address | None:
 
 
 def _all_forms(address: Address) -> Iterator[Address]:
-    """The address, and the IPv4 addresses that it may be translated to on the way."""
+    """Return the address and the IPv4 addresses to which it can be translated on the way."""
     yield address
     if isinstance(address, IPv6Address):
         number = int(address)
@@ -186,7 +185,7 @@ _EMBEDDINGS: Final = (
     (IPv6Network("::ffff:0:0:0/96"), 0, 0),  # translated: RFC 7915
     (IPv6Network("64:ff9b::/96"), 0, 0),  # NAT64: RFC 6052
     (IPv6Network("2002::/16"), 80, 0),  # 6to4: RFC 3056
-    (IPv6Network("2001::/32"), 0, 0xFFFFFFFF),  # Teredo's client, its bits inverted: RFC 4380 §4
+    (IPv6Network("2001::/32"), 0, 0xFFFFFFFF),  # Teredo's client, with inverted bits: RFC 4380 §4
     (IPv6Network("2001::/32"), 64, 0),  # Teredo's server
 )
-"""Network, where in it an IPv4 address stands, and what that is XORed with."""
+"""A network, the offset of the embedded IPv4 address, and the mask with which that is XORed."""

@@ -1,4 +1,4 @@
-"""An answer as it comes in: its head, and a body that is read up to a bound."""
+"""An HTTP response whose body is read up to a size limit."""
 
 import zlib
 from typing import Final
@@ -9,12 +9,10 @@ from multidict import CIMultiDictProxy
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The head of an answer, and the stream of its body."""
-
     status: int
     reason: str
     headers: CIMultiDictProxy[str]
-    """As they came: bytes that are not UTF-8 are half surrogate pairs."""
+    """Raw headers: bytes that are not UTF-8 are surrogates."""
     content: aiohttp.StreamReader
 
     @property
@@ -23,16 +21,16 @@ class Answer(msgspec.Struct, frozen=True):
         return self.headers.get("Content-Type", "application/octet-stream").partition(";")[0].strip().lower()
 
     async def read(self, *, max_bytes: int) -> bytes:
-        """Read the body, decompressed.
+        """Read and decompress the body.
 
         Raises:
-            BodyTooLargeError: it is longer.
-            UnknownEncodingError: it is not decompressed, since nothing here knows how.
+            BodyTooLargeError: The body exceeds the limit.
+            UnknownEncodingError: The content encoding is not supported.
         """
         chunks, size = [], 0
         while not self.content.at_eof():
             chunk = await self.content.readany()
-            # aiohttp has decompressed it: a small answer that unpacks to gigabytes ends here.
+            # aiohttp has already decompressed the data, so this also limits small responses that unpack to gigabytes.
             size += len(chunk)
             if size > max_bytes:
                 raise BodyTooLargeError(max_bytes)
@@ -43,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True):
         return body
 
     def _encodings_left(self) -> list[str]:
-        """The content encodings that aiohttp has not undone, in the order in which they were applied."""
+        """Return the content encodings that aiohttp has not decoded, in the order in which they were applied."""
         fields = [field.strip().lower() for field in self.headers.getall("Content-Encoding", ())]
         if fields and fields[-1] in {"gzip", "deflate", "br", "zstd"}:
             fields.pop()
@@ -52,13 +50,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 _NOT_ENCODED: Final = frozenset({"", "identity", "none", "utf-8", "binary", "8bit", "aws-chunked"})
-"""Names that servers send with a body that is not compressed."""
+"""Names that servers send with uncompressed bodies."""
 
 
 def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
-    if encoding.removeprefix("x-") not in {"gzip", "deflate"}:  # RFC 9110 §8.4.1.3: x-gzip is gzip
+    if encoding.removeprefix("x-") not in {"gzip", "deflate"}:  # RFC 9110 §8.4.1.3: x-gzip is gzip.
         raise UnknownEncodingError(encoding)
-    # The zlib header that deflate should have (RFC 9110 §8.4.1.2) is left out by some; 32 tells it from that of gzip.
+    # Some servers omit the zlib header of deflate (RFC 9110 §8.4.1.2). 32 detects zlib and gzip headers.
     is_raw = encoding.endswith("deflate") and body[0] & 0x0F != zlib.DEFLATED
     decompressor = zlib.decompressobj(-zlib.MAX_WBITS if is_raw else zlib.MAX_WBITS + 32)
     try:
@@ -73,7 +71,7 @@ def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 
 
 class BodyTooLargeError(Exception):
-    """The body of an answer is longer than its reader takes."""
+    """The body of a response exceeds the limit."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -81,4 +79,4 @@ class BodyTooLargeError(Exception):
 
 
 class UnknownEncodingError(aiohttp.ClientPayloadError):
-    """The body of an answer has a content encoding that cannot be undone; its text is the name."""
+    """The content encoding of a response is not supported. The message is its name."""

@@ -1,7 +1,7 @@
-"""Authorization: what yields the header field `Authorization` of each request to one service; `auth` compiled.
+"""Sets the `Authorization` header of requests to a service, as configured by `auth`.
 
-In: the key `auth` of a connection or an upstream, and for each request the access token of its caller, which is
-exchanged and never passed on. Out: the field's value, kept until it expires or the service answers 401.
+Callers' access tokens are exchanged and never forwarded. Tokens are cached until they expire or the service responds
+with 401.
 """
 
 import asyncio
@@ -48,9 +48,9 @@ from gateway.threads import DaemonThreadPool
 AUTHORIZATION: Final = "Authorization"
 _UNAUTHORIZED: Final = 401
 _FETCH_SECONDS: Final = 30.0
-"""The longest time that a token may take, the authorization server's metadata included."""
+"""The timeout of a token request, including the request for the server's metadata."""
 _METADATA_SECONDS: Final = 600.0
-"""How long the metadata of an authorization server is kept."""
+"""How long the metadata of an authorization server is cached."""
 
 
 class Authorization(Protocol):
@@ -58,37 +58,37 @@ class Authorization(Protocol):
 
     @property
     def summary(self) -> str:
-        """Says how, without secrets."""
+        """Describes the method, without secrets."""
 
     @property
     def is_per_caller(self) -> bool:
-        """Whether requests of two callers are signed in as two."""
+        """Whether each caller has credentials of its own."""
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        """Return the request with the credentials for this caller; None is the gateway itself.
+        """Return the request with the credentials of this caller. None is the gateway itself.
 
         Raises:
-            ExecutionError: the caller has no credentials; the text is for the model, and contains no secrets.
-            DeadlineExceededError: they were not available by `deadline`, on the event loop's clock.
+            ExecutionError: The caller has no credentials. The message is for the model and contains no secrets.
+            DeadlineExceededError: The credentials were not available by `deadline` (the event loop's clock).
         """
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
-        """Return whether a rejected request should be signed and sent again.
+        """Return whether to sign and send a rejected request again.
 
         Raises:
-            ExecutionError: the caller must sign in first.
+            ExecutionError: The caller must sign in first.
         """
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """An authorization whose value the file fixes: `bearer` and `basic`."""
+    """A fixed header from the configuration: `bearer` and `basic`."""
 
     summary: str
     value: str
     is_per_caller: bool = False
 
     def __repr__(self) -> str:
-        """Leave the value out, because tracebacks and logs show it."""
+        """Hide the value from tracebacks and logs."""
         return f"FixedAuthorization({self.summary})"
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
@@ -99,25 +99,25 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """An authorization by an access token: `client_credentials`, `token_exchange` and `enterprise`."""
+    """Uses access tokens: `client_credentials`, `token_exchange` and `enterprise`."""
 
     summary: str
     is_per_caller: bool
     """Whether the caller's token is exchanged."""
     client: TokenClient
     key: bytes
-    """Identifies the client, its server and what it asks for: only equal ones share tokens."""
+    """Identifies the client, the server and the requested token. Authorizations with the same key share tokens."""
     outbound: OutboundTokens
     threads: DaemonThreadPool
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
         if self.is_per_caller and subject is None:
-            return request  # the gateway itself has no access token to exchange
+            return request  # The gateway itself has no access token to exchange.
         token = self._token_of(subject)
         if self.is_per_caller and token is None:
             raise ExecutionError(
-                "The service is asked in the caller's name, whose access token is exchanged, and this request came "
-                "without one: sign in at the gateway with OAuth (API keys and stdio bring no access token)"
+                "This service requires an access token of the caller, and the request contained none: "
+                "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
             )
         began = asyncio.get_running_loop().time()
         try:
@@ -131,7 +131,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         token = self._token_of(subject)
         if rejection.status != _UNAUTHORIZED or rejection.attempt > 1 or (self.is_per_caller and token is None):
             return False
-        # Compared with the token that was sent: another call may have fetched a new one since.
+        # Compare with the token that was sent, because another call may have fetched a new one since.
         sent = {field.value for field in rejection.request.headers if field.name == AUTHORIZATION}
         self.outbound.tokens.discard(self._key_of(token), lambda kept: _bearer(kept) in sent)
         return True
@@ -140,7 +140,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return subject.access_token if self.is_per_caller and subject is not None else None
 
     def _key_of(self, token: Credential | None) -> bytes:
-        # The key has one length, so that no two pairs of key and token are joined to the same bytes.
+        # The key has a fixed length, so that the concatenation is unambiguous.
         return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
 
     async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
@@ -148,11 +148,11 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
                 token = await self.client.obtain(server, subject=None if subject is None else subject.secret)
-            # Before it is sent anywhere; in a thread, because many forms of it are worked out.
+            # Before the token is sent anywhere. In a thread, because computing its encoded forms takes long.
             deadline = asyncio.get_running_loop().time() + _FETCH_SECONDS
             await self.threads.run(self.outbound.secrets.add, token.value, deadline=deadline)
         except ExecutionError:
-            self.outbound.servers.discard(self.key, lambda _: True)  # it may have moved its token endpoint
+            self.outbound.servers.discard(self.key, lambda _: True)  # The server may have moved its token endpoint.
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
@@ -161,18 +161,18 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     async def _find_server(self) -> tuple[ServerMetadata, float]:
         server = await self.client.find_server()
         known = self.outbound.issuers.setdefault(self.key, server.issuer)
-        # MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that gave them. The
-        # file may leave it to the service to name the issuer, but then the service cannot change its mind.
+        # MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. If
+        # the configuration does not name the issuer, the service names it once and cannot change it later.
         if known != server.issuer:
             raise ExecutionError(
                 f"The gateway cannot sign in: {self.client.service_url} now names the authorization server "
-                f"{server.issuer}, before it was {known}. If this is right, set `issuer` to the new one"
+                f"{server.issuer} instead of {known}. If this is correct, set `issuer` to the new one"
             )
         return server, _METADATA_SECONDS
 
 
 def with_header(request: Request, name: str, value: str) -> Request:
-    """Return the request with one more header field, which redirects do not carry to other origins."""
+    """Return the request with an additional header, which redirects do not send to other origins."""
     return replace(request, headers=(*request.headers, *bound({name: value})))
 
 
@@ -181,7 +181,7 @@ def _bearer(token: AccessToken) -> str:
 
 
 class OutboundServices(Protocol):
-    """The services that signing in needs; they outlive every configuration."""
+    """Shared objects needed to sign in. They outlive reloads."""
 
     @property
     def http(self) -> HttpClients: ...
@@ -194,7 +194,7 @@ class OutboundServices(Protocol):
 
 
 def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
-    """Report a header field that `auth` sets; `problems` is at the header fields."""
+    """Report a configured header that `auth` sets too. `problems` must be at the headers."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
             problems.at(name).error("is set by the connection's `auth`; only one can be given")
@@ -208,7 +208,7 @@ def compile_connection(
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Check a connection, and compile its `auth`; `problems` is at its place, `issuers`: see there."""
+    """Check a connection and compile its `auth`. For `issuers`, see `compile_authorization`."""
     sender = compile_sender(connection, problems, clients=services.http)
     if connection.auth is None:
         return None
@@ -234,22 +234,22 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Compile what is written at `problems`; None where there is a problem, which is reported there.
+    """Compile `auth`. Return None if there is a problem, which is reported.
 
     Args:
-        auth: the key.
-        service_url: the service that is signed in to.
-        sender: the way to that service, whose guard, proxy and trust hold for the authorization server as well.
-        services: keep the tokens.
-        redactor: masks the secrets of the file in what the authorization server says.
-        issuers: those of `auth.oauth`, whose tokens callers bring; None if the section cannot be read.
-        problems: where the key stands.
+        auth: The configuration.
+        service_url: The service to sign in to.
+        sender: Connects to the service. Its guard, proxy and TLS settings also apply to the authorization server.
+        services: Cache the tokens.
+        redactor: Masks secrets in responses of the authorization server.
+        issuers: The issuers of `auth.oauth`, whose tokens callers send. None if the section cannot be read.
+        problems: The location of `auth`.
     """
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
     if auth.basic is not None:
         return FixedAuthorization(summary="basic", value=_basic(auth.basic))
-    # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
+    # The connection's client certificate is only for the service, and redirects must not send secrets elsewhere.
     trust = sender.identity.elsewhere
     identity = ClientIdentity(here=trust, elsewhere=trust)
     endpoint = TokenEndpoint(
@@ -264,9 +264,9 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     kind = next(name for name in type(auth).model_fields if getattr(auth, name) is config)
     is_named = config.issuer is not None or config.token_url is not None
     if is_per_caller and issuers is not None and not issuers:
-        problems.at(kind).error("needs `auth.oauth`: without it no caller has an access token that could be exchanged")
+        problems.at(kind).error("requires `auth.oauth`, because other callers have no access token to exchange")
     elif auth.token_exchange is not None and issuers and not is_named:
-        # Not the one that the service names: it could name one of its own, which would get every caller's token.
+        # Do not use an issuer named by the service, which could name its own and receive every caller's token.
         if len(issuers) > 1:
             problems.at(kind).error("needs `issuer`, because `auth.oauth` has more than one")
         config, is_named = config.model_copy(update={"issuer": issuers[0]}), True
@@ -284,7 +284,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         summary=f"{kind} ({where})",
         is_per_caller=is_per_caller,
         client=client,
-        # A digest of all of it, secret included: with a changed `auth` no old token is used.
+        # A digest of all settings including the secret, so that a changed `auth` does not reuse old tokens.
         key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
         outbound=services.outbound_tokens,
         threads=services.worker_threads,
@@ -320,7 +320,7 @@ def _compile_sign_in(
 
 
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return the file that holds the private key, to be watched; `problems` is at the key `auth`."""
+    """Return the file with the private key, so that it can be watched. `problems` must be at `auth`."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []
@@ -346,7 +346,7 @@ def _compile_authentication(
     try:
         if PEM not in pem:
             file = problems.directory / pem
-            content_digest(file)  # a renewed key is another configuration
+            content_digest(file)  # A renewed key changes the configuration.
             pem = file.read_text(encoding="ascii")
         return ClientKey(client_id=config.client_id, key=read_private_key(pem), key_id=config.key_id)
     except ValueError as error:

@@ -1,10 +1,8 @@
-"""The HTTP clients: a pool of connections for each kind that must not be mixed.
+"""HTTP clients, with a connection pool for each connection profile.
 
-How many requests may run at once is the business of `concurrency`.
-
-The sessions of aiohttp are lean on purpose: no cookie jar (two callers must not share cookies), no total timer (calls
-have deadlines), no proxy and no credentials from the environment. What a server sends is bounded by aiohttp (lines,
-headers, chunks) or by the sender (body, time).
+aiohttp sessions have no cookie jar (callers must not share cookies), no total timeout (calls have deadlines), and no
+proxy or credentials from the environment. `concurrency` limits the number of requests. aiohttp limits lines, headers
+and chunks, and the sender limits the body and the time.
 """
 
 import asyncio
@@ -33,21 +31,21 @@ from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
-"""Of whoever has a deadline."""
+"""For requests with a deadline."""
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a connection: requests share a pool only if all of them are equal."""
+    """The settings of a connection. Requests with equal profiles share a pool."""
 
     guard: AddressGuard
     proxy: str | None = None
-    """Its sockets all lead to the proxy, so that the guard has to let them."""
+    """The guard must allow all sockets, because all of them connect to the proxy."""
     trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
 
 class Pool:
-    """The connections of one session's connector, which stay open at least as long as it is entered."""
+    """The connections of one aiohttp session, which stay open at least while the context is entered."""
 
     __slots__ = ("session", "users")
 
@@ -58,27 +56,27 @@ class Pool:
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Answer]:
-        """Send a request, and yield its answer. Redirects are not followed.
+        """Send a request and yield its response, without following redirects.
 
         Raises:
-            aiohttp.ClientError: there is no answer.
-            ExecutionError: the body cannot be read.
-            ValueError: a header field holds a line break.
+            aiohttp.ClientError: There is no response.
+            ExecutionError: The body cannot be read.
+            ValueError: A header contains a line break.
         """
         body = PiecesPayload(request.body) if isinstance(request.body, StreamedBody) else request.body
         sending = self.session.request(
             request.method,
-            request.url.with_user(None),  # aiohttp would make the field Authorization of it
+            request.url.with_user(None),  # aiohttp would create an `Authorization` header from it.
             headers=[(header.name, header.value) for header in request.headers],
             data=body,
-            skip_auto_headers=("Content-Type",),  # a body brings its type
+            skip_auto_headers=("Content-Type",),  # A body sets its own type.
             allow_redirects=False,
         )
         try:
             async with self, sending as answer:
                 yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
         except aiohttp.ClientError as error:
-            # aiohttp reports a body that cannot be written as a connection that failed.
+            # aiohttp reports a body that cannot be written as a failed connection.
             if isinstance(body, PiecesPayload) and body.error is not None:
                 raise body.error from error
             raise
@@ -92,15 +90,15 @@ class Pool:
 
 
 MAX_POOLS: Final = 64
-"""Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""
+"""The maximum number of pools. The least recently used one is closed, because reloads can leave pools behind."""
 
 MAX_LOOKUPS: Final = 16
-"""Host names that may be looked up at once. These threads are for lookups alone: a stuck plugin must not stop them."""
+"""The maximum number of concurrent DNS lookups. They have their own threads, so that a stuck plugin does not block
+them.
+"""
 
 
 class HttpClients:
-    """Owns the pools. Use as an async context manager."""
-
     def __init__(self) -> None:
         self._pools: OrderedDict[ClientProfile, Pool] = OrderedDict()
         self._closing: Final = BackgroundTasks()
@@ -126,7 +124,7 @@ class HttpClients:
 
     @property
     def shared(self) -> aiohttp.ClientSession:
-        """The session for plugins (`Context.http`): private addresses are refused, and each request is a step."""
+        """The session for plugins (`Context.http`). It blocks private addresses and traces each request."""
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
@@ -137,7 +135,7 @@ class HttpClients:
         """Return the addresses of a host name.
 
         Raises:
-            OSError: it cannot be looked up.
+            OSError: The lookup failed.
         """
         resolver = DaemonResolver(self._lookups)
         return [found["host"] for found in await resolver.resolve(host)]
@@ -152,11 +150,11 @@ class HttpClients:
         return pool
 
     def _make_room(self) -> None:
-        """Close the pools that were not used for longest, for one more; none that is in use."""
+        """Close the least recently used pools that are idle, to make room for one more."""
         unused = [profile for profile, pool in self._pools.items() if not pool.users]
         for profile in unused[: max(0, len(self._pools) + 1 - MAX_POOLS)]:
             session = self._pools.pop(profile).session
-            # Not awaited: were there a wait between look-up and entry, `pool` could open two for one profile.
+            # Not awaited: between an await and the entry, `pool` could open two pools for one profile.
             self._closing.begin(session.close(), name="close a pool of connections")
 
 
@@ -164,7 +162,7 @@ def _open(
     profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
 ) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
-        # Calls are limited by `concurrency`; in a second queue here they would wait unseen.
+        # `concurrency` limits calls. In a second queue here, they would wait unnoticed.
         limit=0,
         resolver=DaemonResolver(lookups),
         socket_factory=profile.guard.open_socket,
@@ -182,11 +180,11 @@ def _open(
 
 
 MAX_INTERIM: Final = 20
-"""Interim responses (1xx) before an answer. RFC 8297 expects a few; aiohttp would read them without end."""
+"""The maximum number of interim responses (1xx) before a response. RFC 8297 expects a few, and aiohttp has no limit."""
 
 
 class _BoundedResponse(aiohttp.ClientResponse):
-    """An answer that fails after too many interim responses."""
+    """A response that fails after too many interim responses."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         protocol = connection.protocol
@@ -197,23 +195,23 @@ class _BoundedResponse(aiohttp.ClientResponse):
                 head, body = await protocol.read()
             except HttpProcessingError as error:
                 raise aiohttp.ClientResponseError(self.request_info, (), message=error.message) from error
-            # RFC 9110 §15.2.2: after 101 the connection speaks another protocol: no other answer follows.
+            # RFC 9110 §15.2.2: after 101 the connection uses another protocol, so no other response follows.
             if head.code >= 200 or head.code == 101:
-                protocol.feed_data((head, body))  # read again by aiohttp
+                protocol.feed_data((head, body))  # aiohttp reads it again.
                 return await super().start(connection)
         connection.close()
         raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim responses")
 
 
 _LOOKUP_TIMEOUT: Final = 60.0
-"""Seconds. The calls that wait for it have deadlines of their own."""
+"""Seconds. Waiting calls also have their own deadlines."""
 
 
 class DaemonResolver(AbstractResolver):
-    """Asks the system's resolver in our own daemon threads.
+    """Uses the system's resolver in daemon threads.
 
-    Why not aiohttp's resolver: it asks in the loop's executor, or in libuv's threads, and both are joined at exit. One
-    name server that does not answer would keep the process for half a minute.
+    aiohttp's resolver uses the event loop's executor or libuv's threads, which are joined at exit. A name server that
+    does not respond would delay the exit by half a minute.
     """
 
     def __init__(self, threads: DaemonThreadPool) -> None:
@@ -225,15 +223,14 @@ class DaemonResolver(AbstractResolver):
         deadline = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT
         return await self._threads.run(_look_up, host, port, family, deadline=deadline)
 
-    async def close(self) -> None:
-        """Do nothing: the threads belong to the caller of the constructor."""
+    async def close(self) -> None: ...
 
 
 def _look_up(host: str, port: int, family: int) -> list[ResolveResult]:
     try:
-        # Without a socket type, each address would come once for each type.
+        # Without a socket type, each address is returned once per type.
         infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that is empty or over 63 characters
+    except UnicodeError as error:  # A label is empty or has more than 63 characters.
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return [

@@ -1,4 +1,4 @@
-"""Proofs that the gateway possesses the key of an access token (RFC 9449). Requires the extra `auth`."""
+"""DPoP proofs (RFC 9449) that the gateway holds the key of an access token. Requires the extra `auth`."""
 
 import base64
 import hashlib
@@ -15,7 +15,6 @@ ALGORITHM: Final = "ES256"
 
 
 def new_key() -> str:
-    """Return a new private key as PEM."""
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key  # noqa: PLC0415 - extra
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - of the extra
         Encoding,
@@ -28,7 +27,7 @@ def new_key() -> str:
 
 
 def proof(key: str, method: str, url: URL, *, access_token: str | None, nonce: str | None) -> str:
-    """Return the value of the header field `DPoP` for one request (RFC 9449 §4.2)."""
+    """Return the `DPoP` header of one request (RFC 9449 §4.2)."""
     import jwt  # noqa: PLC0415 - of the extra
     from jwt.algorithms import ECAlgorithm  # noqa: PLC0415 - of the extra
 

@@ -1,6 +1,6 @@
-"""Fetches the JSON documents of an authorization server: its metadata and its keys.
+"""Fetches JSON documents of an authorization server: its metadata and its keys.
 
-Redirects are not followed: the source of keys must be named in the file, or in metadata that the file names.
+Redirects are not followed: the configuration, or metadata that it names, must name the source of keys.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from gateway.net.request import Header, Request, bound, parse_url
 from gateway.net.sender import Sender
 
 REQUEST_SECONDS: Final = 10.0
-"""The longest time that one answer of an authorization server may take."""
+"""The timeout of a request to an authorization server."""
 MAX_BYTES: Final = 512 * 1024
-"""The largest answer of an authorization server."""
+"""The maximum size of a response of an authorization server."""
 ACCEPT_JSON: Final = Header(name="Accept", value="application/json", is_bound=False)
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a way to the issuers of the file; private addresses are allowed, because the operator names them."""
+    """Return a sender for the configured issuers. Private addresses are allowed, because the operator names them."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
@@ -34,7 +34,7 @@ async def post(sender: Sender, url: str, *, headers: Mapping[str, str], body: by
     """Send a POST request to an endpoint of an authorization server.
 
     Raises:
-        FetchError: there is no response.
+        FetchError: There is no response.
     """
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     try:
@@ -50,21 +50,21 @@ async def fetch_json(sender: Sender, url: str) -> Json:
     """Fetch a document.
 
     Raises:
-        NotFoundError: the server has none there.
-        FetchError: it cannot be had.
+        NotFoundError: The document does not exist.
+        FetchError: The document cannot be fetched.
     """
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     try:
-        # encoded=True: the URL is sent as it is written, and nothing in its path is normalised.
+        # encoded=True: send the URL as written, without normalizing its path.
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=(ACCEPT_JSON,))
         response = await sender.send(request, deadline=deadline)
     except (ExecutionError, ValueError) as error:
         raise FetchError(f"{url}: {error}") from error
-    # 4xx is an answer: the other well-known place of the metadata is tried (RFC 8414 §3.1). 5xx may pass.
+    # After 4xx, the other well-known URL of the metadata is tried (RFC 8414 §3.1). 5xx can be temporary.
     if 400 <= response.status < 500:
-        raise NotFoundError(f"{url}: answered {response.status}")
+        raise NotFoundError(f"{url}: status {response.status}")
     if response.status != 200:
-        raise FetchError(f"{url}: answered {response.status}, expected 200")
+        raise FetchError(f"{url}: status {response.status}, expected 200")
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:

@@ -1,6 +1,6 @@
-"""The access tokens that the gateway obtained for services, and the metadata of the servers that issue them.
+"""Caches access tokens for services, and metadata of the servers that issue them.
 
-Each is fetched once for all who ask for it at the same time, and kept for as long as it may be.
+Concurrent requests share one fetch. Values are cached until they expire.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from gateway.net.token_client import AccessToken
 V = TypeVar("V")
 
 _MAX_KEPT: Final = 4096
-"""What is kept at the most: with token exchange that is one token of each caller."""
+"""The maximum number of values. With token exchange, there is one token per caller."""
 
 
 class SharedFetches(Generic[V]):
-    """Values by key, fetched when they are asked for.
+    """Caches values by key, and fetches them on demand.
 
-    A fetch belongs to nobody who waits for it: one who is cancelled leaves it to the others. So it has to be bounded in
-    time by itself.
+    A fetch continues if a waiting caller is cancelled, because others may wait for it. Each fetch must have its own
+    timeout.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,37 +35,36 @@ class SharedFetches(Generic[V]):
         self._running: Final[dict[bytes, asyncio.Task[V | ExecutionError]]] = {}
 
     async def close(self) -> None:
-        """End what still runs."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def get(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """Return what is kept, or else what `fetch` returns: a value, and for how many seconds to keep it.
+        """Return the cached value, or call `fetch`, which returns a value and the seconds to cache it.
 
         Raises:
-            ExecutionError: the fetch failed; everybody who waited for it is told the same, and nothing is kept.
+            ExecutionError: The fetch failed. All waiting callers get this error, and nothing is cached.
         """
         kept = self._kept.get(key)
         if kept is not None:
             return kept
         task = self._running.get(key)
         if task is None:
-            # A context of its own: its log lines and spans belong to no single call.
+            # A separate context, because its log lines and spans do not belong to a single call.
             task = asyncio.get_running_loop().create_task(self._fetch(key, fetch), name="fetch", context=Context())
             self._running[key] = task
-        await asyncio.wait([task])  # which leaves the task alone where the wait is cancelled
+        await asyncio.wait([task])  # Does not cancel the task if the wait is cancelled.
         if task.cancelled():
-            raise ExecutionError("The server stopped before this was done")
+            raise ExecutionError("The server is shutting down")
         result = task.result()
         if isinstance(result, ExecutionError):
-            # One for each who waits: a traceback grows with every raising of the same exception.
+            # A new exception for each caller, because a traceback grows each time its exception is raised.
             raise ExecutionError(str(result)) from result
         return result
 
     def discard(self, key: bytes, is_bad: Callable[[V], bool]) -> None:
-        """Forget a value that turned out to be no good, unless another one has taken its place."""
+        """Remove a rejected value, unless another one has replaced it."""
         kept = self._kept.get(key)
         if kept is not None and is_bad(kept):
             self._kept.discard(key)
@@ -74,18 +73,18 @@ class SharedFetches(Generic[V]):
         try:
             value, seconds = await fetch()
         except ExecutionError as error:
-            # Returned, because an exception that nobody waits for any more would be logged as never retrieved.
+            # Returned, because an exception that no task retrieves would be logged.
             return error
         finally:
             del self._running[key]
-        # No await since `_running` lost it: the next who asks finds the value, and fetches no second one.
+        # No await since the entry was removed from `_running`, so the next caller finds the value.
         if seconds > 0:
             self._kept.put(key, value, expires=self._clock() + seconds)
         return value
 
 
 class OutboundTokens:
-    """The access tokens that the gateway obtained; they outlive reloads. Use as an async context manager."""
+    """The access tokens of the gateway. They outlive reloads."""
 
     def __init__(self) -> None:
         self.tokens: Final[SharedFetches[AccessToken]] = SharedFetches()

@@ -1,4 +1,4 @@
-"""A request, ready to be sent, and URLs that others write: in answers, documents and messages. Sends nothing."""
+"""A request ready to be sent, and parsing of URLs from responses, documents and messages. No I/O."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,12 +14,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_bound: bool
-    """Whether it is meant for the request's own origin alone, and is not carried to another by a redirect."""
+    """Whether redirects to other origins drop the header."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, ready to be sent."""
-
     method: str
     url: URL
     headers: tuple[Header, ...]
@@ -28,7 +26,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Identifies the request: equal only for two that are the same, whatever boundary a multipart body has."""
+        """A cache key. Equal for identical requests, regardless of the multipart boundary."""
         if isinstance(self.body, StreamedBody):
             boundary = self.body.boundary.decode()
             values = [
@@ -39,29 +37,29 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 REJECTIONS: Final = frozenset({401, 403})
-"""Statuses of responses to requests whose credentials are not sufficient."""
+"""Statuses of responses to requests with missing or insufficient credentials."""
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A response with a status of `REJECTIONS`, and the request that it answers."""
+    """A response with a status of `REJECTIONS`, and its request."""
 
     request: Request
     status: int
     headers: CIMultiDictProxy[str]
     attempt: int
-    """How often the request has been sent."""
+    """The number of attempts so far."""
 
 
 def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:
-    """Return header fields that no redirect carries to another origin."""
+    """Return headers that redirects to other origins drop."""
     return tuple(Header(name=name, value=value, is_bound=True) for name, value in fields.items())
 
 
 def parse_url(text: str, *, encoded: bool = False) -> URL:
-    """Return a URL or a URL reference (RFC 3986 §4.1); with `encoded`, exactly as it is written.
+    """Parse a URL or URL reference (RFC 3986 §4.1). `encoded` preserves it exactly as written.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is not a URL.
     """
     try:
         return URL(text, encoded=encoded)
@@ -70,5 +68,5 @@ def parse_url(text: str, *, encoded: bool = False) -> URL:
 
 
 def origin_of(url: URL) -> tuple[str, str | None, int | None]:
-    """RFC 6454 §4: scheme, host in lower case, and port, also where it is the scheme's own."""
+    """Return scheme, host in lower case, and port, including default ports (RFC 6454 §4)."""
     return url.scheme, url.raw_host and url.raw_host.lower(), url.port

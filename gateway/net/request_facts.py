@@ -1,10 +1,7 @@
-"""Facts about a request for explanations and traces, without its credentials. Sends nothing.
+"""Describes requests for `explain` and traces, without credentials. No I/O.
 
-What came in by interpolation, the redactor knows. Here is covered what somebody wrote into the file as it is: the value
-of a field whose name tells that it is a secret. A trace names neither path nor query, which hold arguments.
-
-A backend's attempts are steps of their call's trace, and carry it on. So do the requests that a plugin sends through
-the shared client, which knows of no call: the context in which a request begins says whose it is.
+The redactor masks interpolated values. This module masks literal values in fields whose name indicates a secret. Traces
+contain neither path nor query, which can contain arguments.
 """
 
 import re
@@ -24,11 +21,10 @@ from gateway.net.request import Header, Request
 from gateway.telemetry.trace import CURRENT, TRACEPARENT, TracedStep
 
 _SCHEME: Final = re.compile(r"(?:(?:Basic|Bearer|Digest|Token) +)?", re.IGNORECASE)
-"""The scheme before a credential, which is no secret (RFC 9110 §11.1)."""
+"""The scheme before a credential, which is not secret (RFC 9110 §11.1)."""
 
 
 def facts_of(request: Request) -> dict[str, Json]:
-    """Method, URL, header fields and body."""
     url, question_mark, query = str(request.url).partition("?")
     facts: dict[str, Json] = {
         "method": request.method,
@@ -56,20 +52,19 @@ def _value(header: Header) -> str:
 
 
 def span_attributes(method: str, url: URL) -> Mapping[str, str | int]:
-    """Return the attributes of a request's span: neither path nor query, which hold arguments."""
+    """Return the span attributes of a request, without path and query."""
     port = {} if url.port is None else {"server.port": url.port}
     return {"http.request.method": method, "server.address": url.raw_host or "", **port}
 
 
 def note_status(step: TracedStep, status: int) -> None:
-    """Add the status of the response to the span."""
     step.note("http.response.status_code", status)
     if status >= HTTPStatus.BAD_REQUEST:
         step.fail(str(status))
 
 
 def steps_of_requests() -> aiohttp.TraceConfig:
-    """Make each request of a session a step of the trace that is current where it is sent."""
+    """Trace each request of a session as a step of the current trace, which belongs to the plugin's call."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_begin)
     config.on_request_end.append(_end)
@@ -80,11 +75,11 @@ def steps_of_requests() -> aiohttp.TraceConfig:
 async def _begin(
     _session: aiohttp.ClientSession, request: SimpleNamespace, sent: aiohttp.TraceRequestStartParams
 ) -> None:
-    # aiohttp reports the beginning and the end to different callbacks, so the step cannot be a `with` block.
+    # aiohttp reports the start and end to different callbacks, so the step cannot be a `with` block.
     request.steps = steps = ExitStack()
     begun = CURRENT.get().step(sent.method, kind="client", facts=span_attributes(sent.method, sent.url))
     request.step = step = steps.enter_context(begun)
-    if step.context is not None and TRACEPARENT not in sent.headers:  # an author may say which trace it is
+    if step.context is not None and TRACEPARENT not in sent.headers:  # Plugins can set their own trace.
         sent.headers.update(step.context.fields)
 
 

@@ -1,4 +1,4 @@
-"""Retries: which responses lead to another attempt, and the pause before it. Pure: time and chance are parameters."""
+"""Decides which responses to retry, and computes the delay. No I/O and no clock."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,11 +11,11 @@ import msgspec
 from gateway.config.models.backends import Retry
 
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""RFC 9110 §9.2.2: methods that may be sent again without being asked."""
+"""RFC 9110 §9.2.2: methods that are safe to retry without configuration."""
 
 _FIRST_PAUSE: Final = 0.25
 _MAX_PAUSE: Final = 10.0
-"""Seconds; what a server asks for may be longer."""
+"""Seconds. A server can request a longer delay."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     statuses: frozenset[int] = frozenset()
     after_failures: bool = False
-    """Whether to try again after a timeout or a connection error."""
+    """Whether to retry after a timeout or a connection error."""
 
 
 def compile_retry(retry: Retry | None) -> RetryPolicy:
@@ -36,7 +36,7 @@ def compile_retry(retry: Retry | None) -> RetryPolicy:
 
 @lru_cache(maxsize=256)
 def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
-    """Spell out statuses and classes such as 5xx; one set for all who say the same, for a class takes kilobytes."""
+    """Expand statuses and classes such as 5xx. Equal arguments share a set, because a class takes kilobytes."""
     return frozenset(
         status
         for pattern in patterns
@@ -47,26 +47,26 @@ def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
 
 
 def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Seconds before the second (2), third (3) … attempt: what the server asks for, else exponential with jitter.
+    """Return the seconds to wait before attempt 2, 3, …: the server's delay, or exponential backoff with jitter.
 
     `dice` is between 0 and 1.
     """
     longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _MAX_PAUSE)
-    # At least half of it, the rest at random: callers that failed together must not come back together.
+    # Randomize half of the delay, so that callers that failed together do not retry together.
     jittered = longest * (0.5 + dice / 2)
     asked = _retry_after(headers.get("Retry-After", ""), now)
     return jittered if asked is None else max(asked, 0.0)
 
 
 def _retry_after(value: str, now: datetime) -> float | None:
-    """Read RFC 9110 §10.2.3: seconds, or a date."""
+    """Parse `Retry-After` (RFC 9110 §10.2.3): seconds or a date."""
     value = value.strip()
-    # `isdigit` alone is true of `²`, too, which `float` refuses.
+    # `isdigit` accepts `²`, which `float` rejects.
     if value.isascii() and value.isdigit():
         return float(value)
     try:
         when = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):  # the latter for a year, or an offset, of many digits
+    except (ValueError, OverflowError):  # OverflowError: the year or offset has too many digits.
         return None
-    # RFC 9110 §5.6.7: dates are in GMT, and the obsolete asctime form does not say so.
+    # RFC 9110 §5.6.7: dates are in GMT. The obsolete asctime format contains no time zone.
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()

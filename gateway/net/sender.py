@@ -1,7 +1,6 @@
-"""Sends one request over the pools, follows where it is redirected, and reads the answer. Does not try again.
+"""Sends a request, follows redirects, and reads the response. Does not retry.
 
-Bounded in every direction: time, number of redirects, and the size of the answer after decompression. A call that is
-cancelled closes its connection.
+The time, the number of redirects and the decompressed size are limited. A cancelled call closes its connection.
 """
 
 import asyncio
@@ -38,25 +37,25 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     reason: str
     headers: CIMultiDictProxy[str]
-    """As they came; see `valid_text`."""
+    """Raw headers. See `valid_text`."""
     body: bytes
 
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]+(%25\w+)?")
-"""A name, an address, and nothing that a proxy or a server could decode to another (RFC 3986 §3.2.2 allows `%31`)."""
+"""A name or address without characters that a proxy or server could decode differently (RFC 3986 §3.2.2 allows `%31`).
+"""
 
 
 def redirected(request: Request, status: int, location: str) -> Request:
-    """Return the request that follows a redirect, as browsers have it.
+    """Return the request that follows a redirect, as browsers do.
 
-    1. The target must be http or https at a plain host, and never http after https.
-    2. 303 becomes GET, and so does a POST at 301 and 302; the body goes with the method (Fetch, "HTTP-redirect fetch").
-    3. At another origin, headers that are bound to the first one are dropped, and a body that holds a secret of the
-       file is not sent.
+    1. The target is http or https with a plain host. A redirect from https to http is refused.
+    2. 303 becomes GET, and so does POST after 301 and 302, without the body (Fetch, "HTTP-redirect fetch").
+    3. Another origin does not receive bound headers, or a body that contains a configured secret.
 
     Raises:
-        ExecutionError: it must not be followed.
+        ExecutionError: The redirect is refused.
     """
     target = _target(request.url, location)
     following = replace(request, url=target)
@@ -66,9 +65,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
     if origin_of(target) == origin_of(request.url):
         return following
     if following.body is not None and request.has_secret_body:
-        raise ExecutionError(
-            f"{request.url.raw_host} redirects to another origin; a body that holds a secret stays here"
-        )
+        raise ExecutionError(f"{request.url.raw_host} redirects to another origin, and the body contains a secret")
     return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
 
 
@@ -76,11 +73,11 @@ def _target(base: URL, location: str) -> URL:
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
-            raise ExecutionError(f"{base.raw_host} redirects to what is not a web address")
-        # RFC 9110 §4.2.4: a server does not choose the credentials of the next request.
+            raise ExecutionError(f"{base.raw_host} redirects to a URL that is not allowed")
+        # RFC 9110 §4.2.4: servers must not choose the credentials of the next request.
         target = target.with_user(None)
     except ValueError as error:
-        raise ExecutionError(f"{base.raw_host} redirects to what is not a URL") from error
+        raise ExecutionError(f"{base.raw_host} redirects to an invalid URL") from error
     if base.scheme == "https" and target.scheme == "http":
         raise ExecutionError(f"{base.raw_host} redirects from https to http, which is not followed")
     return target
@@ -91,7 +88,7 @@ def _becomes_get(method: str, status: int) -> bool:
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests to a service: through its proxy, with its trust, to allowed addresses."""
+    """Sends requests to a service with its proxy, TLS settings and address guard."""
 
     clients: HttpClients
     policy: AddressPolicy = PUBLIC_ONLY
@@ -99,13 +96,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     identity: ClientIdentity = ClientIdentity()
     max_redirects: int = 0
     redirect: Callable[[Request, int, str], Request | None] = redirected
-    """Returns the request that follows a status and a location; None if there is to be none."""
+    """Returns the next request for a status and a location, or None to stop."""
     max_bytes: int = MAX_RESPONSE_BYTES
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
-    """Bounds single steps, such as connecting, of whoever has no deadline."""
+    """Timeouts of single steps such as connecting, for requests without a deadline."""
 
     def facts(self, host: str) -> dict[str, Json]:
-        """Describe the connection to a host, before anything is sent."""
+        """Describe the connection to a host before a request is sent."""
         guard = self.policy.guard_for(host)
         private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
         return {
@@ -115,16 +112,16 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def send(self, request: Request, *, deadline: float) -> Response:
-        """Send, and return the last answer.
+        """Send a request and return the last response.
 
         Raises:
-            ConnectionFailedError: no answer came back.
-            DeadlineExceededError: none came back by `deadline`, on the event loop's clock.
-            ExecutionError: the answer is too large, or an address or a redirect is refused.
+            ConnectionFailedError: There was no response.
+            DeadlineExceededError: There was no response by `deadline` (the event loop's clock).
+            ExecutionError: The response is too large, or an address or redirect is refused.
         """
         began = asyncio.get_running_loop().time()
         try:
-            # Around all hops, and the reading of the body: a server that sends a byte a second ends here, too.
+            # Includes all redirects and the body, so a server that sends a byte per second is stopped too.
             async with asyncio.timeout_at(deadline), self.exchange(request) as answer:
                 body = await answer.read(max_bytes=self.max_bytes)
         except TimeoutError as error:
@@ -133,17 +130,18 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Answer]:
-        """Send, and yield the last answer, whose body is still to be read.
+        """Send a request and yield the last response, whose body is not read yet.
 
         Raises:
-            ConnectionFailedError: no answer came back, or it broke off while it was read.
-            ExecutionError: an address or a redirect is refused.
+            ConnectionFailedError: There was no response, or it ended early.
+            ExecutionError: An address or redirect is refused.
         """
         home = origin_of(request.url)
         for _ in range(self.max_redirects + 1):
             host = request.url.raw_host or ""
             try:
-                # Back at the first origin the client certificate is used again; dropped header fields stay dropped.
+                # The first origin gets the client certificate again after a redirect back, but dropped headers stay
+                # dropped.
                 pool = await self._pool(host, is_home=origin_of(request.url) == home)
                 async with pool.exchange(request) as answer:
                     following = self._following(request, answer)
@@ -156,9 +154,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         raise TooManyRedirectsError(f"{home[1]} redirects more than {self.max_redirects} times (follow_redirects)")
 
     def _following(self, request: Request, answer: Answer) -> Request | None:
-        """Return the request that a redirect asks for; None for an answer that is the last."""
+        """Return the next request of a redirect, or None for the last response."""
         location = answer.headers.get("Location")
-        # Where redirects are not followed, a redirect is an answer, whose status `success` may hold.
+        # If redirects are not followed, the redirect is the response. `success` can contain its status.
         if answer.status not in REDIRECTS or not self.max_redirects or not location:
             return None
         return self.redirect(request, answer.status, location)
@@ -166,7 +164,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     async def _pool(self, host: str, *, is_home: bool) -> Pool:
         guard, trust = self.policy.guard_for(host), self.identity.here if is_home else self.identity.elsewhere
         if self.proxy is not None:
-            # The proxy connects to the host: it is judged here.
+            # The proxy connects to the host, so check the host here.
             guard.check_spelled(host)
             if not is_home and not guard.allows_all:
                 await self._check_resolved(host, guard)
@@ -174,15 +172,15 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.
+        """Resolve the host of a redirect before a proxy does, because the operator did not name this host.
 
-        The proxy looks it up again, and may get another answer: it alone knows the address that it connects to.
+        The proxy resolves the host again and can get a different address. Only the proxy knows the actual address.
         """
         try:
             addresses = await self.clients.addresses_of(host)
         except OSError as error:
             raise ExecutionError(
-                f"A redirect leads to `{host}`, which cannot be looked up here, so that nobody knows whether it is "
+                f"A redirect leads to `{host}`, which cannot be resolved here, so it may be "
                 f"private. The operator can allow it: {permission_for(host)}"
             ) from error
         for address in addresses:
@@ -190,16 +188,15 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
-"""The operator named the proxy, and it may well be in a private network."""
+"""The operator named the proxy, which can be in a private network."""
 
 
 def valid_text(text: str) -> str:
-    """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
+    """Replace bytes that are not UTF-8, which aiohttp keeps as surrogates."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def compile_sender(connection: Connection, problems: Problems, *, clients: HttpClients) -> Sender:
-    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
     if problem := base_url_problem(connection.base_url):
         problems.at("base_url").error(problem)
     if connection.proxy is not None:
@@ -213,7 +210,7 @@ def compile_sender(connection: Connection, problems: Problems, *, clients: HttpC
 
 
 def _check_proxy(proxy: str, problems: Problems) -> None:
-    """Report what is wrong with a connection's `proxy`. What it says may hold a password, so it is not repeated."""
+    """Check a connection's `proxy`. Do not quote its value, which can contain a password."""
     try:
         url = URL(proxy)
         is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
@@ -224,20 +221,20 @@ def _check_proxy(proxy: str, problems: Problems) -> None:
 
 
 class TooManyRedirectsError(ExecutionError):
-    """Redirects were followed as often as allowed, and there was another one."""
+    """The maximum number of redirects is exceeded."""
 
 
 class ConnectionFailedError(ExecutionError):
-    """No answer came back; trying again may help."""
+    """There was no response. A retry can help."""
 
 
 def explained(error: Exception, *, host: str) -> ExecutionError:
-    """Turn what the client library raised into words for the model: never a URL, a header or a traceback."""
-    # aiohttp wraps what opening a socket raises; the checks for a proxy raise it as it is.
+    """Convert an exception of aiohttp to an error for the model, without URLs, headers and tracebacks."""
+    # aiohttp wraps exceptions from opening a socket. The checks for a proxy raise them directly.
     refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
-            f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
+            f"`{host}` has {refused.kind}, which is blocked. The operator can allow it: "
             f"{permission_for(host)}, or `true` for every address, in the tool's `http`, its connection or its upstream"
         )
     for kind, explain in _EXPLANATIONS:
@@ -247,7 +244,7 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
 
 
 def permission_for(host: str) -> str:
-    """Return the line of configuration that allows a host; in YAML a colon needs quotes."""
+    """Return the setting that allows a host. YAML requires quotes around a colon."""
     return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 
@@ -258,7 +255,7 @@ def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> E
 
 def _tls(error: aiohttp.ClientConnectorSSLError, host: str) -> ExecutionError:
     reason = getattr(error.os_error, "reason", None) or "handshake failed"
-    return ConnectionFailedError(f"No TLS connection with {host}: {str(reason).replace('_', ' ').lower()}")
+    return ConnectionFailedError(f"TLS handshake with {host} failed: {str(reason).replace('_', ' ').lower()}")
 
 
 def _proxy(error: aiohttp.ClientProxyConnectionError, _host: str) -> ExecutionError:
@@ -266,7 +263,7 @@ def _proxy(error: aiohttp.ClientProxyConnectionError, _host: str) -> ExecutionEr
 
 
 def _proxy_answer(error: aiohttp.ClientHttpProxyError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The proxy does not connect to {host}: it answered {error.status}")
+    return ConnectionFailedError(f"The proxy cannot connect to {host}: status {error.status}")
 
 
 def _connect(error: aiohttp.ClientConnectorError, host: str) -> ExecutionError:
@@ -278,26 +275,26 @@ def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
 
 
 def _too_large(error: BodyTooLargeError, host: str) -> ExecutionError:
-    return ExecutionError(f"The answer of {host} is over {size_in_words(error.max_bytes)}; ask for less")
+    return ExecutionError(f"The response of {host} exceeds {size_in_words(error.max_bytes)}. Request less data")
 
 
 def _encoding(error: UnknownEncodingError, host: str) -> ExecutionError:
-    return ExecutionError(f"The answer of {host} has the content encoding `{error}`, which cannot be decoded")
+    return ExecutionError(f"The response of {host} has the content encoding `{error}`, which is not supported")
 
 
 def _malformed(error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
-    if "content-encoding" in error.message:  # `br` and `zstd`, without the libraries that aiohttp decodes them with
-        return ExecutionError(f"The response of {host} has a content encoding that cannot be decoded here")
-    return ConnectionFailedError(f"The answer of {host} is not HTTP as it should be")
+    if "content-encoding" in error.message:  # `br` and `zstd`, without the libraries that decode them.
+        return ExecutionError(f"The response of {host} has a content encoding that is not supported")
+    return ConnectionFailedError(f"The response of {host} is not valid HTTP")
 
 
 def _system_text(error: OSError) -> str:
-    # Errors of getaddrinfo have numbers of their own, on Linux below zero.
+    # getaddrinfo has its own error numbers, which are negative on Linux.
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
 
 
 def _saying(text: str) -> Callable[[Exception, str], ExecutionError]:
-    """Explains with one text, whatever else is known; `{}` stands for the host."""
+    """Return a function that creates an error from a fixed text. `{}` is the host."""
     return lambda _error, host: ConnectionFailedError(text.format(host))
 
 
@@ -308,12 +305,12 @@ _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]]
     (aiohttp.ClientProxyConnectionError, _proxy),
     (aiohttp.ClientHttpProxyError, _proxy_answer),
     (aiohttp.ClientConnectorError, _connect),
-    (aiohttp.ServerTimeoutError, _saying("{} did not answer in time")),
+    (aiohttp.ServerTimeoutError, _saying("{} did not respond in time")),
     (aiohttp.InvalidURL, _url),
     (BodyTooLargeError, _too_large),
     (UnknownEncodingError, _encoding),
-    (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
-    (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),
+    (aiohttp.ClientPayloadError, _saying("The response of {} is incomplete or encoded incorrectly")),
+    (aiohttp.ClientConnectionError, _saying("{} closed the connection without a response")),
     (aiohttp.ClientResponseError, _malformed),
 )
-"""The first that fits; more special ones stand before those that they derive from."""
+"""The first match applies, so subclasses must precede their base classes."""

@@ -1,8 +1,8 @@
 """Finds the token endpoint of an authorization server: RFC 8414, OpenID Connect Discovery, RFC 9728.
 
-Threat answered here: a document that leads secrets elsewhere. Metadata must name the issuer that it was asked for (RFC
-8414 §3.3), a service's metadata must name that service (RFC 9728 §3.3), every URL in them is https but on loopback, and
-no redirect is followed. The addresses are judged by the connection's own guard.
+Threat: a document that sends secrets to another server. Metadata must contain the requested issuer (RFC 8414 §3.3), and
+a service's metadata must contain its URL (RFC 9728 §3.3). URLs must use https except on loopback. Redirects are not
+followed. The connection's address guard applies.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ from gateway.net.sender import Sender
 
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _UNAUTHORIZED: Final = 401
-# A name is tried at its beginning alone, and whole: a long one without `=` would take the square of its length.
+# Names match only at their start and completely. Otherwise a long name without `=` would take quadratic time.
 _AUTH_PARAM: Final = re.compile(
     r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
 )
-"""RFC 9110 §11.2: a parameter of a challenge, a token or a quoted string."""
+"""RFC 9110 §11.2: a parameter of a challenge, as a token or a quoted string."""
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about an authorization server that a client signs in by."""
+    """The metadata of an authorization server that clients need."""
 
     token_url: str
     issuer: str | None = None
     auth_methods: Sequence[str] = ()
-    """`token_endpoint_auth_methods_supported`; empty where it is not said."""
+    """`token_endpoint_auth_methods_supported`. Empty if missing."""
     signing_algorithms: Sequence[str] = ()
-    """`token_endpoint_auth_signing_alg_values_supported`; empty where it is not said."""
+    """`token_endpoint_auth_signing_alg_values_supported`. Empty if missing."""
     resource: str | None = None
-    """The service that tokens are meant for, where its own metadata led here."""
+    """The service that tokens are for, if its own metadata named this server."""
     authorization_url: str = ""
-    """The page on which users sign in; empty if there is none."""
+    """The page on which users sign in. Empty if there is none."""
     registration_url: str | None = None
     revocation_url: str | None = None
     scopes: Sequence[str] = ()
@@ -50,7 +50,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     resource_scopes: Sequence[str] = ()
     """`scopes_supported` of the service."""
     challenge_methods: Sequence[str] | None = None
-    """`code_challenge_methods_supported`; None if the metadata does not contain it."""
+    """`code_challenge_methods_supported`. None if missing."""
     returns_issuer: bool = False
     """Whether authorization responses contain `iss` (RFC 9207)."""
     reads_client_documents: bool = False
@@ -64,20 +64,20 @@ class MissingMetadataError(ExecutionError):
 
 
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
-    """Read the metadata of an issuer.
+    """Fetch the metadata of an issuer.
 
     Raises:
-        ExecutionError: it cannot be fetched, or is not acceptable.
+        ExecutionError: The metadata cannot be fetched or is invalid.
     """
     missing = f"{issuer} has no metadata at a well-known place"
     url, found = await _first_document(metadata_urls(issuer), sender, missing=missing)
     named = found.get("issuer")
     # RFC 8414 §3.3: identical, not merely equivalent.
     if named != issuer:
-        raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
+        raise ExecutionError(f"{url} contains the metadata of a different issuer, not {issuer}")
     token_url, methods = found.get("token_endpoint"), found.get("code_challenge_methods_supported")
     if not isinstance(token_url, str) or not is_trustworthy(token_url):
-        raise ExecutionError(f"{url} names no token_endpoint with an https URL")
+        raise ExecutionError(f"{url} contains no token_endpoint with an https URL")
     return ServerMetadata(
         token_url=token_url,
         issuer=issuer,
@@ -95,13 +95,13 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
 
 
 async def discover_of_service(service_url: str, sender: Sender, *, named: str | None = None) -> ServerMetadata:
-    """Read the metadata of a service, and of the first authorization server that it names.
+    """Fetch the metadata of a service, and of the first authorization server that it names.
 
-    `named` is the URL of the metadata in a challenge of the service, if it has sent one.
+    `named` is the metadata URL from a challenge of the service, if any.
 
     Raises:
-        MissingMetadataError: the service has no metadata.
-        ExecutionError: the metadata cannot be fetched, or is not acceptable.
+        MissingMetadataError: The service has no metadata.
+        ExecutionError: The metadata cannot be fetched or is invalid.
     """
     missing = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
     if named is None:
@@ -111,12 +111,12 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
         urls = iter((named,))
     url, found = await _first_document(urls, sender, missing=missing)
     resource = found.get("resource")
-    # RFC 9728 §3.3: otherwise a document could have tokens issued for somebody else's service.
+    # RFC 9728 §3.3: otherwise a document could obtain tokens for another service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
-        raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
+        raise ExecutionError(f"{url} contains the metadata of a different service, not {service_url}")
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
     if not is_trustworthy(issuer):
-        raise ExecutionError(f"{url} names no authorization server with an https URL")
+        raise ExecutionError(f"{url} contains no authorization server with an https URL")
     scopes = _strings(found.get("scopes_supported"))
     return msgspec.structs.replace(await discover(issuer, sender), resource=resource, resource_scopes=scopes)
 
@@ -139,29 +139,33 @@ async def _first_document(urls: Iterator[str], sender: Sender, *, missing: str) 
 
 
 def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
-    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1), the first of each name."""
+    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1). The first of a name applies."""
     found: dict[str, str] = {}
     for field in fields:
         for name, quoted, token in _AUTH_PARAM.findall(field):
-            # RFC 9110 §5.6.4: within quotes, a backslash precedes a literal character.
+            # RFC 9110 §5.6.4: in quoted strings, a backslash precedes a literal character.
             found.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) or token)
     return found
 
 
 def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str | None:
-    """Return the URL of the service's metadata in a challenge (RFC 9728 §5.1).
+    """Return the metadata URL from a challenge (RFC 9728 §5.1).
 
     Raises:
-        ExecutionError: the URL does not use https.
+        ExecutionError: The URL does not use https.
     """
     url = parameters.get("resource_metadata")
     if url is not None and not is_trustworthy(url):
-        raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
+        raise ExecutionError(f"The metadata URL {url} of {service_url} does not use https")
     return url
 
 
 def url_of(text: str) -> URL:
-    """Raises: ExecutionError: it is no URL that can be asked."""
+    """Parse a URL.
+
+    Raises:
+        ExecutionError: The URL is invalid or does not use https.
+    """
     try:
         return parse_url(text, encoded=True)
     except ValueError:
@@ -169,18 +173,18 @@ def url_of(text: str) -> URL:
 
 
 async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
-    """The URL that the service itself names for its metadata when it is asked without credentials (RFC 9728 §5.1).
+    """Return the metadata URL that the service names in its response to a request without credentials (RFC 9728 §5.1).
 
     Raises:
-        ExecutionError: the URL is not to be trusted.
+        ExecutionError: The URL does not use https.
     """
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     request = Request(method="GET", url=url_of(service_url), headers=(ACCEPT_JSON,))
     try:
         response = await sender.send(request, deadline=deadline)
     except ExecutionError:
-        return None  # as an answer without end; a service that is away says so at its well-known places
-    # RFC 9728 §5.1: the parameter comes with a challenge, which is what a 401 is.
+        return None  # Ignore errors such as endless responses. If the service is down, the well-known URLs fail too.
+    # RFC 9728 §5.1: the parameter is part of a challenge, and only a 401 contains challenges.
     if response.status != _UNAUTHORIZED:
         return None
     return trusted_metadata_url(challenge_parameters(response.headers.getall("WWW-Authenticate", ())), service_url)
@@ -196,14 +200,14 @@ def _resource_metadata_urls(service_url: str) -> Iterator[str]:
 
 
 def _is_of(resource: str, service_url: str) -> bool:
-    """Whether a resource identifier is that of a service, or of the part of its host that holds it."""
+    """Return whether a resource identifier is the service itself or a parent path on the same host."""
     try:
         one, other = urlsplit(resource), urlsplit(service_url)
     except ValueError:
         return False
     if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()) or one.query:
         return False
-    # Both with a slash at the end, lest `/api` be taken for the parent of `/apis`.
+    # Compare with a final slash, so that `/api` is not a parent of `/apis`.
     return f"{other.path.rstrip('/')}/".startswith(f"{one.path.rstrip('/')}/")
 
 

@@ -1,11 +1,11 @@
 """Signs users in to services with the authorization code flow (RFC 6749 §4.1, MCP basic/authorization).
 
-Threats handled here:
+Threats:
 
-- A link that is forwarded to another person: the page lets in only the person that it was made for.
-- A stolen or injected code: PKCE S256, and a `state` that belongs to the browser that opened the link.
-- Two authorization servers that are confused: `iss` must be the issuer that the user was sent to (RFC 9207).
-- Tokens for one service, user or entry used for another: records are stored under a digest of all three.
+- A user forwards a link: the page only accepts the caller for whom the link was created.
+- An authorization code is stolen or injected: PKCE S256, and a `state` bound to the browser that opened the link.
+- Two authorization servers are mixed up: `iss` must be the expected issuer (RFC 9207).
+- Tokens of one service, user or entry are used for another: records are stored under a digest of all three.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 LINK_SECONDS: Final = 600.0
-"""How long a link can be used, and how long a call waits for its user."""
+"""How long a link is valid, and how long a call waits for its user."""
 SHARED: Final = "shared"
 PAGES: Final = "/-/sign-in"
 CLIENT_DOCUMENTS: Final = "/.well-known/oauth-client"
@@ -74,7 +74,7 @@ _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _OFFLINE: Final = "offline_access"
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
-"""Errors at refresh that mean that the refresh token cannot be used any more."""
+"""Errors which mean that a refresh token is no longer valid."""
 
 
 class SecretStore(Protocol):
@@ -88,15 +88,15 @@ class SecretStore(Protocol):
 
 
 class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One service of the file that users sign in to."""
+    """A configured service that users sign in to."""
 
     name: str
-    """Its path in the file, such as `upstreams.github`."""
+    """The configuration path, such as `upstreams.github`."""
     config: AuthorizationCode
     service_url: str
     endpoint: TokenEndpoint
     authentication: ClientAuthentication | None
-    """The client of the file; None if the gateway has to register."""
+    """The configured client. None if the gateway has to register."""
 
     @property
     def title(self) -> str:
@@ -108,7 +108,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def key(self) -> str:
-        """Identifies the entry in stored records: tokens of another server, client or issuer are never used."""
+        """Identifies the entry in stored records. A changed server, client or issuer invalidates tokens."""
         return entry_key(self.name, self.config, self.service_url)
 
 
@@ -117,8 +117,6 @@ def entry_key(name: str, config: AuthorizationCode, service_url: str) -> str:
 
 
 class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client at an authorization server."""
-
     client_id: str
     secret: str | None = None
     method: str = "none"
@@ -136,35 +134,34 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one user for one entry."""
 
     entry: str
-    """Key of the entry."""
     access_token: str
     expires_at: float | None
     refresh_token: str | None
     scopes: list[str]
     server: ServerMetadata
     client: RegisteredClient | None
-    """The registered client; None for the client of the file."""
+    """The registered client. None for the configured client."""
     resource: str | None
     since: float
     used_at: float
     proof_key: str = ""
-    """Private key as PEM if the token is bound to it (DPoP)."""
+    """The private key as PEM, if the token is bound to it (DPoP)."""
 
     def __repr__(self) -> str:
-        """Leave the tokens out, because tracebacks and logs show them."""
+        """Hide the tokens from tracebacks and logs."""
         return f"Tokens(entry={self.entry})"
 
 
 class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in from its link until the authorization server has issued tokens."""
+    """A sign-in, from the creation of its link until tokens are issued."""
 
     id: str
     """Digest of the link's secret."""
     entry: str
     person: str
-    """The caller that the link was made for: `Subject.key`."""
+    """The caller for whom the link was created (`Subject.key`)."""
     owner: str
-    """The person that tokens are stored for: the caller, or `SHARED`."""
+    """The owner of the tokens: the caller, or `SHARED`."""
     scopes: list[str]
     metadata_url: str | None
     expires_at: float
@@ -206,7 +203,7 @@ class SignInRequiredError(ExecutionError):
 
 
 class SignIns:
-    """The sign-ins of all users to all services; they outlive reloads."""
+    """The sign-ins of all users to all services. They outlive reloads."""
 
     def __init__(self, *, secrets: ObtainedSecrets | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
@@ -222,11 +219,10 @@ class SignIns:
         self._done: Final = asyncio.Condition()
 
     def open(self, store: SecretStore, events: Events) -> None:
-        """Use a store from now on."""
         self._store, self._events = store, events
 
     def listen_at(self, base_url: str) -> None:
-        """Use links that start with this URL, which is the daemon's own."""
+        """Use this base URL in links."""
         self._base_url = base_url
 
     async def close(self) -> None:
@@ -237,16 +233,14 @@ class SignIns:
         return self._base_url
 
     def add(self, entry: ServiceEntry) -> None:
-        """Remember an entry, for the pages that name its key."""
+        """Register an entry, so that pages can find it by its key."""
         self._entries.put(entry.key, entry)
 
     def entry(self, key: str) -> ServiceEntry | None:
         return self._entries.get(key)
 
-    # Tokens.
-
     async def tokens(self, entry: ServiceEntry, owner: str | None) -> tuple[str, Tokens | None]:
-        """Return the name of a record, and its tokens; `owner` None is the first user who has signed in."""
+        """Return the name of a record, and its tokens. The owner None means the first user who has signed in."""
         name = record_name(entry.key, owner or "")
         if owner is None:
             name = next(iter(await self.store.names(f"tokens:{entry.key}:")), name)
@@ -262,13 +256,13 @@ class SignIns:
         return name, tokens
 
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
-        """Exchange the refresh token, once for all who wait, in all processes.
+        """Refresh the tokens, once for all waiting callers and processes.
 
         Returns:
-            The new tokens; None if the user has to sign in again.
+            The new tokens, or None if the user has to sign in again.
 
         Raises:
-            ExecutionError: the authorization server cannot be reached; the tokens are kept.
+            ExecutionError: The authorization server cannot be reached. The tokens are kept.
         """
 
         async def fetch() -> tuple[Tokens | None, float]:
@@ -277,7 +271,7 @@ class SignIns:
         return await self._refreshes.get(name.encode(), fetch)
 
     async def described(self, entry: ServiceEntry, owner: str) -> dict[str, Json]:
-        """Return whether a person has signed in, since when, and with which scopes."""
+        """Return whether a user has signed in, since when, and with which scopes."""
         tokens = await self._read(record_name(entry.key, SHARED if entry.config.shared else owner), Tokens)
         row: dict[str, Json] = {"entry": entry.name, "signed_in": tokens is not None, "shared": entry.config.shared}
         if tokens is None:
@@ -286,7 +280,7 @@ class SignIns:
         return {**row, "since": since, "scopes": tokens.scopes}
 
     async def count(self, entry: ServiceEntry) -> int:
-        """Return how many people have signed in."""
+        """Return the number of users who have signed in."""
         return len(await self.store.names(f"tokens:{entry.key}:"))
 
     async def sign_out_of(self, entry: ServiceEntry, owner: str) -> bool:
@@ -309,7 +303,7 @@ class SignIns:
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
-        """Sign everyone out of the entries that the file no longer has."""
+        """Sign users out of entries that are no longer configured."""
         if self._store is None:
             return
         for name in await self.store.names("tokens:"):
@@ -317,7 +311,7 @@ class SignIns:
                 await self.sign_out(name)
 
     async def sweep(self) -> None:
-        """Sign users out whose tokens were not used for `idle`, again and again."""
+        """Periodically sign out users whose tokens were not used for `idle`."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             for name in [] if self._store is None else await self.store.names("tokens:"):
@@ -336,19 +330,17 @@ class SignIns:
         return self._nonces.get(origin)
 
     def note_nonce(self, origin: str, headers: MultiMapping[str]) -> bool:
-        """Keep the nonce of a response, and return whether there is one."""
+        """Save the nonce of a response, and return whether there is one."""
         nonce = headers.get("DPoP-Nonce")
         if nonce:
             self._nonces.put(origin, nonce)
         return bool(nonce)
 
-    # The flow.
-
     async def link(self, required: SignInRequiredError) -> str:
         """Create a link with which the caller can sign in.
 
         Raises:
-            ExecutionError: the caller cannot sign in here.
+            ExecutionError: The caller cannot sign in here.
         """
         if self._base_url is None and required.subject is not None and required.subject.key is not None:
             title = required.entry.title
@@ -362,7 +354,7 @@ class SignIns:
         """Create a sign-in, and return its secret.
 
         Raises:
-            ExecutionError: the caller cannot sign in.
+            ExecutionError: The caller cannot sign in.
         """
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
@@ -386,14 +378,13 @@ class SignIns:
         return secret
 
     async def pending(self, secret: str) -> PendingSignIn | None:
-        """Return the sign-in of a link."""
         return await self._read(f"pending:{_digest(secret)}", PendingSignIn)
 
     async def wait(self, link: str) -> None:
         """Wait until the user of a link has signed in.
 
         Raises:
-            ExecutionError: the user has not signed in, or the sign-in failed.
+            ExecutionError: The user has not signed in, or the sign-in failed.
         """
         secret = link.rpartition("/")[2]
         while True:
@@ -406,19 +397,19 @@ class SignIns:
                 return
             async with self._done:
                 try:
-                    # Another process may complete it: look again after a while.
+                    # Poll, because another process can complete the sign-in.
                     async with asyncio.timeout(_POLL_SECONDS):
                         await self._done.wait()
                 except TimeoutError:
                     continue
 
     async def start(self, pending: PendingSignIn, *, redirect_uri: str | None = None) -> tuple[str, str]:
-        """Return the URL of the authorization server's page, and the content of a cookie for the browser.
+        """Return the URL of the authorization page, and a cookie for the browser.
 
-        `redirect_uri` is that of a program on this machine; by default, the daemon's own page.
+        `redirect_uri` belongs to a program on this machine. The default is the gateway's own page.
 
         Raises:
-            ExecutionError: the link was used before, or the authorization server cannot be used.
+            ExecutionError: The link was already used, or the authorization server cannot be used.
         """
         entry = self._known(pending.entry)
         redirect_uri = redirect_uri or f"{self._base_url}{PAGES}/callback"
@@ -427,7 +418,7 @@ class SignIns:
         client = await self._client(entry, server, redirect_uri)
         scopes = _scopes(entry.config, pending.scopes, server)
         if not await self.store.claim(f"used:{pending.id}", expires=pending.expires_at):
-            raise ExecutionError("This link was used before. Call again for a new one")
+            raise ExecutionError("This link has already been used. Call again for a new one")
         verifier, browser = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
         state = f"{pending.id}.{secrets.token_urlsafe(32)}"
         resource = server.resource or (_canonical(entry.service_url) if entry.is_mcp else None)
@@ -458,7 +449,7 @@ class SignIns:
         return f"{server.authorization_url}{separator}{urlencode(query)}", browser
 
     async def returned(self, state: str, browser: str) -> PendingSignIn | None:
-        """Return the sign-in of an authorization response; None if it does not belong to this browser."""
+        """Return the sign-in of an authorization response. None if it does not belong to this browser."""
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:
             return None
@@ -471,12 +462,12 @@ class SignIns:
         """Exchange the code of an authorization response for tokens, and store them.
 
         Raises:
-            ExecutionError: the response is not acceptable, or the server issued no tokens.
+            ExecutionError: The response is invalid, or the server issued no tokens.
         """
         entry, server = self._known(pending.entry), pending.server
-        # RFC 6749 §4.1.2: a code can be used once.
+        # RFC 6749 §4.1.2: a code can only be used once.
         if not await self.store.claim(f"code:{pending.id}", expires=pending.expires_at):
-            raise ExecutionError("this response was used before")
+            raise ExecutionError("this response has already been used")
         assert server is not None  # noqa: S101 - `start` has set it
         try:
             _check_response(response, server)
@@ -498,7 +489,6 @@ class SignIns:
         }
 
     def entries(self, keys: frozenset[str]) -> list[ServiceEntry]:
-        """Return the entries with these keys."""
         found = (self._entries.get(key) for key in keys)
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
 
@@ -538,13 +528,13 @@ class SignIns:
             )
 
     async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
-        """Return the client to use at a server; None for the client of the file."""
+        """Return the registered client for a server. None for the configured client."""
         if entry.config.client_id:
             return None
         base_url = self._base_url or ""
         if server.reads_client_documents and base_url.startswith("https:"):
             return RegisteredClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
-        # Credentials of one issuer are never sent to another: the record is found by the issuer.
+        # Never send the credentials of one issuer to another: records are stored by issuer.
         name = f"client:{_digest(server.issuer or server.token_url, redirect_uri)}"
         known = await self._read(name, RegisteredClient)
         if known is not None:
@@ -561,7 +551,7 @@ class SignIns:
     async def _registered(
         self, entry: ServiceEntry, server: ServerMetadata, url: str, redirect_uri: str
     ) -> tuple[RegisteredClient, float]:
-        """Register the gateway (RFC 7591), and return the client with the seconds for which it is valid."""
+        """Register the gateway (RFC 7591), and return the client and its lifetime in seconds."""
         method = next((each for each in _METHODS if each in server.auth_methods), _METHODS[0])
         body = orjson.dumps(_client_metadata(redirect_uri, method=method))
         headers = bound({"Content-Type": "application/json", "Accept": "application/json"})
@@ -657,7 +647,7 @@ class SignIns:
                 response = await entry.endpoint.post(server, form, authentication, headers=headers, secrets=sent)
                 break
             except TokenRejectedError as error:
-                # RFC 9449 §8: the proof must contain the nonce of the server.
+                # RFC 9449 §8: the proof must contain the server's nonce.
                 if is_last or error.error != "use_dpop_nonce" or not self.note_nonce(origin, error.headers):
                     raise
         self.note_nonce(origin, response.headers)
@@ -695,7 +685,7 @@ class SignIns:
 
     async def _write_tokens(self, name: str, tokens: Tokens, config: AuthorizationCode) -> None:
         await self._mask(name, tokens)
-        # A day more than `idle`, so that `sweep` can revoke them.
+        # One day longer than `idle`, so that `sweep` can revoke them.
         await self._write(name, tokens, seconds=config.idle.total_seconds() + 86_400)
 
     async def _save(self, pending: PendingSignIn) -> None:
@@ -708,7 +698,7 @@ class SignIns:
         content = await self.store.read(name)
         try:
             return None if content is None else msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError:  # written by another version
+        except msgspec.DecodeError:  # Written by another version.
             return None
 
     async def _write(self, name: str, value: object, *, seconds: float) -> None:
@@ -720,7 +710,7 @@ class SignIns:
 
 
 _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
-"""Values of `token_endpoint_auth_method`, the preferred one first."""
+"""Values of `token_endpoint_auth_method`, in order of preference."""
 
 
 def record_name(entry: str, owner: str) -> str:
@@ -743,7 +733,7 @@ def _check_server(entry: ServiceEntry, server: ServerMetadata) -> None:
     if not server.authorization_url or not is_trustworthy(server.authorization_url):
         raise ExecutionError(f"{server.issuer} has no authorization endpoint with an https URL")
     # MCP 2025-11-25 basic/authorization: without this member, the server does not support PKCE. Servers of other
-    # services ignore what they do not know.
+    # services ignore unknown members.
     methods = server.challenge_methods
     if "S256" not in (methods or ()) and (methods is not None or entry.is_mcp):
         raise ExecutionError(f"{server.issuer} does not support PKCE with S256, so a code could be stolen")
@@ -752,9 +742,9 @@ def _check_server(entry: ServiceEntry, server: ServerMetadata) -> None:
 def _check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
     """Check an authorization response.
 
-    1. `iss` is exactly the issuer that the user was sent to; it is present if the server promises it (RFC 9207 §2.4)
-    2. the response is no error (RFC 6749 §4.1.2.1)
-    3. it contains a code
+    1. `iss` is exactly the expected issuer. It is required if the server announces it (RFC 9207 §2.4).
+    2. The response is not an error (RFC 6749 §4.1.2.1).
+    3. The response contains a code.
     """
     issuer = response.get("iss")
     if (issuer is None and server.returns_issuer) or (issuer is not None and issuer != server.issuer):
@@ -767,7 +757,7 @@ def _check_response(response: Mapping[str, str], server: ServerMetadata) -> None
 
 
 def _scopes(config: AuthorizationCode, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-    """Choose scopes: those of the file and the challenge, or else those that the service supports."""
+    """Return the scopes of the configuration and the challenge, or those that the service supports."""
     scopes = dict.fromkeys([*config.scopes, *challenged] or server.resource_scopes)
     if _OFFLINE in server.scopes and scopes:
         scopes[_OFFLINE] = None
@@ -775,7 +765,7 @@ def _scopes(config: AuthorizationCode, challenged: Sequence[str], server: Server
 
 
 def _canonical(service_url: str) -> str:
-    """The resource identifier of an MCP server (RFC 8707, MCP "Canonical Server URI")."""
+    """Return the resource identifier of an MCP server (RFC 8707, MCP "Canonical Server URI")."""
     return urlunsplit(urlsplit(service_url)._replace(query="", fragment=""))
 
 
@@ -784,5 +774,5 @@ def _challenge(verifier: str) -> str:
 
 
 def _digest(*parts: str) -> str:
-    # Each part with its length, so that no two lists of parts are joined to the same text.
+    # Prefix each part with its length, so that the concatenation is unambiguous.
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()[:32]

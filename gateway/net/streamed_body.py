@@ -1,6 +1,6 @@
-"""A request body made of pieces: bytes as they are in memory, and files that are read while they are sent.
+"""A request body of several pieces: bytes in memory, and files that are read while they are sent.
 
-Nothing is copied into one piece, the length is known before the first byte goes out, and a body can be sent again.
+The pieces are not copied into one buffer. The length is known in advance, and a body can be sent again.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 
 _CHUNK: Final = 2**20
-"""Bytes that are read, or written, at a time."""
+"""Bytes to read or write at a time."""
 
 
 class Source(Protocol):
-    """Bytes that are read while they are sent, such as those of a file."""
+    """Bytes that are read while they are sent, such as a file."""
 
     @property
     def size(self) -> int: ...
@@ -28,21 +28,19 @@ class Source(Protocol):
         """Identifies the bytes without reading them."""
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes, and at least one.
+        """Return at least one and at most `size` bytes.
 
         Raises:
-            ExecutionError: they cannot be read, or have changed.
+            ExecutionError: The bytes cannot be read, or have changed.
         """
 
 
 class StreamedBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body in pieces."""
-
     pieces: tuple[bytes | Source, ...]
     description: Json
-    """What it holds, without the bytes of files: for explanations."""
+    """The content without the bytes of files, for `explain`."""
     boundary: bytes = b""
-    """Text that stands between pieces and tells nothing."""
+    """The multipart boundary."""
 
     @property
     def size(self) -> int:
@@ -50,14 +48,14 @@ class StreamedBody(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Identifies what is sent: equal only for two bodies that say the same."""
+        """A cache key. Equal for bodies with the same content."""
         digest = hashlib.sha256()
         for piece in self.pieces:
             if isinstance(piece, bytes):
                 said = piece.replace(self.boundary, b"") if self.boundary else piece
             else:
                 said = piece.identity.encode()
-            # Each by its digest, of one length: no byte can move from one piece to the next unnoticed.
+            # Use digests, which have a fixed length, so that the concatenation is unambiguous.
             digest.update(hashlib.sha256(said).digest())
         return digest.hexdigest()
 
@@ -67,14 +65,14 @@ class PiecesPayload(Payload):
 
     def __init__(self, body: StreamedBody) -> None:
         super().__init__(body)
-        # aiohttp sends Content-Length for a payload that has a size, and chunks otherwise.
+        # aiohttp sends Content-Length for a payload with a size, and chunks otherwise.
         self._size = body.size
         self._pieces: Final = body.pieces
         self.error: ExecutionError | None = None
         """The reason why the body could not be written, if that was ours."""
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's interface
-        raise TypeError("a body of files is no text")
+        raise TypeError("a body with files is not text")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         for piece in self._pieces:
@@ -96,7 +94,7 @@ def _chunks(piece: bytes) -> Iterator[memoryview]:
 
 
 async def _send(source: Source, writer: AbstractStreamWriter) -> None:
-    """Send as many bytes as were promised."""
+    """Send exactly the announced number of bytes."""
     sent = 0
     while sent < source.size:
         chunk = await source.read(sent, _CHUNK)

@@ -1,4 +1,4 @@
-"""TLS contexts for connections: `tls:` compiled from its files when the configuration is loaded."""
+"""TLS contexts of connections, compiled from `tls:`."""
 
 import hashlib
 import ssl
@@ -13,35 +13,33 @@ from gateway.config.models.backends import ClientTls
 
 
 class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The TLS context for the connection's own origin, and the one for origins that it redirects to."""
+    """The TLS contexts for the connection's own origin and for origins that it redirects to."""
 
     here: ssl.SSLContext | None = None
-    """None is the system's trust and no certificate of ours."""
+    """None means the system's trust and no client certificate."""
     elsewhere: ssl.SSLContext | None = None
-    """The same trust, and no certificate of ours."""
+    """The same trust, without a client certificate."""
 
 
 def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
-    """Load the files; what is wrong with them goes to the problems."""
     if tls is None:
         return ClientIdentity()
     if tls.key is not None and tls.cert is None:
-        problems.at("key").error("goes with `cert`")
-    # An origin that a redirect chose must not learn who this client is.
+        problems.at("key").error("requires `cert`")
+    # Origins chosen by a redirect must not receive the client certificate.
     elsewhere = _trust(tls.ca, None, None, problems) if tls.ca else None
     here = _trust(tls.ca, tls.cert, tls.key, problems) if tls.cert else elsewhere
     return ClientIdentity(here=here, elsewhere=elsewhere)
 
 
 def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
-    """Return the files that a `tls:` names: a renewed certificate is another configuration."""
     return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
 
 
 def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ssl.SSLContext | None:
     paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
     for path in paths.values():
-        content_digest(path)  # a renewed certificate is another configuration
+        content_digest(path)  # A renewed certificate changes the configuration.
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
         return _context(digest.digest(), **paths)
@@ -52,8 +50,8 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
     return None
 
 
-# Contexts compare by identity: one for the same bytes, so that a reload opens no other pool. A renewed file has the
-# same path.
+# Contexts compare by identity, so reuse one for the same bytes. Otherwise a reload would open another pool. A renewed
+# file has the same path but different bytes.
 @lru_cache(maxsize=64)
 def _context(
     _digest: bytes, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
@@ -65,5 +63,5 @@ def _context(
 
 
 def _no_password() -> bytes:
-    """Answer for OpenSSL, which would otherwise ask on the terminal: encrypted keys cannot be used."""
+    """Password callback. Without one, OpenSSL prompts on the terminal."""
     return b""

@@ -1,6 +1,7 @@
-"""The gateway as a client of an authorization server: asks its token endpoint for access tokens.
+"""Requests access tokens from the token endpoint of an authorization server.
 
-Every answer is bounded in time and size, and what it says of an error is shown without the secrets of the request.
+The time and size of each response are limited. Error descriptions of the server are shown without the secrets of the
+request.
 """
 
 import asyncio
@@ -38,37 +39,36 @@ _ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105
 _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-# Wider than `b64token` of RFC 6750 §2.1: whatever can stand in the field is passed on.
+# Wider than `b64token` (RFC 6750 §2.1): accept anything that a header can contain.
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _LIFETIME: Final = 300.0
-"""Seconds that a token is kept of which the server does not say when it expires."""
+"""The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""How long before its end a token is fetched anew; of a short-lived one a tenth of its life."""
+"""How long before its expiry a token is replaced. For short-lived tokens, a tenth of their lifetime."""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
-"""Errors of a server that expects a client to authenticate another way. RFC 6749 §5.2 has the first for that; others
-miss the client's id in the form, or do not allow the client that way."""
+"""Errors after which another authentication method is tried. RFC 6749 §5.2 specifies the first one. Some servers use
+the others if the form contains no client ID, or if the client must not use this method.
+"""
 _BEARER: Final = ("bearer", "bearertoken")
-"""Values of `token_type`, in lower case: that of RFC 6750 §6.1.1 and Apigee's."""
+"""Values of `token_type` in lower case: RFC 6750 §6.1.1, and Apigee's."""
 _MAX_REASON: Final = 400
-"""Characters of what is said about a failure."""
+"""The maximum length of an error description."""
 
 
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 60
-"""How long an assertion is valid: it is used at once."""
+"""How long an assertion is valid. It is used immediately."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
-    """An access token of an authorization server."""
-
     value: str
     seconds: float
-    """How long it may be kept."""
+    """How long to cache the token."""
 
     def __repr__(self) -> str:
-        """Leave the value out, because tracebacks and logs show it."""
+        """Hide the value from tracebacks and logs."""
         return f"AccessToken(seconds={self.seconds})"
 
 
@@ -87,7 +87,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     sender: Sender
     redactor: Redactor
-    """Masks the secrets of the file in error descriptions of the server."""
+    """Masks configured secrets in error descriptions of the server."""
 
     async def post(  # noqa: PLR0913 - the parts of a token request
         self,
@@ -99,13 +99,13 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         secrets: Sequence[str] = (),
         is_revocation: bool = False,
     ) -> Response:
-        """Send a token request, once more if the server rejects the client and there is another way to authenticate.
+        """Send a token request. If the server rejects the client, retry once with another authentication method.
 
-        `headers` returns additional header fields for each attempt. `secrets` are masked in errors.
+        `headers` returns additional headers for each attempt. `secrets` are masked in errors.
 
         Raises:
-            TokenRejectedError: the server issued no token.
-            ExecutionError: there was no response.
+            TokenRejectedError: The server issued no token.
+            ExecutionError: There was no response.
         """
         proofs = authentication.proofs(server)
         sent = [*secrets, form.get("subject_token"), form.get("assertion")]
@@ -115,7 +115,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                 response = await self._send(server, form, proof, headers())
                 if not _refuses_client(response):
                     break
-            if not is_revocation or response.status != 200:  # RFC 7009 §2.2: its body is ignored
+            if not is_revocation or response.status != 200:  # RFC 7009 §2.2: the body is ignored.
                 _check_success(response, host=host_of_endpoint(server))
         except TokenRejectedError as error:
             text = self._shown(str(error), secrets=sent)
@@ -129,7 +129,8 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def _shown(self, reason: str, *, secrets: Iterable[str | None]) -> str:
         text = self.redactor.text(strip_control_characters(reason))
-        # A caller's token, an assertion and an encoded Basic pair are in no file: the redactor does not know them.
+        # The redactor does not know the caller's token, assertions and encoded Basic pairs, because they are not in any
+        # file.
         text = Redactor(filter(None, secrets)).text(text)
         shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
         return f"The gateway cannot sign in: {shown}"
@@ -157,14 +158,14 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     config: TokenRequest
     authentication: "ClientAuthentication"
     service_url: str
-    """The service that is signed in to: it is asked for its authorization server where the file names none."""
+    """The service to sign in to. If the configuration names no authorization server, this service is asked for it."""
     endpoint: TokenEndpoint
 
     async def find_server(self) -> ServerMetadata:
-        """Return what is known of the authorization server, asking for what the file does not say.
+        """Return the metadata of the authorization server, and fetch what is not configured.
 
         Raises:
-            ExecutionError: it cannot be found.
+            ExecutionError: The server cannot be found.
         """
         if self.config.token_url is not None:
             return ServerMetadata(token_url=self.config.token_url)
@@ -179,12 +180,12 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
             raise self.endpoint.failure(str(error)) from error
 
     async def obtain(self, server: ServerMetadata, *, subject: str | None) -> AccessToken:
-        """Ask for a token, in exchange for a caller's where the file says so.
+        """Request a token, in exchange for the caller's token if configured.
 
-        A server that refuses the client is asked once more if there is another way to authenticate.
+        If the server rejects the client, the request is retried once with another authentication method.
 
         Raises:
-            ExecutionError: there is none; the text says why, without secrets.
+            ExecutionError: No token was issued. The message contains the reason without secrets.
         """
         form = self._form(server)
         if isinstance(self.config, EnterpriseAuth):
@@ -194,7 +195,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         return read_token(await self.endpoint.post(server, form, self.authentication), host=host_of_endpoint(server))
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
-        """Return the ID-JAG that the identity provider issues for the authorization server of the service.
+        """Return the ID-JAG that the identity provider issues for the service's authorization server.
 
         draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
         """
@@ -215,7 +216,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         return read_token(response, host=host_of_endpoint(provider), kinds=(_ID_JAG,)).value
 
     def _form(self, server: ServerMetadata) -> dict[str, str]:
-        """Return the fields of the token request, without the token that is exchanged."""
+        """Return the fields of the token request, without the exchanged token."""
         config = self.config
         form = {"grant_type": "client_credentials"}
         if isinstance(config, TokenExchange):
@@ -246,7 +247,7 @@ def host_of_endpoint(server: ServerMetadata) -> str:
 def _check_success(response: Response, *, host: str) -> None:
     """Raise `ExecutionError` with the server's `error` and `error_description` if it issued no token."""
     answer = content_of(response)
-    # GitHub responds 200 with an `error`.
+    # GitHub responds with status 200 and an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         error = answer.get("error")
         raise TokenRejectedError(
@@ -259,27 +260,27 @@ def _check_success(response: Response, *, host: str) -> None:
 def read_token(
     response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT), types: Sequence[str] = _BEARER
 ) -> AccessToken:
-    """Read the token in a successful response (RFC 6749 §5, RFC 8693 §2.2).
+    """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2).
 
-    1. the token can be sent in a header field
-    2. it is of one of the expected `kinds`; access tokens must be bearer tokens
+    1. The token can be sent in a header.
+    2. The token has one of the expected `kinds`. Access tokens must be bearer tokens.
     """
     answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
-        raise ExecutionError(f"{host} answered 200 without an access token that can be used")
-    # RFC 8693 §2.2.1: `token_type` is N_A for a token that is no access token.
+        raise ExecutionError(f"{host} answered 200 without a valid access token")
+    # RFC 8693 §2.2.1: `token_type` is N_A for a token that is not an access token.
     is_bearer = (isinstance(kind, str) and kind.strip().lower() in types) or _ACCESS_TOKEN not in kinds
     if not is_bearer or answer.get("issued_token_type") not in (None, *kinds):
-        raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
+        raise ExecutionError(f"{host} issued an unsupported type of token. Only bearer tokens are supported")
     return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
 
 
 def content_of(response: Response) -> Mapping[str, Json]:
-    """Return the members of an answer: JSON, or a form such as GitHub's. Empty if it is neither."""
+    """Return the members of a response: JSON, or a form as sent by GitHub. Empty if the response is neither."""
     text = response.body.decode("utf-8-sig", "replace")
     try:
-        # As floats, numbers can have any number of digits.
+        # Parse numbers as floats, which have no limit on digits.
         content = json.loads(text, parse_int=float)
     except (ValueError, RecursionError):
         content = dict(parse_qsl(text))
@@ -287,19 +288,19 @@ def content_of(response: Response) -> Mapping[str, Json]:
 
 
 def _refuses_client(response: Response) -> bool:
-    """Return whether another way to authenticate may help."""
+    """Return whether to try another authentication method."""
     return response.status == 401 or content_of(response).get("error") in _REFUSALS
 
 
 def _reason(answer: Mapping[str, Json]) -> str:
-    """Say what the server said; more than is shown, because secrets are masked before it is cut."""
+    """Return the server's error description. It is truncated later, after secrets are masked."""
     said = [answer.get(name) for name in ("error", "error_description")]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in said if each is not None]
     return "".join(f"{before}{text[: 16 * _MAX_REASON]}" for before, text in zip((" ", ": "), texts, strict=False))
 
 
 def _seconds_to_keep(expires_in: Json) -> float:
-    try:  # some servers write the number as a string
+    try:  # Some servers write the number as a string.
         seconds = _LIFETIME if expires_in is None else min(float(expires_in), _LONGEST_LIFETIME)
     except (TypeError, ValueError, OverflowError):
         seconds = _LIFETIME
@@ -307,7 +308,7 @@ def _seconds_to_keep(expires_in: Json) -> float:
 
 
 Proof = tuple[Mapping[str, str], str | None]
-"""What proves which client asks: fields of the form, and the value of the header field Authorization."""
+"""Client authentication: fields of the form, and the `Authorization` header."""
 
 
 class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,11 +316,11 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
 
     method: Literal["basic", "post"] | None
-    """The way that the file names."""
+    """The configured method."""
 
     def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
-        """Return HTTP Basic and the form (RFC 6749 §2.3.1), the metadata's choice first; or only that of the file."""
-        # RFC 6749 §2.3.1: both are form-encoded (appendix B) before they become a user name and a password.
+        """Return the configured method, or HTTP Basic and the form (RFC 6749 §2.3.1) in the order of the metadata."""
+        # RFC 6749 §2.3.1: form-encode both (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
         ways: dict[str, Proof] = {
             "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
@@ -327,7 +328,7 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.method is not None:
             return [ways[f"client_secret_{self.method}"]]
-        # What a server names is not always what it takes from this client.
+        # Servers do not always accept the methods that they announce.
         return [ways[name] for name in sorted(ways, key=lambda name: name not in server.auth_methods)]
 
 
@@ -338,8 +339,8 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
         """Return an assertion for the issuer, then one for its token endpoint, which older servers expect."""
-        # RFC 7523 §3: a single string, which more servers take than a list. The issuer first: an assertion for it is
-        # of no use to another server (MCP extension oauth-client-credentials).
+        # RFC 7523 §3: a single string, which more servers accept than a list. The issuer comes first, because other
+        # servers cannot use an assertion for it (MCP extension oauth-client-credentials).
         audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
         return [self._proof(server, audience) for audience in audiences]
 
@@ -349,7 +350,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
             "iss": self.client_id,
             "sub": self.client_id,
             "aud": audience,
-            # RFC 7523 §3: a server may refuse an id that it has seen.
+            # RFC 7523 §3: a server can reject a repeated id.
             "jti": secrets.token_urlsafe(24),
             "iat": now,
             "exp": now + _ASSERTION_SECONDS,
@@ -360,8 +361,6 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublicClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client without a credential."""
-
     client_id: str
 
     def proofs(self, _server: ServerMetadata) -> Sequence[Proof]:

@@ -1,4 +1,4 @@
-"""Signs requests with the access token of the user who signed in (`authorization_code`)."""
+"""Signs requests with the access token of a signed-in user (`authorization_code`)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,13 +14,11 @@ from gateway.net.server_metadata import challenge_parameters, trusted_metadata_u
 from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns, Tokens
 
 _MAX_ATTEMPTS: Final = 4
-"""Times that a request is sent: without a valid token, with a new one, and for each kind of nonce."""
+"""The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
 _MARGIN_SECONDS: Final = 5.0
 
 
 class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Implements `Authorization`."""
-
     summary: str
     is_per_caller: bool
     entry: ServiceEntry
@@ -32,7 +30,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
         if tokens is not None:
             return self._signed(request, tokens)
-        # The challenge of an MCP server says which scopes to request. The gateway itself cannot sign in.
+        # The challenge of an MCP server lists the scopes to request. The gateway itself cannot sign in.
         if self.entry.is_mcp or subject is None:
             return request
         raise SignInRequiredError(self.sign_ins, self.entry, subject)
@@ -52,7 +50,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         if sent is None or tokens is None:
             raise self._required(subject, challenge)
         if sent.partition(" ")[2] != tokens.access_token:
-            return rejection.attempt < _MAX_ATTEMPTS  # another call has refreshed them
+            return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed them.
         if tokens.refresh_token is not None and rejection.attempt == 1:
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
             if fresh is not None:

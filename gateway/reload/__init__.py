@@ -1,4 +1,1 @@
-"""Keeps the served catalog up to date: a watch loop, and a pipeline that loads, compiles, swaps and announces.
-
-A failed reload leaves the previous catalog in service and its problems in the reloader's status.
-"""
+"""Reloads the catalog when its files change. A failed reload keeps the previous catalog in service."""

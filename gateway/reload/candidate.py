@@ -55,7 +55,7 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded and compiled configuration, ready to serve or being served.
 
-    It does not keep the locations of all values, which would take more memory than the rest.
+    It does not contain the locations of all values, which would take more memory than the rest.
     """
 
     document: Document
@@ -79,7 +79,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     exposures: Mapping[str, Problem]
     """Keys with addresses that must not be served without authentication, and why."""
     places: DefinitionPlaces = NO_PLACES
-    """Locations of definitions for the console; empty without a console."""
+    """Locations of definitions for the console. Empty without a console."""
     audit_place: tuple[Location | None, str]
     """The location of the audit log's key, for errors when the file is opened."""
     news: tuple[Problem, ...] = ()

@@ -1,7 +1,7 @@
 """Refuses to serve other machines without authentication, unless that is explicitly allowed.
 
-A start can be told to allow it, a reload cannot. Removing `auth` in an edit must not open a protected daemon, neither
-directly nor through the proxy of `listen.public_url`.
+The start can be told to allow it, but a reload cannot. An edit that removes `auth` must not open a protected gateway,
+neither directly nor through the proxy of `listen.public_url`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,6 @@ def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
 
 
 def exposed(address: Address) -> str:
-    """Return the error message for an address."""
     return (
         f"{address} can be reached from other machines without authentication; "
         f"add `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
@@ -38,7 +37,7 @@ def exposed(address: Address) -> str:
 
 
 def check_still_closed(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a reload that removes `auth` while other machines can reach the daemon."""
+    """Report a reload that removes `auth` while other machines can reach the gateway."""
     if loaded.document.auth is None and not loaded.is_hidden("auth"):
         problems.at("listen").error(
             "`auth` was removed, but other machines can reach this daemon. A reload cannot disable authentication. "

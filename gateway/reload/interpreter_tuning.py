@@ -1,8 +1,7 @@
 """Reduces pauses caused by the interpreter. Affects the whole process.
 
-Ten thousand tools are about a million objects. During compilation in a thread, a full garbage collection stops all
-threads for a second, and repeats whenever the heap grows by a quarter. A computing thread also yields to the event loop
-only every 5 ms, which affects each call twice.
+Ten thousand tools are about a million objects. During a load, each full garbage collection would stop all threads for a
+second. By default, a computing thread yields to the event loop only every 5 ms.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ def _return_large_blocks() -> None:
     """
     if (mallopt := _glibc("mallopt")) is not None:
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # glibc's own default ratio
+        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # glibc's own default ratio.
 
 
 async def return_free_memory() -> None:
@@ -55,7 +54,6 @@ async def return_free_memory() -> None:
 
 
 def _glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc, or None if the C library does not have it."""
     function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
     return function
 
@@ -67,10 +65,10 @@ def gc_paused() -> Iterator[None]:
     Loaded objects have few cycles except plugin types, so reference counting frees them.
     """
     before = gc.get_threshold()
-    if before[1] == _NEVER:  # another load has paused it
+    if before[1] == _NEVER:  # Another load has paused it.
         yield
         return
-    gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # survivors move to a generation that is not collected
+    gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # Survivors move to a generation that is not collected.
     try:
         yield
     finally:

@@ -1,8 +1,7 @@
 """The four steps of a reload: load, compile, swap, announce.
 
-`load` and `compile` run as one job in a thread. They do everything that can fail and do not touch what is served.
-`swap` and `announce` cannot fail and run on the event loop. `Reloader` decides when to reload and runs one reload at a
-time.
+`load` and `compile` run as one job in a thread. They include all steps that can fail, and do not change the served
+catalog. `swap` and `announce` cannot fail and run on the event loop. `Reloader` runs one reload at a time.
 """
 
 import asyncio
@@ -63,7 +62,7 @@ LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
 
 
 class ReloadPipeline:
-    """Loads the files and holds what is served."""
+    """Loads the files and holds the served catalog."""
 
     def __init__(  # noqa: PLR0913 - the parts that a reload renews
         self,
@@ -78,7 +77,7 @@ class ReloadPipeline:
         is_exposed: Callable[[Listen], bool] = lambda _: False,
         keeps_places: bool = False,
     ) -> None:
-        """Configure the pipeline.
+        """Create the pipeline.
 
         Args:
             path: The file, or the directory of files.
@@ -88,7 +87,7 @@ class ReloadPipeline:
             audit: Follows the section `audit` and records reloads.
             grace: How long earlier calls can use replaced plugin code.
             redactor: Masks the secrets of the last read files and of the served catalog.
-            is_exposed: Whether other machines can reach the listeners.
+            is_exposed: Returns whether other machines can reach the listeners.
             keeps_places: Whether candidates contain the locations of definitions.
         """
         self._grace: Final = grace.total_seconds()
@@ -138,7 +137,7 @@ class ReloadPipeline:
             ConfigError: The files cannot be served.
         """
         self.redactor.replace(config.redactor)
-        if not config.start_problems().has_errors:  # an invalid file must not start programs
+        if not config.start_problems().has_errors:  # An invalid file must not start programs.
             await self._follow_all(config.document)
         first = partial(self._compile_first, config)
         del config
@@ -189,12 +188,12 @@ class ReloadPipeline:
         return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
     def load(self) -> LoadedConfig:
-        """Read the definitions; blocking.
+        """Read the definitions. Blocking.
 
         Raises:
             ConfigError: Nothing could be read.
         """
-        forget_sandboxes()  # availability can have changed
+        forget_sandboxes()  # Availability can have changed.
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)
         return loaded
@@ -207,7 +206,7 @@ class ReloadPipeline:
         return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
-        """Compile a candidate; blocking. Updates the watch plan even on failure.
+        """Compile a candidate. Blocking. Updates the watch plan even on failure.
 
         Raises:
             ConfigError: The files cannot be served.
@@ -261,7 +260,7 @@ class ReloadPipeline:
         self._prepared = None
         if self.tls is not None and candidate.identity is not None:
             self.tls.show(candidate.identity)
-        if not candidate.keeps_earlier:  # kept definitions can use plugin code that nothing else uses
+        if not candidate.keeps_earlier:  # Kept definitions can use plugin code that nothing else uses.
             self._unload_plugins()
         self._follow(candidate.document)
 

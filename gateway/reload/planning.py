@@ -1,6 +1,6 @@
-"""Computes how a new configuration would change what is served, and for whom. No I/O.
+"""Computes how a new configuration would change the catalog, and for whom. No I/O.
 
-It compares manifests instead of catalogs, so the old one can come from another daemon.
+It compares manifests instead of catalogs, so the old one can come from another process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
 _CONTEXT: Final = 1
 """Context lines around a change."""
-# Stands in for an audience that only one configuration has.
+# Represents an audience that only one configuration has.
 _NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
 
 
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     sign: ChangeKind
     place: str
-    """Its path in the file: `tools.deploy`."""
+    """The configuration path: `tools.deploy`."""
     what: str
     """The keys that differ, or another short reason."""
     difference: tuple[str, ...] = ()
@@ -71,7 +71,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(old: Manifest, new: Manifest) -> Plan:
-    """Compare the current manifest with a new one."""
     return Plan(
         changes=tuple(_changes(old, new)),
         effects=dict(_effects(old, new)),
@@ -82,7 +81,6 @@ def plan(old: Manifest, new: Manifest) -> Plan:
 
 
 def _fixed(written: Mapping[str, Json], section: str) -> Json:
-    """Return the part of a section that requires a restart."""
     values = written.get(section, {})
     if section == "limits":
         return {key: value for key, value in values.items() if key not in LOOKED_UP}
@@ -103,7 +101,7 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
-    for place, reason in new.left_out.items():  # an operation of a document that is not a definition
+    for place, reason in new.left_out.items():  # An operation of a document that is not a definition.
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
             sign = ChangeKind.CHANGED if place in old.left_out else ChangeKind.ADDED
             yield Change(sign=sign, place=place, what=f"not offered: {reason}")
@@ -130,7 +128,7 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:
-    """Yield the keys that differ, or for mappings the keys within them."""
+    """Yield the keys that differ. For mappings, yield the keys within them."""
     for key in _differing(before, after):
         one, other = before.get(key), after.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
@@ -163,7 +161,7 @@ def _places(audience: Audience) -> dict[str, None]:
 
 def _difference(before: Json, after: Json) -> tuple[str, ...]:
     lines = unified_diff(_lines(before), _lines(after), lineterm="", n=_CONTEXT)
-    hunks = islice(lines, 3, None)  # without `---`, `+++` and the first `@@`
+    hunks = islice(lines, 3, None)  # Without `---`, `+++` and the first `@@`.
     return tuple("  …" if line.startswith("@@") else line for line in hunks)
 
 

@@ -1,9 +1,9 @@
-"""The loop that detects changes and triggers reloads. `ReloadPipeline` executes them.
+"""Detects changes and triggers reloads, which `ReloadPipeline` executes.
 
-Files that cannot be served change nothing for clients. Their problems stay in the status until the files are valid.
+If the files cannot be served, nothing changes for clients. The status lists the problems until the files are valid.
 
-A snapshot of all watched files is taken before each load. Changes during the load differ in the next snapshot and
-earlier changes do not, so each change is loaded exactly once.
+A snapshot of all watched files is taken before each load. Only changes during or after the load differ in the next
+snapshot, so each change is loaded exactly once.
 """
 
 import asyncio
@@ -51,14 +51,12 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(StrEnum):
-    """The reason for a reload."""
-
     START = "start"
     FILE = "file"
     SIGNAL = "signal"
     REQUEST = "request"
     SOURCE = "source"
-    """A definition source had something new."""
+    """A definition source reported a change."""
 
 
 class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,15 +71,14 @@ class Pipeline(Protocol[C]):
     """The steps of a reload (`ReloadPipeline`)."""
 
     @property
-    def watch_plan(self) -> WatchPlan:
-        """The watch plan, which changes with each reload."""
+    def watch_plan(self) -> WatchPlan: ...
 
     @property
     def source_changed(self) -> asyncio.Event:
-        """Set when a definition source has something new."""
+        """Set when a definition source reports a change."""
 
     async def load_and_compile(self) -> C:
-        """Prepare the files without touching what is served.
+        """Prepare the files without changing the served catalog.
 
         Raises:
             ConfigError: The files cannot be served.
@@ -98,11 +95,11 @@ class Reloader(Generic[C]):
     """Reloads on changes and on request, one reload at a time."""
 
     def __init__(self, pipeline: Pipeline[C], *, poll: timedelta, loaded_at: int, events: Events | None = None) -> None:
-        """Configure the reloader.
+        """Create the reloader.
 
         Args:
             pipeline: Executes reloads.
-            poll: The polling interval; zero disables polling.
+            poll: The polling interval. Zero disables polling.
             loaded_at: The start of the last load in ns since the epoch.
             events: Receives each `ReloadAttempt`.
         """
@@ -128,13 +125,13 @@ class Reloader(Generic[C]):
         """Whether changes are detected from now on."""
 
     async def run(self) -> None:
-        """Watch until cancelled. If events are unavailable, retry with growing delays."""
+        """Watch until cancelled. If file events are unavailable, retry with growing delays."""
         clock = asyncio.get_running_loop().time
         retry_seconds = _FIRST_RETRY_SECONDS
         while True:
             self._is_armed = True
             is_overdue = False
-            retry_at = clock() + retry_seconds  # regardless of hints until then
+            retry_at = clock() + retry_seconds  # Until then, ignore hints.
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
                 self._note_watch_error(self._watcher.error)
                 await self._look(is_settled=False)
@@ -151,14 +148,14 @@ class Reloader(Generic[C]):
                 failed = self._watcher.error is not None
             if not failed:
                 retry_seconds = _FIRST_RETRY_SECONDS
-            elif is_overdue:  # not after a reload, which creates new watches
+            elif is_overdue:  # Not after a reload, which creates new watches.
                 retry_seconds = min(2 * retry_seconds, _MAX_RETRY_SECONDS)
 
     async def run_for_sources(self) -> None:
-        """Reload when a definition source has something new, until cancelled. Also used without file watching."""
+        """Reload when a definition source reports a change, until cancelled. Also used without file watching."""
         while True:
             await self._pipeline.source_changed.wait()
-            await asyncio.sleep(_SETTLE_SECONDS)  # several sources can change at once
+            await asyncio.sleep(_SETTLE_SECONDS)  # Several sources can change at once.
             self._pipeline.source_changed.clear()
             await self.reload(trigger=Trigger.SOURCE)
 
@@ -172,7 +169,6 @@ class Reloader(Generic[C]):
         return await asyncio.shield(self._waiting)
 
     async def close(self) -> None:
-        """Cancel requested reloads."""
         await self._requested.cancel()
 
     async def _reload_now(self, trigger: Trigger) -> ReloadStatus:
@@ -182,14 +178,14 @@ class Reloader(Generic[C]):
             return self.status
 
     def _note_watch_error(self, error: str | None) -> None:
-        if error is not None and self.watch_error is None:  # log only the first failure
+        if error is not None and self.watch_error is None:  # Log only the first failure.
             log.warning("file events failed", error=error)
         self.watch_error = error
 
     async def _look(self, *, is_settled: bool) -> None:
         """Reload if something has changed and is stable.
 
-        After a burst of events the files are stable. Otherwise a save could be in progress, and would be loaded half
+        After a burst of events the files are stable. Otherwise, a save could be in progress and would be loaded half
         written.
         """
         earlier: Snapshot | None = None
@@ -197,7 +193,7 @@ class Reloader(Generic[C]):
             async with self._one_at_a_time:
                 try:
                     seen, differs = await asyncio.to_thread(_compare, self._pipeline.watch_plan, self._loaded)
-                except Exception:  # Boundary: a bug must not end the watch
+                except Exception:  # Boundary: a bug must not end the watch.
                     log.exception("looking at the files failed")
                     return
                 if not differs:
@@ -208,7 +204,7 @@ class Reloader(Generic[C]):
                     await self._reload(seen, trigger=Trigger.FILE)
                     return
             earlier = seen
-            await asyncio.sleep(_SETTLE_SECONDS)  # without the lock, so that requested reloads do not wait
+            await asyncio.sleep(_SETTLE_SECONDS)  # Without the lock, so that requested reloads do not wait.
 
     async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
         # Also on failure: invalid files are only loaded again after they change.
@@ -217,7 +213,7 @@ class Reloader(Generic[C]):
             candidate = await self._pipeline.load_and_compile()
         except ConfigError as error:
             self._refuse(error.errors)
-        except Exception:  # Boundary: a bug must not end the watch; the old catalog stays
+        except Exception:  # Boundary: a bug must not end the watch. The old catalog stays.
             log.exception("reload failed")
             self._refuse([_OUR_BUG])
         else:
@@ -233,7 +229,7 @@ class Reloader(Generic[C]):
             self._watcher.wake()
 
     def _refuse(self, problems: Sequence[Problem]) -> None:
-        if tuple(problems) != self.status.problems:  # log only new problems
+        if tuple(problems) != self.status.problems:  # Log only new problems.
             for problem in problems:
                 log.error("reload refused", problem=str(problem))
         self.status = ReloadStatus(at=datetime.now(UTC), problems=tuple(problems))
@@ -241,6 +237,6 @@ class Reloader(Generic[C]):
 
 
 def _compare(plan: WatchPlan, loaded: Snapshot) -> tuple[Snapshot, bool]:
-    """Take a snapshot, and return it with whether it differs from the loaded one. Blocking."""
+    """Take a snapshot. Return it, and whether it differs from the loaded one. Blocking."""
     seen = plan.snapshot()
     return seen, seen.differs_from(loaded)

@@ -1,6 +1,6 @@
 """Watch plans, and snapshots of the watched files' metadata. Contents are never read.
 
-Directories are watched because a watch on a file follows its inode and is lost with the first save by rename.
+Directories are watched, because a watch on a file follows its inode and is lost when the file is replaced by rename.
 ConfigMaps are updated by renaming `..data` beside their links, which only the directory reports.
 """
 
@@ -52,7 +52,7 @@ class WatchPlan:
     """Suffixes of the files that patterns match."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
-    """Directories in which only matching files matter, and the directories on the way."""
+    """Directories in which only matching files matter, and their subdirectories that can contain matches."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """The paths that existed when the files were read."""
 
@@ -80,13 +80,13 @@ class WatchPlan:
         return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
-        """Whether an event on `path` requires a snapshot. Other files in the same directories do not."""
+        """Return whether an event on `path` requires a snapshot. Other files in the same directories do not."""
         place = Path(path)
         is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
         return (
             place in self._named
             or self._is_meant(path)
-            or place.is_symlink()  # a replaced link can lead to a watched file
+            or place.is_symlink()  # A replaced link can point to a watched file.
             or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
             or any(_leads(globs, path) for globs in self.globs)
         )
@@ -106,7 +106,7 @@ class WatchPlan:
         directory, name = os.path.split(path)
         return name.endswith(self.suffixes) and any(
             _fits(name, each.pattern)
-            and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # as in events
+            and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # As in events.
             for each in self.patterns
         )
 
@@ -133,7 +133,6 @@ class WatchPlan:
 
 
 def watch_loaded(config: LoadedConfig) -> WatchPlan:
-    """Return the plan for the files that were read."""
     return WatchPlan(
         files=frozenset(config.files),
         directories=config.directories,
@@ -162,10 +161,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: Mapping[str, State] = msgspec.field(default_factory=dict)
 
     def differs_from(self, earlier: "Snapshot") -> bool:
-        """Whether something has changed since the earlier snapshot. Blocking.
+        """Return whether something has changed since the earlier snapshot. Blocking.
 
         Paths of only one of the two plans have no earlier state. A new path counts as changed if its change time is
-        later than the earlier snapshot or if it is gone. A dropped path counts if it is gone.
+        later than the earlier snapshot, or if it is missing. A dropped path counts if it is missing.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states
@@ -179,7 +178,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _changed_at(self, path: str) -> int:
-        """Return the change time of a path, including links that lead to it."""
+        """Return the change time of a path, including links that point to it."""
         inode, changed_at, _, place = self.states[path]
         # Circular links have no inode here, because `stat` fails, so `_links` terminates.
         if inode and place != path:
@@ -221,7 +220,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _meant(globs: Globs) -> Iterator[str]:
-    """Yield the matching files and the directories on the way."""
+    """Yield the matching files and their parent directories."""
     root = str(globs.root)
     yield root
     waiting = [(root, globs.start, 1)]
@@ -238,7 +237,7 @@ def _meant(globs: Globs) -> Iterator[str]:
 
 
 def _leads(globs: Globs, path: str) -> bool:
-    """Whether the globs can match `path` or something below it."""
+    """Return whether the globs can match `path` or a path below it."""
     if not Path(path).is_relative_to(globs.root):
         return False
     places = globs.start
@@ -259,8 +258,8 @@ def _state(path: str) -> State:
     try:
         status = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings
         leads_to = os.path.realpath(path)
-    except (OSError, ValueError):  # the path contains NUL
+    except (OSError, ValueError):  # The path contains NUL.
         return _MISSING
-    if stat.S_ISDIR(status.st_mode):  # directories change with any entry, and entries are compared separately
+    if stat.S_ISDIR(status.st_mode):  # Directories change with any entry, and entries are compared separately.
         return (status.st_ino, 0, 0, leads_to)
     return (status.st_ino, status.st_ctime_ns, status.st_size, leads_to)

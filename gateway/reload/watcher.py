@@ -23,7 +23,7 @@ _NO_TIMEOUT: Final = 0
 
 
 class Watcher:
-    """Watches the directories of a plan while it is open. Reports that something could have changed, not what."""
+    """Watches the directories of a plan while it is open. Reports that something may have changed."""
 
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan
@@ -40,13 +40,13 @@ class Watcher:
             if readable:
                 watching = self._watch(readable, recursive=recursive)
                 self._tasks.append(asyncio.create_task(watching, name="watch files"))
-        await asyncio.sleep(0)  # let each task start its watch
+        await asyncio.sleep(0)  # Let each task start its watch.
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed.set()  # the threads check it every `_SETTLE_MS`
+        self._closed.set()  # The threads check it every `_SETTLE_MS`.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def wake(self) -> None:
@@ -80,10 +80,10 @@ class Watcher:
                     self.wake()
         except Exception as error:  # noqa: BLE001 - Boundary: polling continues without events
             self.error = f"no file events: {error}"
-            self.wake()  # the error is read after each hint
+            self.wake()  # The error is read after each hint.
 
     def _can_read(self, path: Path) -> bool:
-        """Whether a directory can be watched, which requires read permission (inotify_add_watch(2))."""
+        """Return whether a directory can be watched, which requires read permission (inotify_add_watch(2))."""
         try:
             os.scandir(path).close()
         except OSError as error:

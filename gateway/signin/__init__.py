@@ -1,1 +1,1 @@
-"""Pages with which people sign in to services."""
+"""Pages on which users sign in to services."""

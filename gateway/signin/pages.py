@@ -1,10 +1,10 @@
 """The pages for signing in to services: the link, the callback, `/-/connections`, and client metadata documents.
 
-Threats handled here:
+Threats:
 
-- Another person opens a link: only the caller that the link was made for is redirected to the authorization server.
-- A response of the authorization server arrives in another browser: the cookie of the browser that left is required.
-- A page of another origin submits a form: `Origin` must be the daemon's own. No page can be framed or run scripts.
+- Another person opens a link: only the caller for whom it was created is redirected to the authorization server.
+- The authorization response arrives in another browser: the cookie of the first browser is required.
+- A page of another origin submits a form: `Origin` must be this server's own. Pages cannot be framed or run scripts.
 - Without `auth`, a person on another machine opens a page: only clients on this machine are served.
 """
 
@@ -50,7 +50,7 @@ _FORM_SECONDS: Final = 10.0
 _STYLE: Final = "body{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:3em auto;padding:0 1em}input{width:100%}"
 _STYLE_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS: Final = {
-    # Browsers apply `form-action` to redirects too, and a form leads to the authorization server.
+    # Browsers apply `form-action` to redirects too, and a form redirects to the authorization server.
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'self' https: http://127.0.0.1:* http://localhost:* http://[::1]:*",
     "Content-Type": "text/html; charset=utf-8",
@@ -64,7 +64,7 @@ _HEADERS: Final = {
 
 
 class PageError(Exception):
-    """A request that is answered with a page about an error."""
+    """A request whose response is an error page."""
 
     def __init__(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -73,10 +73,8 @@ class PageError(Exception):
 
 
 class SignInPages:
-    """The pages of one daemon."""
-
     def __init__(self, sign_ins: SignIns, *, access: ConsoleAccess, served: Callable[[], frozenset[str]]) -> None:
-        """`access` identifies people. `served` returns the keys of the entries of the file."""
+        """`access` identifies users. `served` returns the keys of the configured entries."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._served: Final = served
@@ -84,8 +82,7 @@ class SignInPages:
     def listen_at(self, base_url: str) -> None:
         self._sign_ins.listen_at(base_url)
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Add the pages to a listener, below each prefix."""
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         pages = {
             f"{PAGES}/callback": self._callback,
             f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
@@ -93,12 +90,12 @@ class SignInPages:
         }
         for prefix in dict.fromkeys(prefixes):
             for path, page in pages.items():
-                router.add_route("*", f"{prefix}{path}", door.checked(self._guarded(page)))
-            document = door.cors_public(self._client_document)
+                router.add_route("*", f"{prefix}{path}", middleware.checked(self._guarded(page)))
+            document = middleware.cors_public(self._client_document)
             router.add_route("*", f"{prefix}{CLIENT_DOCUMENTS}/{{name}}.json", document)
 
     def _guarded(self, page: Endpoint) -> Endpoint:
-        async def answer(request: HttpRequest) -> web.StreamResponse:
+        async def guarded(request: HttpRequest) -> web.StreamResponse:
             try:
                 self._check_local(request)
                 return await page(request)
@@ -108,7 +105,7 @@ class SignInPages:
                     return request.answer({"error": str(error)}, status=error.status, headers=headers)
                 return _page(request, f"<p>{escape(str(error))}</p>", status=error.status, headers=error.headers)
 
-        return answer
+        return guarded
 
     def _check_local(self, request: HttpRequest) -> None:
         if self._access.authenticator.is_open and not is_local(request):
@@ -127,11 +124,11 @@ class SignInPages:
         if pending is None:
             raise PageError(404, "This link does not exist or has expired. Repeat your request for a new link.")
         if pending.state or pending.is_done:
-            raise PageError(410, "This link was used before. Repeat your request for a new link.")
+            raise PageError(410, "This link has already been used. Repeat your request for a new link.")
         title = self._title(pending.entry)
         identity = await self._identified(request, form)
         if identity is not None and (identity.subject_key or "") != pending.person:
-            raise PageError(403, "This link was made for another person. Repeat your request yourself.")
+            raise PageError(403, "This link was created for another user. Repeat your request yourself.")
         if request.raw.method in _READ or identity is None:
             key = _KEY_FIELD if identity is None else ""
             return _page(request, f"<form method=post>{key}<button>Sign in to {escape(title)}</button></form>")
@@ -144,7 +141,7 @@ class SignInPages:
             raise PageError(424, str(error)) from error
         response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
         is_secure = request.client_endpoint.base_url.startswith("https:")
-        # Lax: the response of the authorization server is a navigation from another site.
+        # Lax: the authorization response is a navigation from another site.
         response.set_cookie(
             _cookie_name(pending.id),
             cookie,
@@ -160,7 +157,7 @@ class SignInPages:
         if request.raw.method not in _READ:
             raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD"})
         query = request.raw.query
-        # RFC 6749 §3.1: parameters must not be included more than once.
+        # RFC 6749 §3.1: parameters must not be repeated.
         if any(len(query.getall(name)) > 1 for name in set(query)):
             raise PageError(400, "The response contains a parameter twice.")
         state = query.get("state", "")
@@ -196,11 +193,11 @@ class SignInPages:
     async def _act(
         self, request: HttpRequest, identity: Identity, form: Mapping[str, str], *, is_json: bool
     ) -> web.StreamResponse:
-        """Sign in to or out of the entry that a form names."""
+        """Sign in to or out of the entry in the form."""
         found = (each for each in self._sign_ins.entries(self._served()) if each.name == form.get("entry"))
         entry = next(found, None)
         if entry is None:
-            raise PageError(404, "There is no such service.")
+            raise PageError(404, "This service does not exist.")
         if entry.config.shared and not identity.holds(OPERATORS):
             raise PageError(403, "Only an administrator can do this (scope gateway:admin).")
         subject = _subject(identity)
@@ -222,11 +219,11 @@ class SignInPages:
         return {**row, "people": await self._sign_ins.count(entry)} if identity.holds(OPERATORS) else row
 
     async def _identified(self, request: HttpRequest, form: Mapping[str, str]) -> Identity | None:
-        """Return who sends a request; None if the person has to send a key.
+        """Return the user who sends a request. None if the user has to enter an API key.
 
-        1. without `auth`, everyone on this machine is the same person
-        2. the field `token` of a form, or a credential in the header
-        3. the cookie of an earlier sign-in
+        1. Without `auth`, all requests from this machine belong to one user.
+        2. The form field `token`, or a credential in the headers.
+        3. The cookie of an earlier sign-in.
         """
         if self._access.authenticator.is_open:
             return ANONYMOUS
@@ -298,10 +295,10 @@ def _page(
 
 
 async def _form(request: HttpRequest) -> Mapping[str, str]:
-    """Return the fields of a POST; of other methods none.
+    """Return the fields of a POST request. Empty for other methods.
 
     Raises:
-        PageError: the form is not from a page of this daemon, or cannot be read.
+        PageError: The form was not sent by a page of this server, or cannot be read.
     """
     raw = request.raw
     if raw.method in _READ:

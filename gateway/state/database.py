@@ -1,7 +1,7 @@
 """The state database: `state.sqlite`, or memory while the file cannot be written.
 
 Each function passed to `run` is a transaction in the database's thread. Transactions of one turn of the event loop are
-committed together with those that wait, which saves disk flushes. `FallbackConnection` switches to memory and back.
+committed together, which saves disk flushes. `FallbackConnection` switches to memory and back.
 """
 
 import asyncio
@@ -24,20 +24,19 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
-"""The delay between attempts to write the file."""
 _TOGETHER: Final = 200
 """The maximum number of transactions per commit."""
 _CLOSE_SECONDS: Final = 10.0
 
 
 class StateDatabase:
-    """The rows of all stores.
+    """Runs transactions in a thread.
 
-    `await run(work)` runs `work(connection)` as a transaction and returns its result. Its errors roll back and are
-    raised. `post(work)` runs it in the background.
+    `await run(work)` runs `work(connection)` as a transaction and returns its result. Errors are raised after a
+    rollback. `post(work)` runs it in the background.
 
-    `is_durable` is whether writes currently go to the file, which the next write can change. Use `durable=True` for
-    data that must be on disk: it raises `NotDurableError` instead of writing to memory.
+    `is_durable` is whether writes currently go to the file. With `durable=True`, `run` raises `NotDurableError` instead
+    of writing to memory.
     """
 
     def __init__(
@@ -48,10 +47,10 @@ class StateDatabase:
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Configure the database.
+        """Create the database.
 
         Args:
-            path: The file; None for memory only.
+            path: The file. None for memory only.
             schemas: The tables of all stores.
             why_memory: Why there is no file.
             retry_seconds: The delay between attempts to write the file.
@@ -76,16 +75,15 @@ class StateDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write pending jobs and close the file."""
-        # First, so that `_put` refuses new jobs, which would never run.
+        # Set first, so that `_put` refuses new jobs, which would never run.
         thread, self._thread = self._thread, None
         # The scheduled call of this turn could still be pending.
         self._hand_over()
         self._queue.put(None)
         if thread is not None:
             with suppress(TimeoutError):
-                # Not join(), which would block the event loop. The daemon thread does not delay the exit if the disk
-                # hangs.
+                # Do not use join(), which would block the event loop. The daemon thread does not delay the exit if the
+                # disk hangs.
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
@@ -98,7 +96,7 @@ class StateDatabase:
         """Run a transaction.
 
         Raises:
-            NotDurableError: `durable` is set and the file cannot be written. Nothing was done.
+            NotDurableError: `durable` is set and the file cannot be written. The transaction was not run.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
         self._put(Transaction(work, durable=durable, answer=answer))
@@ -119,7 +117,7 @@ class StateDatabase:
     def _put(self, job: Transaction) -> None:
         if self._thread is None:
             raise RuntimeError("the database is closed")
-        # Jobs of one turn are handed over and committed together.
+        # Jobs of one turn are committed together.
         if not self._posted:
             self._loop.call_soon(self._hand_over)
         self._posted.append(job)
@@ -138,7 +136,7 @@ class StateDatabase:
                 self._resolve_soon(jobs)
             self.connection.recover()
         self.connection.close()
-        with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(self._closed.set)
 
     def _next(self) -> list[Transaction] | None:
@@ -149,7 +147,7 @@ class StateDatabase:
             job = self._queue.get(timeout=wait)
             while job is not None:
                 jobs.append(job)
-                # Limited, so that the first jobs do not wait for a constant stream of others.
+                # Limited, so that a constant stream of jobs does not delay the first ones.
                 if len(jobs) == _TOGETHER:
                     return jobs
                 job = self._queue.get_nowait()
@@ -162,7 +160,7 @@ class StateDatabase:
         return None
 
     def _resolve_soon(self, jobs: list[Transaction]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # The loop is closed.
             # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading").
             self._loop.call_soon_threadsafe(_resolve, jobs)
 
@@ -174,7 +172,7 @@ def _resolve(jobs: Sequence[Transaction]) -> None:
             if error is not None:
                 log.error("state not written", exc_info=error)
         elif job.answer.done():
-            pass  # the caller was cancelled
+            pass  # The caller was cancelled.
         elif error is not None:
             job.answer.set_exception(error)
         else:

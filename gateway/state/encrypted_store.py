@@ -1,7 +1,7 @@
 """Stores secrets that must survive a restart: tokens of users, registered clients and unfinished sign-ins.
 
-Contents are encrypted with AES-GCM, in the state database or, with several replicas, in Redis. The key is derived from
-the signing keys, so contents of other keys cannot be read and count as missing.
+Values are encrypted with AES-GCM and stored in the state database or, with several replicas, in Redis. The key is
+derived from the signing keys. Values encrypted with another key count as missing.
 """
 
 import hashlib
@@ -21,7 +21,6 @@ ENCRYPTED: Final = Schema(
     steps=("CREATE TABLE encrypted (name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL) STRICT",),
 )
 _NONCE_BYTES: Final = 12
-"""NIST SP 800-38D §8.2: 96 bits."""
 _SCAN: Final = 500
 
 
@@ -42,7 +41,7 @@ class EncryptedStore:
         self._shared: Final = shared
 
     async def read(self, name: str) -> bytes | None:
-        """Return the content; None if there is none, it has expired, or it was encrypted with another key."""
+        """Return the value. None if it is missing, has expired, or was encrypted with another key."""
         if self._shared is not None:
             encrypted = await self._shared.command("GET", self._key(name))
         else:
@@ -52,7 +51,7 @@ class EncryptedStore:
         return None if encrypted is None else self._opened(name, encrypted)
 
     async def write(self, name: str, content: bytes, *, expires: float) -> None:
-        """Write the content, until `expires` (Unix time)."""
+        """Write a value that expires at `expires` (Unix time)."""
         encrypted = self._encrypted(name, content)
         if self._shared is not None:
             await self._shared.command("SET", self._key(name), encrypted, "PXAT", int(expires * 1000))
@@ -61,7 +60,7 @@ class EncryptedStore:
             await self._database.run(SqliteStatement("INSERT OR REPLACE INTO encrypted VALUES (?, ?, ?)", row))
 
     async def claim(self, name: str, *, expires: float) -> bool:
-        """Create an empty entry; False if there is one already."""
+        """Create an empty entry. Return False if the name exists."""
         if self._shared is not None:
             words = ("SET", self._key(name), b"", "NX", "PXAT", int(expires * 1000))
             return await self._shared.command(*words) is not None
@@ -76,7 +75,7 @@ class EncryptedStore:
             await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE name = ?", (name,)))
 
     async def names(self, prefix: str) -> list[str]:
-        """Return the names that start with a prefix, which must consist of letters, digits and colons."""
+        """Return the names with a prefix, which must consist of letters, digits and colons."""
         if self._shared is None:
             query = "SELECT name FROM encrypted WHERE name GLOB ? AND expires > ? ORDER BY name"
             rows = await self._database.run(SqliteStatement(query, (f"{prefix}*", self._clock())))
@@ -96,7 +95,7 @@ class EncryptedStore:
 
     def _encrypted(self, name: str, content: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        # The name is authenticated: a content cannot be moved to another name.
+        # The name is authenticated, so that a value cannot be moved to another name.
         encrypted: bytes = _cipher(self._keys()[0]).encrypt(nonce, content, name.encode())
         return nonce + encrypted
 
@@ -115,5 +114,5 @@ class EncryptedStore:
 def _cipher(key: bytes) -> Any:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - of the extra
 
-    # RFC 5869 §2.2: a key of its own for each purpose.
+    # RFC 5869 §2.2: a separate key for each purpose.
     return AESGCM(hmac.new(key, b"encrypted store", hashlib.sha256).digest())

@@ -1,7 +1,7 @@
 """A connection to the state file, or to memory while the file cannot be written. For one thread.
 
-If the disk is full or the file is read-only, corrupt or locked, the rows are copied to memory and work continues there.
-The file is retried regularly and gets the rows back. A corrupt file is renamed first.
+If the disk is full or the file is read-only, corrupt or locked, the rows are copied to memory. The file is retried
+regularly and then receives the rows again. A corrupt file is renamed first.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Reads and writes rows. It can be called again after a fault, so it must have no other effects."""
+"""Reads and writes rows. It can run again after a fault, so it must have no other effects."""
 
 
 class NotDurableError(Exception):
-    """The file cannot be written; the text is the reason."""
+    """The file cannot be written. The message is the reason."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):
-    """Work of a single statement, which SQLite executes atomically. Returns its rows."""
+    """A single statement, which SQLite executes atomically. Returns its rows."""
 
     query: str
     values: tuple[Json, ...] = ()
@@ -49,7 +49,7 @@ class SqliteStatement(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, eq=False):
-    """Work with the future that waits for it, if any, and its outcome."""
+    """A function with the future that waits for it, if any, and its outcome."""
 
     work: Work[Json]
     durable: bool = False
@@ -61,7 +61,7 @@ class Transaction(msgspec.Struct, eq=False):
 
 
 class FallbackConnection:
-    """Runs transactions in the file, or in memory. `problem`, `faults` and `put_aside` can be read from any thread."""
+    """Runs transactions in the file or in memory. `problem`, `faults` and `put_aside` can be read from any thread."""
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class FallbackConnection:
         why_memory: str,
         retry_seconds: float,
     ) -> None:
-        """See `StateDatabase`."""
         self.path: Final = path
         self.faults: Final[dict[str, int]] = {}
         """The number of failures by SQLite error name."""
@@ -97,7 +96,7 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """The time until the next retry; None if the file is in use, or if there is none."""
+        """The time until the next retry. None if the file is in use, or if there is none."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
@@ -123,7 +122,7 @@ class FallbackConnection:
         try:
             if others:
                 self._transact(others)
-        except sqlite3.Error as error:  # out of memory
+        except sqlite3.Error as error:  # Out of memory.
             for job in others:
                 job.finish(None, error)
 
@@ -141,7 +140,7 @@ class FallbackConnection:
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
-            # There is none after a single failed job or a single statement.
+            # There is no transaction after a single failed job or a single statement.
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:
@@ -163,7 +162,7 @@ class FallbackConnection:
             connection.execute("SAVEPOINT job")
         try:
             job.finish(job.work(connection))
-        except Exception as error:  # Boundary: the caller gets the error
+        except Exception as error:  # Boundary: the caller gets the error.
             if is_fault(error):
                 raise
             job.finish(None, error)
@@ -240,7 +239,7 @@ class FallbackConnection:
         self.problem = problem
 
     def _has_moved(self) -> bool:
-        """Whether the path is a different file now. SQLite would continue to write to the old one."""
+        """Return whether the path is a different file now. SQLite would continue to write to the old one."""
         try:
             return self.path is None or self.path.stat().st_ino != self._inode
         except OSError:

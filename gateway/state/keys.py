@@ -1,7 +1,7 @@
 """Signing keys for tokens that clients hold: cursors, request states and session ids.
 
-The first key is the newest and signs. All keys are accepted, so keys can be rotated: add a new key first, and remove
-the old one when its tokens have expired. Key files are reread when they change, as secret managers do.
+The first key is the newest and signs. All keys are accepted. To rotate keys, add a new key first, and remove the old
+one when its tokens have expired. Changed key files are reread.
 """
 
 import base64
@@ -36,7 +36,7 @@ class SigningKeys:
     """The current keys. Calling it returns the same tuple until the keys change."""
 
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
-        """`keys` has at least one key. Changes of `file` are picked up."""
+        """`keys` contains at least one key. Changes of `file` are detected."""
         self._keys = tuple(keys)
         self.file: Final = file
         self._is_written = is_written
@@ -70,7 +70,7 @@ class SigningKeys:
             warn_of_short(keys, file=str(file))
 
     def _write_late(self, file: Path) -> None:
-        """Write the key file that could not be written at first. Once only: a user who deletes it wants a new key."""
+        """Write the key file that could not be written at first. Only once, because the user may delete it."""
         with suppress(OSError):
             _write(file, self._keys[0] + b"\n")
             self._is_written = True
@@ -78,7 +78,7 @@ class SigningKeys:
 
 
 class FromKeys(Generic[T]):
-    """A value that is derived from the keys, and derived again when they change."""
+    """A value derived from the keys, and derived again when they change."""
 
     def __init__(self, keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> None:
         self._keys: Final = keys
@@ -94,19 +94,18 @@ class FromKeys(Generic[T]):
 
 
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
-    """Warn about short keys; `place` is their source."""
+    """Warn about short keys. `place` is their source."""
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
         log.warning("the signing key can be guessed", **place, shortest=MIN_KEY_LENGTH)
 
 
 def warn_of_unshared(**place: str) -> None:
-    """Warn about a key that other replicas do not have; `place` is where to set a shared key."""
+    """Warn about a key that other replicas do not have. `place` is where to set a shared key."""
     # Only a warning: a single machine needs no shared key, and unknown signatures are never trusted.
     log.warning("replicas on other machines need the same signing key", **place)
 
 
 def random_keys() -> SigningKeys:
-    """Return a random key that lives as long as the process."""
     return SigningKeys([_new_key()])
 
 
@@ -142,7 +141,7 @@ def _new_key() -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write the file atomically: half a key would be a different key."""
+    """Write the file atomically, because a partial key would be a different key."""
     # rename(2): readers see the old file or the whole new one.
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
@@ -165,7 +164,7 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 class SignedTokens(Generic[T]):
-    """Signed tokens in visible ASCII that contain a struct. Clients can read them.
+    """Signed tokens in visible ASCII. Clients can read the struct that they contain.
 
     Tokens are only valid for one purpose.
     """
@@ -178,7 +177,6 @@ class SignedTokens(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(kind)
 
     def sign(self, content: T) -> str:
-        """Create a token with the newest key."""
         return self._signers()[0].sign(base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=")).decode()
 
     def read(self, token: str) -> T | None:
@@ -192,5 +190,5 @@ class SignedTokens(Generic[T]):
             return None
         try:
             return self._decoder.decode(base64.urlsafe_b64decode(content + b"=" * (-len(content) % 4)))
-        except msgspec.DecodeError:  # from another version of the gateway
+        except msgspec.DecodeError:  # From another version of the gateway.
             return None

@@ -1,7 +1,7 @@
-"""Messages between replicas: each replica reads its own stream in the store.
+"""Messages between replicas. Each replica reads its own stream in the store.
 
-Messages to all replicas are written once, to a stream that all read. A mailbox expires a minute after its replica was
-last seen, and nothing is sent to a missing one.
+Messages to all replicas are written once, to a common stream. A mailbox expires a minute after its replica was last
+seen, and messages to it are no longer sent.
 """
 
 import asyncio
@@ -50,11 +50,9 @@ class Mailbox:
         store.on_return(self._open)
 
     async def close(self) -> None:
-        """Stop reading."""
         await self._tasks.cancel()
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Register the handler of a message kind."""
         self._handlers[kind] = handler
 
     async def tell(self, replica: str, kind: str, body: bytes) -> bool:
@@ -66,7 +64,7 @@ class Mailbox:
         return await self._send(replica, kind, body, message_id=_new_id())
 
     async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
-        """Send a message and return the reply; None if the replica does not exist or respond.
+        """Send a message and return the reply. None if the replica does not exist or respond.
 
         Raises:
             StoreAwayError: The message could not be sent.
@@ -85,7 +83,7 @@ class Mailbox:
             del self._asked[message_id]
 
     async def is_there(self, replica: str) -> bool:
-        """Whether a replica is alive.
+        """Return whether a replica is alive.
 
         Raises:
             StoreAwayError: The store is away.
@@ -112,7 +110,7 @@ class Mailbox:
 
     async def _send(self, replica: str, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> bool:
         fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)
-        # NOMKSTREAM: do not create a stream for a replica that is gone.
+        # NOMKSTREAM: do not create a stream for a missing replica.
         added = await self._store.command(
             "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_MESSAGES, "*", *fields
         )
@@ -132,7 +130,7 @@ class Mailbox:
         if self._is_open:
             return
         self._read[own] = entry.decode()
-        # Earlier announcements do not concern this replica.
+        # Skip earlier announcements.
         newest = await self._store.command("XREVRANGE", self._shared_key, "+", "-", "COUNT", 1)
         self._read[self._shared_key] = newest[0][0].decode() if newest else "0"
         self._is_open = True
@@ -170,7 +168,7 @@ class Mailbox:
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:
             reply_to = (sender, message_id) if "r" in fields else None
-            # In a task of its own: a handler may ask another replica, and this loop reads the reply.
+            # In its own task: a handler may ask another replica, and this loop reads the reply.
             work = self._handle(handler, kind, body, reply_to=reply_to)
             self._tasks.begin(work, name="message of another replica")
 
@@ -181,12 +179,12 @@ class Mailbox:
                 sender, message_id = reply_to
                 await self._send(sender, _REPLY, message_id.encode() + b" " + reply, message_id=_new_id())
         except StoreAwayError:
-            pass  # who asked knows that, too
-        except Exception:  # Boundary: a message of another version of the gateway, or our bug
+            pass  # The replica that asked knows this too.
+        except Exception:  # Boundary: a message of another version of the gateway, or our bug.
             log.exception("message of another replica failed", kind=kind)
 
     async def _refresh(self, own: str) -> None:
-        """Keep the mailbox while this process lives, without what was read."""
+        """Keep the mailbox while this process lives, without the messages already read."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:

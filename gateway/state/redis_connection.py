@@ -4,7 +4,7 @@ The store is away if this process cannot write to it: no connection, wrong passw
 A small write per second detects that, and shows other replicas that this one is alive.
 
 Operations wait up to `WAIT_SECONDS` and are retried, so commands and scripts must be idempotent. While the store is
-known to be away, nothing else waits for it.
+known to be away, other operations fail at once.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ T = TypeVar("T")
 WAIT_SECONDS: Final = 2.0
 """The maximum time that an operation waits for the store."""
 REPLICA_SECONDS: Final = 15
-"""The time after which a silent replica counts as dead."""
+"""A replica counts as dead after this time without a sign of life."""
 _MOST_AT_ONCE: Final = 16
 """The maximum number of concurrent commands, each with its own connection. In a burst, opening more connections would
 take longer than waiting.
@@ -95,7 +95,7 @@ class RedisConnection:
         await self._tasks.cancel()
         with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
-                # Other replicas notice at once that this one is gone.
+                # Other replicas notice at once that this one has ended.
                 if not self.is_away:
                     await self._client.execute_command("DEL", self.key_of(self.replica))
                 await close(self._client)
@@ -106,7 +106,7 @@ class RedisConnection:
 
     @property
     def problem(self) -> str:
-        """Why the store cannot be used; empty if it can."""
+        """Why the store cannot be used. Empty if it can."""
         if self.away_since is None:
             return ""
         return (
@@ -134,7 +134,6 @@ class RedisConnection:
         return await self._retry(lambda: self._client.execute_command(*words))
 
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script; see `command`."""
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
@@ -158,7 +157,7 @@ class RedisConnection:
         return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
-        """Wait for entries of a stream and return them with their ids; see `command`."""
+        """Wait for entries of a stream and return them with their ids. See `command`."""
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
@@ -223,7 +222,11 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Raises: StoreAwayError: The store is not back in time."""
+        """Wait until the store is back.
+
+        Raises:
+            StoreAwayError: The store is not back in time.
+        """
         if not self.is_away:
             return
         try:
@@ -288,12 +291,12 @@ class RedisConnection:
             except StoreAwayError:
                 self._must_run_callbacks = True
                 return
-            except Exception:  # Boundary: a bug in one callback must not prevent the others
+            except Exception:  # Boundary: a bug in one callback must not prevent the others.
                 log.exception("store's return was not taken well")
 
 
 def _is_fault(error: Exception) -> bool:
-    """Whether an error is caused by the store or the connection, not by a command."""
+    """Return whether an error is caused by the store or the connection, not by a command."""
     from redis.exceptions import ResponseError  # noqa: PLC0415 - optional dependency
 
     # redis-py uses its subclasses (ReadOnlyError, NoPermissionError, …) for servers that refuse to work.

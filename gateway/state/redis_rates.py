@@ -1,6 +1,6 @@
-"""Rate limits of all replicas: a hash per rate and caller, equivalent to the log in one process.
+"""Rate limits of all replicas: a hash per rate and caller, with the same rules as the log in one process.
 
-Times are Redis's, because clocks of replicas can differ. In a Cluster, all logs of a limit are in one slot.
+Times are those of Redis, because clocks of replicas can differ. In a Cluster, all logs of a limit are in one slot.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Final
 
 from gateway.state.redis_connection import RedisConnection, Script
 
-# All rates are checked before any is counted, so refused calls use up nothing. Times are rounded up: a log with fewer
-# times than calls refuses too long rather than too little.
+# Check all rates before counting, so that refused calls use up nothing. Times are rounded up: a log with fewer times
+# than calls refuses too long rather than too little.
 _TAKE: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -47,7 +47,7 @@ return {0, 0}
 """Arguments: the cost, the number of times in a log, and the amount and milliseconds of each rate. Returns the number
 of the exceeded rate and the milliseconds until it allows the calls, or zeros if the calls were counted.
 """
-# A log does not distinguish calls, so the newest time is reduced.
+# The log does not identify calls, so reduce the newest time.
 _REFUND: Final = Script.of("""
 for _, key in ipairs(KEYS) do
   local last = -1
@@ -60,8 +60,6 @@ return 0
 
 
 class RedisRates:
-    """Counts calls against rates of all replicas."""
-
     def __init__(self, store: RedisConnection) -> None:
         self._store: Final = store
 
@@ -74,7 +72,7 @@ class RedisRates:
     ) -> tuple[int, float] | None:
         """Count calls against rates (amount and seconds), or return the exceeded rate and the wait in seconds.
 
-        Amounts up to `resolution` are exact. No log has more times.
+        Amounts up to `resolution`, the maximum number of times in a log, are exact.
 
         Raises:
             StoreAwayError: It is unknown whether the calls were counted.
@@ -84,7 +82,7 @@ class RedisRates:
         return None if number == 0 else (number - 1, wait / 1000)
 
     async def refund(self, name: str, callers: Sequence[str]) -> None:
-        """Remove one call; see `take`."""
+        """Remove one call. See `take`."""
         await self._store.attempt(_REFUND, self._keys(name, callers))
 
     def _keys(self, name: str, callers: Sequence[str]) -> list[str]:

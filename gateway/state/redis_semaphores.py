@@ -1,8 +1,8 @@
 """Semaphores that replicas share, for example for concurrent calls: a hash per limit with a field per replica.
 
-A replica reports how many places it uses and wants, and learns how many it can use. Free places go to the replica that
-has waited longest, which gets a message. Places of a dead replica are freed after `LEASE_SECONDS`. All limits are in
-one slot of a Cluster, with the set of live replicas.
+A replica reports how many slots it uses and wants, and learns how many it can use. Free slots go to the replica that
+has waited longest, which is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. In a Cluster, all limits
+and the set of live replicas are in one slot.
 """
 
 import asyncio
@@ -20,15 +20,14 @@ LEASE_SECONDS: Final = 15
 # A third of the lease, so that one renewal can fail.
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
-"""The time after which an unused limit expires. Replicas renew theirs more often."""
+"""Unused limits expire after this time. Replicas renew theirs more often."""
 _WAIT_SECONDS: Final = 2
-"""The time for which a replica counts as waiting. It asks again sooner."""
+"""How long a replica counts as waiting. It claims again sooner."""
 
 _FREED: Final = "place free"
-"""The message kind of a limit with a free place."""
 
-# A field of KEYS[1] is "places held, waiting calls, waiting since, valid until". The time is Redis's, because clocks
-# differ.
+# A field of KEYS[1] is "slots used, waiting calls, waiting since, valid until". Times are those of Redis, because
+# clocks differ.
 _CLAIM: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -67,9 +66,9 @@ else
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
 """)
-"""Arguments: this replica, the limit, the used and wanted places, the times in milliseconds to live, to wait and to
-keep the limit, and the maximum queue. Calls beyond the queue are not recorded. Returns the places that this replica can
-use, the used and waiting numbers of the others, and the replica that a free place belongs to.
+"""Arguments: this replica, the limit, the used and wanted slots, the times in milliseconds to live, to wait and to keep
+the limit, and the maximum queue. Calls beyond the queue are not recorded. Returns the slots that this replica can use,
+the used and waiting numbers of the others, and the replica that can use a free slot.
 """
 _LIVE: Final = Script.of("""
 local time = redis.call('TIME')
@@ -83,7 +82,7 @@ return last >= now and 1 or 0
 
 
 class Claim(NamedTuple):
-    """The places that this replica can use, and the numbers of the others."""
+    """The slots that this replica can use, and the numbers of the others."""
 
     capacity: int
     running_elsewhere: int
@@ -112,7 +111,7 @@ class RedisSemaphores:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.cancel()
-        # Free the places now instead of when the lease ends.
+        # Free the slots now instead of when the lease ends.
         if not self._store.is_away:
             with suppress(StoreAwayError):
                 await self._store.command("ZREM", self._live_key, self._replica)
@@ -124,7 +123,7 @@ class RedisSemaphores:
     async def claim(  # noqa: PLR0913 - the facts of a claim
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
     ) -> Claim:
-        """Report the used places and claim more; `again` is called when others free some.
+        """Report the used slots and claim more. `again` is called when others free some.
 
         At most `queue` calls wait at all replicas together.
 
@@ -140,12 +139,12 @@ class RedisSemaphores:
         else:
             self._waiting.pop(key, None)
         if first:
-            # Notify the replica that has waited longest, which would otherwise ask much later.
+            # Notify the replica that has waited longest, which would otherwise claim much later.
             self._tasks.begin(self._tell_freed(first.decode(), key), name="limit: freed")
         return Claim(capacity, running, waiting)
 
     def on_loss(self, callback: Callable[[], None]) -> None:
-        """Register a callback for when the store could have lost this replica's places."""
+        """Register a callback for when the store could have lost this replica's slots."""
         self._callbacks.append(callback)
 
     @property
@@ -163,7 +162,7 @@ class RedisSemaphores:
             except StoreAwayError:
                 await self._store.returned()
                 continue
-            # The store has forgotten this replica and counts its places as free.
+            # The store has forgotten this replica and counts its slots as free.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
                 await self._report_loss()

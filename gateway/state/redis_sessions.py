@@ -27,15 +27,13 @@ from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 log: Final = structlog.get_logger(__name__)
 
 CHANGED: Final = "session changed"
-"""The message kind of a `SessionChange`."""
 MAX_WAITING: Final = 100_000
 """The maximum number of queued records. The oldest are dropped first."""
 _TOLD_SECONDS: Final = 0.5
-"""The maximum time to wait until the holders know of a change."""
+"""The maximum time to wait until the holders are notified of a change."""
 _AT_ONCE: Final = 50
 """The maximum number of concurrent writes."""
 _WRITE: Final = "session: write"
-"""The name of the writing tasks."""
 
 _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
@@ -90,8 +88,6 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RedisSessionStore:
-    """Implements `SessionStore`."""
-
     is_shared = True
     knows_the_past = False
 
@@ -111,12 +107,11 @@ class RedisSessionStore:
         store.on_return(self._returned)
 
     async def close(self) -> None:
-        """Wait for pending writes."""
         # Otherwise a session that just ended would stay valid at other replicas.
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record and become a holder; None if Redis is away."""
+        """Return the record and become a holder. None if Redis is away."""
         if self._store.is_away:
             return None
         try:
@@ -159,7 +154,7 @@ class RedisSessionStore:
             async with self._permits:
                 change = _change(nonce, record, before)
                 holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before, change))
-                # Holders serve the session from memory, so they must know of the change before this returns.
+                # Holders serve the session from memory, so notify them before this returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._notify_holder(nonce, holder.decode(), body) for holder in holders))
@@ -176,7 +171,7 @@ class RedisSessionStore:
 
     def _queue_write(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         newest, written = self._queued.get(nonce) or (None, before)
-        # Keep the first `before`, which is what Redis has. A queued end is never overwritten.
+        # Keep the first `before`, which matches the record in Redis. A queued end is never overwritten.
         if newest is None or not newest.is_ended:
             self._queued.put(nonce, (record, written), expires=record.expires)
 
@@ -246,11 +241,11 @@ class RedisSessionStore:
 
 
 _UNSAID_MS: Final = 60_000
-"""The time for which holders of an unsaved session are remembered."""
+"""How long holders of a session without a record are remembered."""
 
 
 def _record(fields: Mapping[str, str]) -> SessionRecord | None:
-    """Return the record of a hash, or None if it only has holders."""
+    """Return the record of a hash, or None if it only contains holders."""
     if _EXPIRES not in fields:
         return None
     return SessionRecord(
@@ -301,16 +296,12 @@ _MEMBER_BYTES: Final = 12
 
 
 class SessionAdmission(IntEnum):
-    """The result of adding a session."""
-
     ADMITTED = 0
     ALL_TAKEN = 1
     SHARE_TAKEN = 2
 
 
 class RedisSessionCount:
-    """Counts the sessions of all replicas."""
-
     def __init__(self, store: RedisConnection, *, clock: Callable[[], float]) -> None:
         self._store: Final = store
         self._clock: Final = clock
@@ -327,22 +318,21 @@ class RedisSessionCount:
             return SessionAdmission.ADMITTED
 
     async def keep(self, nonce: str, caller: str, *, expires: float) -> None:
-        """Renew the count of a session."""
         try:
             await self._count(nonce, caller, expires, 0, 0, "old")
         except StoreAwayError:
-            return  # counted again when the store is back
+            return  # Counted again when the store is back.
 
     async def remove(self, nonce: str) -> None:
         """Remove an ended session. Its caller's set is cleaned up when it is full."""
         try:
             await self._store.command("ZREM", self._key(""), _member(nonce))
         except StoreAwayError:
-            return  # counts until it expires
+            return  # Counts until it expires.
 
     async def _count(
         self, nonce: str, caller: str, expires: float, *values: str | int
-    ) -> int:  # arguments of the script
+    ) -> int:  # Arguments of the script.
         keys = [self._key(""), *([self._key(caller)] if caller else [])]
         now, until = round(self._clock() * 1000), round(expires * 1000)
         found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)

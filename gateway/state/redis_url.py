@@ -1,8 +1,8 @@
 """The URL of the shared store: a Redis server, a server behind Sentinels, or a Cluster.
 
-`redis://`, `rediss://` and `unix://` are parsed by redis-py, with its parameters. `redis+sentinel://` lists Sentinels
-and the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` lists nodes of a
-Cluster. `rediss+…` uses TLS for both.
+redis-py parses `redis://`, `rediss://` and `unix://` with its own parameters. `redis+sentinel://` lists Sentinels and
+the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` lists nodes of a Cluster.
+`rediss+…` uses TLS for both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _PREFIX: Final = "prefix"
 
 
 class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked URL."""
+    """A parsed and checked URL."""
 
     url: str
     """The URL for redis-py, with the first host only. It can contain a password."""
@@ -43,7 +43,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         """Parse a URL.
 
         Raises:
-            ValueError: The URL is invalid. The text never contains the URL, which can have a password.
+            ValueError: The URL is invalid. The message does not contain the URL, which can contain a password.
         """
         from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
@@ -73,7 +73,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         scheme = parts.scheme.partition("+")[0]
         first = _authority(nodes[:1], credentials)
         url = urlunsplit(SplitResult(scheme, first, path, urlencode(query), ""))
-        parse_url(url)  # raises ValueError for invalid parameters
+        parse_url(url)  # Raises ValueError for invalid parameters.
         return cls(
             url=url,
             kind=kind,
@@ -90,9 +90,6 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
         It has no read timeout: callers limit the time. redis-py would use `asyncio.wait_for` for each write, which can
         swallow a cancellation before Python 3.12 (https://github.com/python/cpython/issues/86296).
-
-        Args:
-            connect_seconds: The connection timeout.
         """
         from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - optional dependency
         from redis.asyncio.cluster import ClusterNode  # noqa: PLC0415 - optional dependency
@@ -103,7 +100,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
         times: dict[str, Json] = {
             "socket_connect_timeout": connect_seconds,
-            "socket_timeout": None,  # redis-py 8 has a default
+            "socket_timeout": None,  # redis-py 8 has a default.
             "retry": Retry(NoBackoff(), 0),
             # `RedisConnection.read_stream` expects lists, but RESP3 returns maps.
             "protocol": 2,
@@ -122,7 +119,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             nodes = [ClusterNode(host, port) for host, port in self.nodes]
             return RedisCluster(startup_nodes=nodes, **options)
         of_sentinels = {name: options[name] for name in (*times, "ssl") if name in options} | dict(self.of_sentinels)
-        # The pool only gets the connection class, as in `Redis`.
+        # The pool only receives the connection class, as in `Redis`.
         of_server = {name: value for name, value in options.items() if name != "ssl"}
         if "ssl" in options:
             of_server["connection_class"] = SentinelManagedSSLConnection
@@ -140,7 +137,7 @@ async def close(client: Json) -> None:
     """Close a client's connections, including those to Sentinels, which the client leaves open."""
     from redis.asyncio.sentinel import SentinelConnectionPool  # noqa: PLC0415 - optional dependency
 
-    pool = getattr(client, "connection_pool", None)  # Cluster clients have none
+    pool = getattr(client, "connection_pool", None)  # Cluster clients have none.
     try:
         await client.aclose()
     finally:
@@ -150,7 +147,11 @@ async def close(client: Json) -> None:
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:
-    """Raises: ValueError: The host or port is invalid."""
+    """Parse a host with a port.
+
+    Raises:
+        ValueError: The host or port is invalid.
+    """
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("expected a host")

@@ -1,4 +1,4 @@
-"""One of the daemons that share a store."""
+"""One of the gateways that share a store."""
 
 import secrets
 import time
@@ -20,7 +20,7 @@ from gateway.state.redis_url import RedisUrl
 
 
 class Replica:
-    """This daemon as a replica. Enter it to connect; `open` starts receiving messages."""
+    """This process as a replica. Enter it to connect. `open` starts receiving messages."""
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         """Parse the URL.
@@ -54,7 +54,7 @@ class Replica:
         await self._stack.aclose()
 
     async def open(self) -> None:
-        """Start receiving messages, when all handlers are registered."""
+        """Start receiving messages, after all handlers are registered."""
         await self.store.open()
 
     def status(self) -> dict[str, Json]:

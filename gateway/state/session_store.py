@@ -40,9 +40,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     log_level: str | None = None
     is_initialized: bool = False
     subscriptions: frozenset[str] = frozenset()
-    """The subscribed URIs."""
     lists: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The fingerprint of each list that the client was last notified of, by kind."""
+    """For each kind of list, the fingerprint that the client was last notified of."""
     is_ended: bool = False
     """Whether the session was ended, which invalidates its id."""
 
@@ -82,8 +81,6 @@ class SessionStore(Protocol):
 
 
 class MemorySessionStore:
-    """The `SessionStore` in memory."""
-
     is_shared = False
     knows_the_past = False
 

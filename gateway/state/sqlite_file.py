@@ -40,7 +40,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     """The store's name, the prefix of its tables."""
     steps: tuple[str, ...]
-    """SQL scripts; the n-th migrates from version n to n + 1."""
+    """SQL scripts. Script n migrates from version n to n + 1."""
 
 
 class NewerSchemaError(Exception):
@@ -61,14 +61,14 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
         NewerSchemaError: The file belongs to a newer version of the gateway.
         OSError: The file cannot be created.
     """
-    # SQLite would use the umask. It gives -wal and -shm the mode of the file.
+    # SQLite would use the umask. -wal and -shm get the mode of the file.
     path.touch(mode=0o600)
     # isolation_level=None: `FallbackConnection` starts the transactions.
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # commits survive a crash of the machine
+        connection.execute("PRAGMA synchronous = FULL")  # Commits survive a crash of the machine.
         # Limit the size of the log after a burst.
         connection.execute("PRAGMA journal_size_limit = 4194304")
         _migrate(connection, schemas)
@@ -79,7 +79,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    # Otherwise a corrupt page would only show during a request.
+    # Otherwise a corrupt page would only be noticed during a request.
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
@@ -103,7 +103,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
                 f"{schema.store} has version {version}, but the newest supported version is {newest}"
             )
         for step in schema.steps[version:]:
-            for statement in step.split(";"):  # not executescript(), which commits
+            for statement in step.split(";"):  # Not executescript(), which commits.
                 connection.execute(statement)
         if version < len(schema.steps):
             connection.execute(
@@ -113,7 +113,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an error is a fault of the file or disk, not of a statement."""
+    """Return whether an error is a fault of the file or disk, not of a statement."""
     return is_broken(error) or _code(error) in _FAULTS
 
 

@@ -28,8 +28,6 @@ SESSIONS: Final = Schema(
 
 
 class SqliteSessionStore:
-    """Implements `SessionStore`."""
-
     is_shared = False
 
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
@@ -45,7 +43,7 @@ class SqliteSessionStore:
         rows = await self._database.run(SqliteStatement(query, (nonce, self._clock())))
         try:
             return _DECODER.decode(rows[0][0]) if rows else None
-        except msgspec.DecodeError:  # from a newer version of the gateway
+        except msgspec.DecodeError:  # From a newer version of the gateway.
             return None
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
@@ -96,7 +94,7 @@ MAX_BYTES: Final = 64 * 2**20
 
 
 class SqliteDocumentStore:
-    """Implements `DocumentStore`. Owners choose the names: `openapi:https://…`, `upstream:github`."""
+    """Implements `DocumentStore`. Owners choose the names, such as `openapi:https://…` and `upstream:github`."""
 
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float] = time.time) -> None:
         self._database: Final = database
@@ -138,10 +136,7 @@ OUTPUTS: Final = Schema(
 
 
 class SqliteOutputs:
-    """Implements `OutputArchive`."""
-
     def __init__(self, database: StateDatabase) -> None:
-        """Create it in the event loop's thread."""
         self._database: Final = database
         self._loop: Final = asyncio.get_running_loop()
         self._loop_thread: Final = threading.get_ident()
@@ -168,9 +163,9 @@ class SqliteOutputs:
     def _post(self, statement: SqliteStatement) -> None:
         if threading.get_ident() == self._loop_thread:
             self._write(statement)
-        else:  # a worker thread that shapes a large output
+        else:  # A worker thread that shapes a large output.
             self._loop.call_soon_threadsafe(self._write, statement)
 
     def _write(self, statement: SqliteStatement) -> None:
-        with suppress(RuntimeError):  # closed before the thread ended
+        with suppress(RuntimeError):  # Closed before the thread ended.
             self._database.post(statement)

@@ -1,4 +1,4 @@
-"""The daemon's state: its directory, database, and connection to the shared store."""
+"""The state directory, its database, and the connection to the shared store."""
 
 import asyncio
 import fcntl
@@ -69,7 +69,7 @@ _MODE: Final = 0o700
 
 
 def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory of a daemon, or None if it has none.
+    """Return the state directory, or None if there is none.
 
     1. `--state-dir` or `MCP_GATEWAY_STATE_DIR`
     2. the first directory in $STATE_DIRECTORY (systemd.exec(5), `StateDirectory=`)
@@ -83,7 +83,7 @@ def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str])
     if not home.is_absolute():
         try:
             home = Path("~/.local/state").expanduser()
-        except RuntimeError:  # the user has no home directory
+        except RuntimeError:  # The user has no home directory.
             return None
     path = config.absolute()
     # The digest distinguishes files of the same name.
@@ -158,14 +158,14 @@ class DaemonState:
         shared_directory: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Configure the state.
+        """Create the state.
 
         Args:
-            wanted: The directory; None for memory only.
-            keys: The given signing keys; None to use the directory's own.
+            wanted: The directory. None for memory only.
+            keys: The configured signing keys. None to use the directory's own.
             schemas: Tables of additional stores.
-            store: The URL of the store that replicas share; None for a single process.
-            shared_directory: The directory for secrets that all workers of a daemon use; None for `wanted`.
+            store: The URL of the store that replicas share. None for a single process.
+            shared_directory: The directory for secrets that all workers of a daemon use. None for `wanted`.
             clock: Returns seconds since the epoch, and never goes back.
         """
         self._given_keys: Final = keys
@@ -204,7 +204,7 @@ class DaemonState:
             shared = None if self.replica is None else self.replica.store
             self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
             await self.used_states.load()
-            # A file of its own: several workers open it at the same time.
+            # A separate file, because several workers open it at the same time.
             place = None if directory.path is None else (self._shared_directory or directory.path) / SECRETS
             secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=directory.problem))
             self.encrypted = EncryptedStore(secrets, keys=self.keys, clock=self.clock, shared=shared)

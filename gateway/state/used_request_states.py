@@ -1,7 +1,7 @@
-"""Remembers used request states, which are valid once, until they expire.
+"""Remembers used request states until they expire, because each is valid once.
 
-They are kept in memory and written in the background, so a state is also used once across restarts. With replicas, a
-state is first claimed in the shared store.
+They are kept in memory and written in the background, so a state cannot be reused after a restart either. With
+replicas, a state is first claimed in the shared store.
 """
 
 import secrets
@@ -46,7 +46,6 @@ class UsedStates:
         return len(self._used)
 
     async def load(self) -> None:
-        """Load the states of earlier processes."""
         if self._database is None:
             return
         now = self.clock()
@@ -62,7 +61,7 @@ class UsedStates:
         """
         if self.shared is None or self._used.get(nonce) is not None:
             return
-        mark = secrets.token_hex(8)  # recognizes a retried command
+        mark = secrets.token_hex(8)  # Recognizes a retried command.
         left = max(1, round((expires - self.clock()) * 1000))
         # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
         found = await self.shared.command("SET", f"{self.shared.prefix}used:{nonce}", mark, "NX", "GET", "PX", left)
@@ -71,7 +70,7 @@ class UsedStates:
 
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state. Return False if it was used before."""
-        # No await between the check and the mark, so two requests with one state cannot both pass.
+        # No await between the check and the mark, so two requests with the same state cannot both pass.
         if self._claimed.get(nonce) is not None:
             # Claimed by this process, possibly for another request that was refused.
             self._claimed.discard(nonce)

@@ -1,4 +1,4 @@
-"""Logs calls: those that failed, or all. An observer of calls (`listen.access_log`)."""
+"""Logs failed calls or all calls (`listen.access_log`)."""
 
 from typing import Final
 
@@ -16,8 +16,7 @@ class AccessLog:
     def __init__(self, *, logs_all: bool) -> None:
         self._logs_all: Final = logs_all
 
-    def began(self, call: CallFacts) -> None:
-        """Log nothing: a call has one line."""
+    def began(self, call: CallFacts) -> None: ...
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         is_good = ending.outcome in _GOOD

@@ -1,7 +1,7 @@
 """Writes lines in a thread, so that a slow disk or reader never blocks the event loop.
 
-The queue is bounded in bytes. Lines that do not fit are dropped and counted, and reported by a line once the queue is
-empty. Used by the logs and the audit log. For protocol output see `transports.stdio.line_writer`.
+The queue is bounded in bytes. Lines that do not fit are dropped and counted. A line reports their number once the queue
+is empty. Used by the logs and the audit log. For protocol output see `transports.stdio.line_writer`.
 """
 
 import os
@@ -39,7 +39,7 @@ class BackgroundWriter:
         gather_seconds: float = 0.0,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Configure the writer.
+        """Create the writer.
 
         Args:
             sink: Writes the lines.
@@ -80,7 +80,7 @@ class BackgroundWriter:
             self._wake.notify()
 
     def stop(self, seconds: float) -> None:
-        """Stop accepting lines, and wait up to this time for the queue to be written."""
+        """Stop accepting lines, and wait up to `seconds` for the queue to be written."""
         self.end()
         self._thread.join(seconds)
 
@@ -105,13 +105,11 @@ class BackgroundWriter:
         return True
 
     def retry(self) -> None:
-        """Retry failed writes now."""
         with self._wake:
             self._wake.notify()
 
     @property
     def waiting(self) -> int:
-        """The number of queued lines."""
         return len(self._queue)
 
     def _run(self) -> None:
@@ -121,8 +119,8 @@ class BackgroundWriter:
             except OSError:
                 with self._wake:
                     if not self._is_open:
-                        break  # the process ends
-                    # `retry` and `end` wake it earlier.
+                        break  # The process ends.
+                    # `retry` and `end` wake the thread earlier.
                     self._wake.wait(self._retry_seconds)
         self._sink.close()
         self._on_end()
@@ -137,7 +135,7 @@ class BackgroundWriter:
 
     def _lines(self) -> Iterator[bytes]:
         while self._queue:
-            line = self._queue[0]  # only this thread removes lines, and only after writing them
+            line = self._queue[0]  # Only this thread removes lines, and only after writing them.
             yield line
             with self._wake:
                 self._queue.popleft()
@@ -156,7 +154,7 @@ def write_all(descriptor: int, data: bytes) -> bool:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # another process made the descriptor non-blocking
+        except BlockingIOError:  # Another process made the descriptor non-blocking.
             select.select([], [descriptor], [])
         except OSError:
             return False

@@ -1,8 +1,8 @@
-"""Counts calls and their durations, by primitive and era. An observer of calls.
+"""Counts calls and their durations, by primitive and era.
 
 Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is
-bounded. Counters are plain integers, because only the event loop counts. Prometheus's thread-safe counters would triple
-the cost.
+bounded. Only the event loop counts, so plain integers are enough. Prometheus's thread-safe counters would triple the
+cost.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,6 @@ from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
-"""The label of unknown primitives."""
 _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
 
@@ -23,8 +22,6 @@ Key = tuple[str, str, str]
 
 
 class CallMetrics:
-    """The metrics of calls, which `metrics_exposition.CallCollector` renders."""
-
     def __init__(self) -> None:
         self._series: Final[dict[Key, Series]] = {}
         self._found: Final[dict[tuple[str, str, str | None, str], Series]] = {}
@@ -40,12 +37,11 @@ class CallMetrics:
         self._running.pop(call.id).add(ending.outcome, ending.seconds)
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:
-        """Return the running calls of each series."""
         running = Counter(series.key for series in self._running.values())
         return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
-        """Drop the series of all other primitives; `names` are by kind."""
+        """Drop all other series. `names` are by kind."""
         for key in list(self._series):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
@@ -65,8 +61,6 @@ class CallMetrics:
 
 
 class Series:
-    """The completed calls of one key."""
-
     __slots__ = ("key", "outcomes", "seconds", "within")
 
     def __init__(self, key: Key) -> None:
@@ -80,5 +74,5 @@ class Series:
     def add(self, outcome: Outcome, seconds: float) -> None:
         self.outcomes[outcome] += 1
         self.seconds += seconds
-        # The bound of a bucket belongs to the bucket (`le` in Prometheus: less or equal).
+        # Buckets include their upper bound (`le` in Prometheus: less or equal).
         self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1

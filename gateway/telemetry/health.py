@@ -1,4 +1,4 @@
-"""The readiness of the daemon."""
+"""The readiness of the gateway."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ _RECENT_SECONDS: Final = 60.0
 
 
 class Health:
-    """The state of the daemon: `starting`, `ready` or `stopping`."""
+    """The state `starting`, `ready` or `stopping`."""
 
     def __init__(
         self,
@@ -20,13 +20,13 @@ class Health:
         missing: Callable[[], Sequence[str]] = tuple,
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """Start in the state `starting`.
+        """Create it in the state `starting`.
 
         Args:
-            problems: the masked problems that prevent the newest files from being served.
-            upstreams: the masked status of each upstream, by name.
-            missing: the required upstreams that are not connected. The daemon is not ready without them.
-            warnings: further warnings, which do not affect readiness.
+            problems: Returns the masked problems that prevent the newest files from being served.
+            upstreams: Returns the masked status of each upstream, by name.
+            missing: Returns the required upstreams that are not connected. Without them, the gateway is not ready.
+            warnings: Returns further warnings, which do not affect readiness.
         """
         self._problems: Final = problems
         self._upstreams: Final = upstreams
@@ -60,11 +60,11 @@ class Health:
 
     @property
     def is_watched(self) -> bool:
-        """Whether readiness was requested in the last minute, as load balancers do."""
+        """Return whether readiness was requested in the last minute, for example by a load balancer."""
         return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS
 
     def readiness(self) -> JsonObject:
-        # Load balancers that poll readiness get notice before connections are refused (`app/listeners.py`).
+        # Load balancers that poll readiness are notified before connections are refused (`app/listeners.py`).
         self._asked_at = time.monotonic()
         missing = [f"the upstream {name} is required but unreachable" for name in self._missing()]
         problems = [*self._problems(), *missing]

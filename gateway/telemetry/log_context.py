@@ -1,7 +1,7 @@
-"""The ids in all log lines of a call, whether written by the gateway, a library or a plugin.
+"""The call id in log lines of the gateway, libraries and plugins.
 
-Tasks and threads inherit the context variable. It only holds strings, because idle connections and timers of a call
-keep its context alive.
+Tasks and threads inherit the context variable. It only holds strings, because idle connections and timers keep the
+context of a call alive.
 """
 
 import random
@@ -24,6 +24,5 @@ def new_id() -> str:
 
 
 def current_call_id() -> str:
-    """Return the call id of the current context, or a new one."""
     fields = LOG_CONTEXT.get()
     return fields[CALL] if CALL in fields else new_id()

@@ -1,7 +1,7 @@
 """Writes log events to standard error, as JSON lines or as readable text.
 
-Lines are masked, rendered and written by a `BackgroundWriter`, because a parent process that never reads standard error
-fills a pipe of 64 KiB, which must not block the event loop. Lines over a limit are dropped and counted.
+Lines are masked, rendered and queued. A `BackgroundWriter` writes them, because a parent process that never reads
+standard error must not block the event loop. Lines over a limit are dropped and counted.
 """
 
 import json
@@ -30,14 +30,13 @@ _ROOMS: Final = frozenset(
     each.name for each in Path(__file__).parents[1].iterdir() if each.is_dir() and not each.name.startswith("_")
 )
 Mask = Callable[[str], str]
-"""Masks the secrets in text. Called for each event, so it can change with a reload."""
+"""Masks the secrets in text. Called for each event, because a reload can change the secrets."""
 
 MAX_QUEUED_BYTES: Final = 2**20
-"""The maximum number of queued bytes."""
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
 """The maximum time that the exit waits for a reader."""
 _QUIET: Final = ("watchfiles",)
-"""Libraries whose info lines are of no use to operators."""
+"""Libraries whose info lines do not help operators."""
 _FIRST: Final = ("timestamp", "level", "event")
 """The first keys of every line, for readability."""
 
@@ -55,7 +54,7 @@ class Logs:
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """Write nothing yet; every line of one of several workers contains its number."""
+        """Create the logs. With several workers, each line contains the worker's number."""
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self.room_levels: Final[dict[str, str]] = {}
@@ -88,7 +87,7 @@ class Logs:
         structlog.configure(
             processors=[self._at_level, *before, self._renderer()],
             logger_factory=lambda name="": _RoomLogger(self._lines, room=name.split(".")[1] if "." in name else ""),
-            cache_logger_on_first_use=False,  # module loggers outlive a configuration
+            cache_logger_on_first_use=False,  # Module loggers outlive a configuration.
         )
         self._handler.setFormatter(
             structlog.stdlib.ProcessorFormatter(
@@ -120,13 +119,12 @@ class Logs:
     def subscribe(self, handler: Callable[[EventDict], None]) -> None:
         """Call the handler with each masked line, in the thread that writes the line.
 
-        The handler must neither block, raise nor change the line.
+        The handler must not block, raise or change the line.
         """
         self._subscribers.append(handler)
 
     @property
     def level(self) -> LogLevel:
-        """The lowest level that is written."""
         return self._level
 
     def set_level(self, level: str) -> None:
@@ -149,10 +147,10 @@ class Logs:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
         number = _number(self._level)
         logging.getLogger("gateway").setLevel(number)
-        logging.getLogger().setLevel(max(number, logging.INFO))  # no debug lines of libraries
+        logging.getLogger().setLevel(max(number, logging.INFO))  # No debug lines of libraries.
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        """Drop lines below the level of their room."""
+        """Drop lines below the level of their component."""
         # `exception` is a method, not a level.
         if method in LEVELS and _number(method) < _number(self.room_levels.get(logger.room, self._level)):
             raise structlog.DropEvent
@@ -198,7 +196,7 @@ class Logs:
 
 
 class _RoomLogger(structlog.WriteLogger):
-    """Writes the lines of one room."""
+    """Writes the lines of one component."""
 
     def __init__(self, lines: "_Lines", *, room: str) -> None:
         super().__init__(lines)  # type: ignore[arg-type]  # only writes
@@ -230,7 +228,7 @@ class _Lines(BackgroundWriter):
 
 
 class _Descriptor:
-    """A descriptor as a sink. Lines are discarded after a failed write, because it will not recover."""
+    """A descriptor as a sink. After a failed write, lines are discarded, because the descriptor will not recover."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -247,7 +245,7 @@ class _Descriptor:
 def _json(event: EventDict, **_options: Json) -> str:
     try:
         line = orjson.dumps(event).decode()
-    except TypeError:  # a lone surrogate or an integer of more than 64 bits
+    except TypeError:  # A lone surrogate or an integer of more than 64 bits.
         return json.dumps(event)
     return line if line.isprintable() else _DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
@@ -257,9 +255,9 @@ _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 
 def _visible(event: EventDict) -> EventDict:
-    """Escape what affects a terminal. Tracebacks keep their line ends."""
+    """Escape characters that affect a terminal. Tracebacks keep their line ends."""
     return {
-        # Other values are shown by repr(), which escapes.
+        # repr(), which shows other values, escapes.
         key: visible(value, has_lines=key in _OF_LINES) if isinstance(value, str) else value
         for key, value in event.items()
     }

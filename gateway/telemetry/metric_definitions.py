@@ -1,7 +1,7 @@
-"""Definitions of all metrics: name, kind, meaning and labels. A test checks `docs/metrics.md` against them.
+"""Definitions of all metrics. A test compares `docs/metrics.md` with them.
 
 Names follow the Prometheus conventions (prometheus.io/docs/practices/naming). Label values come from a closed set:
-names in the configuration, protocol revisions, and fixed words, but never text from callers.
+configured names, protocol revisions and fixed words, never text from callers.
 """
 
 from typing import Final, Literal
@@ -10,7 +10,7 @@ import msgspec
 
 _CALL_LABELS: Final = ("kind", "name", "era")
 SECONDS_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Buckets of all histograms, from a fixed result to a deployment that takes minutes."""
+"""Buckets of all histograms."""
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):

@@ -24,10 +24,8 @@ _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
 class MetricsExposition:
-    """All metrics of the process."""
-
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """`sources` has a source for each metric of `READ`, by name."""
+        """`sources` contains a source for each metric of `READ`, by name."""
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]
         # Separate from the global registry, where plugins can register the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None))
@@ -41,16 +39,13 @@ class MetricsExposition:
 
 
 def encoder_for(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Return the encoder for an `Accept` header and its media type."""
     try:
         return choose_encoder(accept)
-    except TypeError:  # raised for a malformed version
+    except TypeError:  # Raised for a malformed version.
         return choose_encoder("")
 
 
 class _Exposition(Collector):
-    """The metrics of one scrape."""
-
     def __init__(self, readings: Iterable[tuple[MetricDefinition, Reading]], counted: Iterable[Collector]) -> None:
         self._readings = readings
         self._counted = counted

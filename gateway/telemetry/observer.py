@@ -1,7 +1,7 @@
-"""The observer interface, through which metrics, traces and the audit log see calls.
+"""The interface with which metrics, traces and the audit log observe calls.
 
 A call is a request that runs user code: a tool call, a resource read, a prompt or a completion. Observers are notified
-of its start and end, and cannot change it. They depend neither on the protocol nor on the catalog.
+of its start and end, and cannot change it. They are independent of the protocol and the catalog.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """A time in which a call did not run."""
+    """A period in which a call did not run."""
 
     cause: str
     """`concurrency` (queued) or `answer` (waiting for the client)."""
@@ -38,18 +38,15 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProgressReport(msgspec.Struct, frozen=True, gc=False):
-    """A progress report of a call."""
-
     at: float
     """Unix time."""
     progress: float
     total: float | None
     message: str | None
-    """The masked message."""
 
 
 class ClientTerms(Protocol):
-    """The declarations of a client: for its session or, in the modern era, for one request."""
+    """The declarations of a client, for its session or (modern era) for one request."""
 
     @property
     def revision(self) -> str: ...
@@ -61,12 +58,10 @@ class ClientTerms(Protocol):
     def capabilities(self) -> JsonObject: ...
     @property
     def log_level(self) -> str | None:
-        """The lowest level of log messages that the client has requested; None for no messages."""
+        """The lowest level of log messages that the client has requested. None for no messages."""
 
 
 class CatalogFacts(Protocol):
-    """The catalog that serves a call."""
-
     @property
     def generation(self) -> int: ...
     @property
@@ -74,13 +69,12 @@ class CatalogFacts(Protocol):
 
 
 class ActivityFacts(Protocol):
-    """The course of a call so far."""
+    """The progress of a call."""
 
     @property
     def waits(self) -> Sequence[Wait]: ...
     @property
-    def reports(self) -> Sequence[ProgressReport]:
-        """The newest progress reports."""
+    def reports(self) -> Sequence[ProgressReport]: ...
 
 
 class CallerFacts(Protocol):
@@ -94,15 +88,15 @@ class CallerFacts(Protocol):
     def realm(self) -> str: ...
     @property
     def view(self) -> str | None:
-        """The caller's view; None for the whole catalog."""
+        """The caller's view. None for the whole catalog."""
 
     @property
     def address(self) -> str:
-        """The client's address as reported by trusted proxies; empty if there is none."""
+        """The client's address as reported by trusted proxies. Empty if there is none."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers of the HTTP request, with lower-case names; empty for other transports."""
+        """Headers of the HTTP request, with lower-case names. Empty for other transports."""
 
 
 class CallFacts(Protocol):
@@ -116,23 +110,22 @@ class CallFacts(Protocol):
     def method(self) -> str: ...
     @property
     def kind(self) -> str:
-        """`tool`, `resource` or `prompt`; empty if the request is not a call."""
+        """`tool`, `resource` or `prompt`. Empty if the request is not a call."""
 
     @property
     def name(self) -> str | None:
-        """The primitive's key in the file; None if the caller's catalog does not have it."""
+        """The primitive's key in the configuration. None if the caller's catalog does not contain it."""
 
     @property
     def is_hidden(self) -> bool:
         """Whether the primitive exists, but not in the caller's catalog."""
 
     @property
-    def request_id(self) -> RequestId:
-        """The JSON-RPC id of the request."""
+    def request_id(self) -> RequestId: ...
 
     @property
     def caller_facts(self) -> JsonObject:
-        """The verified identity of the caller, as templates read it: with claims, which are not for logs."""
+        """The verified identity of the caller for templates. Contains claims, which must not be logged."""
 
     @property
     def params(self) -> JsonObject:
@@ -165,18 +158,15 @@ class CallFacts(Protocol):
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a call."""
-
     outcome: Outcome
     seconds: float
     error: RpcError | None = None
-    """The error of a `PROTOCOL_ERROR`."""
     is_over_limit: bool = False
     """Whether a rate or concurrency limit refused the call."""
     limit: str = ""
-    """The limit's key in the file."""
+    """The configuration key of the limit."""
     response: bytes | None = None
-    """The JSON-RPC response; None for a cancelled call."""
+    """The JSON-RPC response. None for a cancelled call."""
 
 
 class Observer(Protocol):
@@ -190,7 +180,7 @@ class InteractionObserver(Protocol):
     """Notified of input requests. Called on the event loop. Must not block or raise."""
 
     def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
-        """Input requests were sent; `methods` are by key."""
+        """Input requests were sent. `methods` are by key."""
 
     def confirmed(self, call: CallFacts, answer: str) -> None:
-        """A `confirm:` was answered: accept, decline, cancel, or `unasked` if the file allows that."""
+        """The result of `confirm:`: accept, decline, cancel, or `unasked` if the configuration allows that."""

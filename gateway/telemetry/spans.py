@@ -2,10 +2,10 @@
 
 A call has three layers of spans: the request, the run, and the work of the backend. Names and attributes follow the
 semantic conventions for MCP. Arguments, results, URL paths and queries, and error messages are not recorded, because
-readers of traces are not always allowed to see them.
+not everyone who can read traces is allowed to see them.
 
-Spans are exported by a thread with a bounded queue. A slow or missing collector loses spans, but delays neither calls
-nor the exit.
+A thread with a bounded queue exports the spans. A slow or missing collector loses spans, but does not delay calls or
+the exit.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def begin() -> "Spans":
     # The SDK's own exit handler waits for an unreachable collector. `close` limits the time.
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)  # plugins that record spans use this provider
+    trace.set_tracer_provider(provider)  # Plugins that record spans use this provider.
     log.info("recording spans", service=provider.resource.attributes.get("service.name"))
     return Spans(provider)
 
@@ -104,7 +104,7 @@ class Spans:
             try:
                 loop.call_soon_threadsafe(sent.set)
             except RuntimeError:
-                return  # the loop did not wait
+                return  # The loop did not wait.
 
         threading.Thread(target=send, name="last spans", daemon=True).start()
         try:
@@ -146,7 +146,7 @@ class SpanStep:
             _fail(self._span, Outcome.CANCELLED.value)
         # AwaitingInput is not an Exception and not a failure.
         elif kind is not None and issubclass(kind, Exception):
-            _fail(self._span, kind.__name__)  # only the type, because the text can contain arguments
+            _fail(self._span, kind.__name__)  # Only the type, because the text can contain arguments.
         self._span.end()
 
 
@@ -157,7 +157,7 @@ def _fail(span: Span, why: str) -> None:
 
 
 def _context_of(trace: TraceContext | None) -> Context:
-    """Return the parent context; an empty one starts a new trace."""
+    """Return the parent context. An empty one starts a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
 
 
@@ -178,7 +178,7 @@ def _links(call: CallFacts) -> list[Link]:
 
 
 def _title(call: CallFacts) -> str:
-    """Return the span name, such as `tools/call NAME`. Only names from the file are used, to limit their number."""
+    """Return the span name, such as `tools/call NAME`. Only configured names are used, to limit their number."""
     return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
 
 

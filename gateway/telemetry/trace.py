@@ -22,7 +22,7 @@ TRACESTATE: Final = "tracestate"
 _PARENT: Final = re.compile(
     "(?!ff)[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[!-~]{0,200})?"
 )
-"""§3.2. Only later versions can have data after the flags."""
+"""§3.2. Only later versions can contain data after the flags."""
 _STATE: Final = re.compile("[ -~]{1,512}")
 """§3.3.1.5: propagate at least 512 characters. Excludes characters that could end a header."""
 
@@ -45,7 +45,7 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
-    """Return the trace context in headers or in `_meta`; None if there is none."""
+    """Return the trace context in headers or in `_meta`. None if there is none."""
     parent = carrier.get(TRACEPARENT)
     if parent is None:
         return None
@@ -67,12 +67,10 @@ class TracedStep(Protocol):
         """Add an attribute, without caller data or secrets."""
 
     def fail(self, why: str) -> None:
-        """Mark the step as failed, with one of a few words."""
+        """Mark the step as failed. `kind` is one of a few fixed words."""
 
 
 class Trace(Protocol):
-    """The trace of a call."""
-
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
     ) -> AbstractContextManager[TracedStep]:
@@ -80,26 +78,23 @@ class Trace(Protocol):
 
 
 class Untraced(msgspec.Struct, frozen=True):
-    """A trace without spans, which only passes its context on."""
+    """A trace without spans, which only propagates its context."""
 
     context: TraceContext | None = None
 
     def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> Self:  # noqa: ARG002 - not recorded
         return self
 
-    def note(self, name: str, value: str | int) -> None:
-        """Not recorded."""
+    def note(self, name: str, value: str | int) -> None: ...
 
-    def fail(self, why: str) -> None:
-        """Not recorded."""
+    def fail(self, why: str) -> None: ...
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Do nothing."""
+    ) -> None: ...
 
 
 UNTRACED: Final = Untraced()
@@ -108,5 +103,4 @@ CURRENT: Final[ContextVar[Trace]] = ContextVar("trace", default=UNTRACED)
 
 
 def untraced(context: TraceContext | None) -> Untraced:
-    """Return a trace without spans."""
     return UNTRACED if context is None else Untraced(context)

@@ -1,6 +1,6 @@
 """Enables tracing according to the standard `OTEL_…` variables.
 
-An exporter or an endpoint enables it. If tracing is impossible, the daemon logs a warning and serves anyway, because
+An exporter or an endpoint enables it. If tracing is impossible, the gateway logs a warning and serves anyway, because
 the variables are often set for a whole cluster.
 """
 
@@ -37,17 +37,17 @@ def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
         if not (error.name or "").startswith("opentelemetry"):
             raise
         log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=install_command("otel"))
-    except ValueError as error:  # a variable has an invalid value
+    except ValueError as error:  # A variable has an invalid value.
         log.warning("spans are not recorded", reason=str(error))
     return None
 
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether tracing is enabled.
+    """Return whether tracing is enabled.
 
-    1. `OTEL_SDK_DISABLED=true` disables everything
-    2. `OTEL_TRACES_EXPORTER` contains `otlp`; if it is unset, an endpoint is enough
-    3. the protocol is supported by the installed exporter
+    1. `OTEL_SDK_DISABLED=true` disables everything.
+    2. `OTEL_TRACES_EXPORTER` contains `otlp`. If it is unset, an endpoint is enough.
+    3. The installed exporter supports the protocol.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False

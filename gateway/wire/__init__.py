@@ -1,4 +1,1 @@
-"""MCP messages in both directions: JSON-RPC, revisions, headers and request metadata.
-
-No I/O and no clock. Used by servers, clients and tests.
-"""
+"""MCP messages in both directions: JSON-RPC, revisions, headers and request metadata. No I/O and no clock."""

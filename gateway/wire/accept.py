@@ -1,4 +1,4 @@
-"""Parses `Accept` (RFC 9110 §12.5.1) for JSON and event streams. No I/O.
+"""Parses `Accept` (RFC 9110 §12.5.1) for JSON and event streams.
 
 Lenient, because many clients do not send both types as the specification requires.
 """
@@ -24,7 +24,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 # Clients send the same header with each request. The size limit is for clients that vary it.
 @lru_cache(maxsize=64)
 def parse_accept(field: str | None) -> Accepted:
-    """Parse an `Accept` header. Without one, everything is accepted."""
+    """Parse an `Accept` header. A missing header accepts everything."""
     if field is None or not field.strip():
         return Accepted(json=True, event_stream=True, names_event_stream=False)
     ranges = dict(_range(item) for item in field.lower().split(","))

@@ -1,7 +1,7 @@
-"""Removes fields from definitions and results that older revisions do not have. No I/O.
+"""Removes fields from definitions and results that older revisions do not have.
 
-Everything is built in the form of 2026-07-28. The tables come from a comparison of the five published `schema.json`
-files.
+Definitions and results have the form of 2026-07-28. The tables come from a comparison of the five published
+`schema.json` files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,6 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
-    """Return `value` without the fields that `revision` does not have."""
     since = _SINCE[kind]
     # An empty string sorts before every revision.
     return {name: field for name, field in value.items() if since.get(name, "") <= revision}
@@ -63,7 +62,6 @@ def tool(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def resource(value: JsonObject, revision: str) -> dict[str, Json]:
-    """Return the definition of a resource or resource template."""
     return _with_annotations(strip("Resource", value, revision), revision)
 
 
@@ -75,7 +73,6 @@ def prompt(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    """Return the content blocks of a tool result."""
     return list(blocks) if revision >= V2026_07_28 else [_block(block, revision) for block in blocks]
 
 

@@ -1,7 +1,4 @@
-"""Parses event streams (WHATWG HTML, "Server-sent events") from chunks of bytes. No I/O.
-
-Events larger than `MAX_EVENT` bytes are an error.
-"""
+"""Parses event streams (WHATWG HTML, "Server-sent events") from chunks of bytes. No I/O."""
 
 import codecs
 from collections.abc import Iterator
@@ -91,7 +88,7 @@ class EventParser:
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        # WHATWG HTML, "Interpreting an event stream": remove one space after the colon; ignore ids with NUL and invalid
+        # WHATWG HTML, "Interpreting an event stream": remove one space after the colon. Ignore ids with NUL and invalid
         # `retry`.
         value = value.removeprefix(b" ")
         match name:
@@ -113,7 +110,7 @@ class EventParser:
 
 
 def _is_cut_mark(beginning: bytearray) -> bool:
-    """Whether a byte order mark can continue in the next chunk."""
+    """Return whether a byte order mark can continue in the next chunk."""
     return len(beginning) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(bytes(beginning))
 
 

@@ -1,4 +1,4 @@
-"""Headers of a modern request that mirror its body: written by clients, checked by servers. No I/O.
+"""Headers of a modern request that mirror its body. Clients write them, and servers check them. No I/O.
 
 MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these headers,
 so a mismatch with the body is refused.
@@ -70,25 +70,37 @@ def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObjec
 
 
 def check_method(method: str, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, `Mcp-Method` is missing or does not match."""
+    """Check `Mcp-Method`.
+
+    Raises:
+        RpcError: -32020, the header is missing or does not match.
+    """
     if headers.get(HEADER_METHOD) != method:
         raise _mismatch("Mcp-Method")
 
 
 def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, `Mcp-Name` is missing, malformed or does not match."""
+    """Check `Mcp-Name`.
+
+    Raises:
+        RpcError: -32020, the header is missing, malformed or does not match.
+    """
     parameter = NAME_PARAM.get(method)
     if parameter is None:
         return
     given, named = headers.get(HEADER_NAME), params.get(parameter)
     if given is None and not isinstance(named, str):
-        return  # nothing to mirror; the method reports missing parameters
+        return  # There is nothing to mirror. The method reports missing parameters.
     if given is None or (_decoded("Mcp-Name", given) if given.startswith(_PREFIX) else given) != named:
         raise _mismatch("Mcp-Name")
 
 
 def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, an `Mcp-Param-*` header is missing, unexpected or does not match."""
+    """Check the `Mcp-Param-*` headers.
+
+    Raises:
+        RpcError: -32020, a header is missing, unexpected or does not match.
+    """
     for parameter in parameters:
         field = f"Mcp-Param-{parameter.name}"
         given = headers.get(HEADER_PARAM_PREFIX + parameter.name.lower())
@@ -116,7 +128,7 @@ def _is_equal(text: str, value: Json) -> bool:
         number = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return False
-    return type(number) in _NUMBERS and bool(number == value)  # "42.0" equals 42
+    return type(number) in _NUMBERS and bool(number == value)  # "42.0" equals 42.
 
 
 def _decoded(field: str, value: str) -> str:
@@ -126,7 +138,7 @@ def _decoded(field: str, value: str) -> str:
     encoded = value[len(_PREFIX) : -len(_SUFFIX)]
     try:
         decoded = base64.b64decode(encoded, validate=True)
-        if base64.b64encode(decoded).decode() != encoded:  # b64decode ignores leftover bits
+        if base64.b64encode(decoded).decode() != encoded:  # b64decode ignores leftover bits.
             raise _mismatch(field)
         return decoded.decode()
     except (binascii.Error, UnicodeDecodeError) as error:

@@ -43,7 +43,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class InvalidMessageError(RpcError):
-    """The message is invalid; `request_id` is the id for the response, if it is readable."""
+    """The message is invalid. `request_id` is the id for the response, if it is readable."""
 
     def __init__(self, code: ErrorCode, message: str, request_id: RequestId | None = None) -> None:
         super().__init__(code, message)
@@ -69,17 +69,17 @@ def size_of(message: Message) -> int:
 
 
 def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str = "") -> Message:
-    """Decode a message or batch; `limit` is the configuration key of `max_depth`, if there is one.
+    """Decode a message or batch. `limit` is the configuration key of `max_depth`, if there is one.
 
     Raises:
-        InvalidMessageError: -32700 if it is not JSON; -32600 or -32602 if it is not a message.
+        InvalidMessageError: -32700 if it is not JSON, -32600 or -32602 if it is not a message.
     """
     raw = bytes(body)
     try:
         value = exact_json.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
-    # The number of brackets limits the depth, so ordinary messages are not walked.
+    # The number of brackets limits the depth, so most messages need no further check.
     if raw.count(b"{") + raw.count(b"[") > max_depth and is_deeper(value, max_depth):
         text = f"Nested more than {max_depth} deep"
         raise InvalidMessageError(
@@ -100,7 +100,7 @@ def encode_result(request_id: RequestId, result: bytes) -> bytes:
 
 
 def plain(value: object) -> Json:
-    """`default=` for orjson, to encode read-only mappings and sequences.
+    """Encode read-only mappings and sequences (`default=` of orjson).
 
     Raises:
         TypeError: The value is not JSON.
@@ -153,7 +153,7 @@ def _single(value: Json) -> Single:
 
 def _readable_id(value: Json) -> RequestId | None:
     request_id = value.get("id") if isinstance(value, dict) else None
-    if type(request_id) is int:  # `isinstance(True, int)` is true
+    if type(request_id) is int:  # `isinstance(True, int)` is true.
         return request_id if request_id in _NUMERIC_IDS else None
     return request_id if isinstance(request_id, str) else None
 
@@ -161,7 +161,7 @@ def _readable_id(value: Json) -> RequestId | None:
 def _id_in_bad_text(raw: bytes) -> RequestId | None:
     """Return the id of a request whose only error is malformed text, such as a truncated emoji.
 
-    Halves of characters and surrogate pairs are invalid. Without an id, the client would wait forever.
+    Such text contains partial characters or surrogate pairs. Without an id, the client would wait forever.
     """
     try:
         value = json.loads(raw.decode(errors="replace"))
@@ -173,7 +173,7 @@ def _id_in_bad_text(raw: bytes) -> RequestId | None:
 
 
 def is_deeper(value: Json, limit: int) -> bool:
-    """Whether lists and objects in `value` are nested more than `limit` deep. `value` is level one."""
+    """Return whether lists and objects in `value` are nested more than `limit` deep. `value` is level one."""
     # Iterative, because orjson reads 1,024 levels, more than Python's recursion limit.
     level: list[Json] = [value]
     for _ in range(limit):

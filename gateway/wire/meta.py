@@ -1,6 +1,6 @@
 """Reserved keys of `_meta`, headers that mirror a modern request, and the title of a client.
 
-MCP 2026-07-28 basic/index, "General fields"; basic/transports/streamable-http, "Request metadata".
+MCP 2026-07-28 basic/index, "General fields". Also basic/transports/streamable-http, "Request metadata".
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - a key of `_meta`
 
-# RFC 9110 §5.1: header names are case-insensitive. Bindings use lower case.
+# RFC 9110 §5.1: header names are case-insensitive. Transports use lower case.
 HEADER_PROTOCOL_VERSION: Final = "mcp-protocol-version"
 HEADER_METHOD: Final = "mcp-method"
 HEADER_NAME: Final = "mcp-name"

@@ -35,6 +35,6 @@ def negotiate(requested: str) -> str:
 
 
 def is_modern_date(version: str) -> bool:
-    """Whether a version is a revision of the modern era, supported or not."""
-    # Later revisions count too: their clients get -32022 with the supported ones.
+    """Return whether a version is a revision of the modern era, supported or not."""
+    # Later revisions count too: their clients receive -32022 with the supported ones.
     return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)

@@ -179,7 +179,7 @@ async def test_a_service_says_which_authorization_server_it_trusts_where_the_fil
     for other in ("https://other.example.com", "https://["):
         service.metadata = {"resource": other, "authorization_servers": [server.issuer.issuer]}
         async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
-            assert "is the metadata of another service" in await failure(client)
+            assert "contains the metadata of a different service" in await failure(client)
 
 
 async def test_a_token_is_fetched_anew_after_one_401_and_the_request_is_sent_again_once(
@@ -265,19 +265,19 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (web.json_response({"access_token": "a b"}), "without an access token that can be used"),
-        (web.json_response({"access_token": "a\r\nX-Evil: 1"}), "without an access token that can be used"),
-        (web.json_response({"access_token": "x" * 20_000}), "without an access token that can be used"),
-        (web.json_response({"access_token": "abc", "token_type": "DPoP"}), "only bearer tokens can"),
-        (web.json_response({"access_token": "abc", "issued_token_type": []}), "only bearer tokens can"),
+        (web.json_response({"access_token": "a b"}), "without a valid access token"),
+        (web.json_response({"access_token": "a\r\nX-Evil: 1"}), "without a valid access token"),
+        (web.json_response({"access_token": "x" * 20_000}), "without a valid access token"),
+        (web.json_response({"access_token": "abc", "token_type": "DPoP"}), "Only bearer tokens are supported"),
+        (web.json_response({"access_token": "abc", "issued_token_type": []}), "Only bearer tokens are supported"),
         (
             web.json_response(
                 {"access_token": "abc", "issued_token_type": "urn:ietf:params:oauth:token-type:id_token"}
             ),
-            "only bearer tokens can",
+            "Only bearer tokens are supported",
         ),
         (web.Response(text="<html>", status=200), "answered 200"),
-        (web.Response(text="x" * 600_000, status=500), "over 512KiB"),
+        (web.Response(text="x" * 600_000, status=500), "exceeds 512KiB"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "answered 302"),
     ],
     ids=["space", "line-break", "long", "dpop", "no-text", "id-token", "html", "large", "redirect"],
@@ -296,10 +296,10 @@ async def test_metadata_of_another_issuer_is_not_believed(
 ) -> None:
     server.issuer.metadata["issuer"] = "https://evil.example.com"
     async with product(tmp_path, file_with(service, own(server))) as client:
-        assert "the metadata of another issuer" in await failure(client)
+        assert "the metadata of a different issuer" in await failure(client)
         server.issuer.metadata["issuer"] = server.issuer.issuer
         server.issuer.metadata["token_endpoint"] = "http://evil.example.com/token"
-        assert "names no token_endpoint with an https URL" in await failure(client)
+        assert "contains no token_endpoint with an https URL" in await failure(client)
     assert not server.forms
 
 
@@ -308,7 +308,7 @@ async def test_the_guard_of_the_connection_holds_for_the_authorization_server(
 ) -> None:
     async with product(tmp_path, file_with(service, own(server), allow="false")) as client:
         text = await failure(client)
-    assert "a loopback address, to which no connection is made" in text
+    assert "a loopback address, which is blocked" in text
     assert not server.issuer.asked
 
 
@@ -423,7 +423,7 @@ async def test_a_caller_without_a_token_is_told_so(tmp_path: Path, server: Token
     async with exchanging(tmp_path, server, service) as served:
         result = await served.call(API_KEY)
     assert result["isError"] is True
-    assert "this request came without one" in result["content"][0]["text"]
+    assert "the request contained none" in result["content"][0]["text"]
     assert not server.forms
     assert not service.seen
 
@@ -453,7 +453,7 @@ async def test_exchange_needs_a_way_for_callers_to_bring_tokens(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     auth = {"token_exchange": own(server)["client_credentials"]}
-    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.token_exchange: needs `auth\.oauth`"):
+    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.token_exchange: requires `auth\.oauth`"):
         async with product(tmp_path, file_with(service, auth)):
             pass
 
@@ -742,7 +742,7 @@ async def test_enterprise_rejects_an_access_token_in_place_of_the_assertion(
     async with token_server() as idp:
         idp.additions = {"issued_token_type": ACCESS_TOKEN}
         async with product(tmp_path, file_with(service, enterprise(idp, server))) as client:
-            assert "a kind that cannot be used" in await failure(client)
+            assert "an unsupported type of token" in await failure(client)
     assert not server.forms
 
 
@@ -750,6 +750,6 @@ async def test_enterprise_for_each_caller_requires_auth_oauth(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     auth = enterprise(server, server, subject_token=None)
-    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.enterprise: needs `auth\.oauth`"):
+    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.enterprise: requires `auth\.oauth`"):
         async with product(tmp_path, file_with(service, auth)):
             pass

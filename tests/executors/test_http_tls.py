@@ -120,7 +120,7 @@ async def test_client_certificate_is_not_sent_to_other_origins(port: int, folder
     [
         (ClientTls(ca="none.pem"), "cannot read {folder}/none.pem: No such file or directory"),
         (ClientTls(cert="client.pem", key="server.key"), "cert, key cannot be used: KEY_VALUES_MISMATCH"),
-        (ClientTls(ca="ca.pem", key="server.key"), "key: goes with `cert`"),
+        (ClientTls(ca="ca.pem", key="server.key"), "key: requires `cert`"),
         (ClientTls(cert="locked.pem"), "cert cannot be used: "),
     ],
 )

@@ -156,7 +156,7 @@ async def test_token_exchange_is_per_caller(tmp_path: Path, era: str) -> None:
         async with exchanging(tmp_path, server, upstream, era=era) as served:
             tokens = {name: server.caller_token(name) for name in ("alice", "bob")}
             refused = await said(served, API_KEY)
-            assert "this request came without one" in refused
+            assert "the request contained none" in refused
             for name in ("alice", "bob", "alice"):
                 assert await said(served, tokens[name]) == name
             assert await said(served, API_KEY) == refused  # never with the token of an earlier caller

@@ -11,12 +11,11 @@ if _IS_DAEMON:
 else:
     end_at_interrupt()
 
-gc.disable()  # collections would slow down imports by a tenth
+gc.disable()  # makes imports 10 % faster
 from gateway import cli  # noqa: E402 - after the lines above
 
 
 def main() -> int:
-    """Run the command line and return its exit code."""
     try:
         return cli.main(on_imported=_begin)
     finally:  # also after a SystemExit for invalid arguments
@@ -25,7 +24,7 @@ def main() -> int:
 
 
 def _begin() -> None:
-    """Enable garbage collection, except for imported modules, which would take long to collect."""
+    # Exclude imported modules, which are slow to collect.
     gc.freeze()
     gc.enable()
     raise_at_interrupt()

@@ -1,4 +1,4 @@
-"""Background tasks of an owner, until they end or the owner cancels them."""
+"""Background tasks with an owner."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """The background tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the others."""
+    """Tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the others."""
 
     def __init__(self) -> None:
-        # The event loop only holds weak references to tasks.
+        # The event loop only keeps weak references.
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
@@ -21,12 +21,10 @@ class BackgroundTasks:
         return task
 
     async def wait(self) -> None:
-        """Wait for all tasks, including new ones."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def cancel(self) -> None:
-        """Cancel all tasks and wait for them."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()

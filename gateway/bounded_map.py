@@ -1,7 +1,4 @@
-"""A mapping with expiry and LRU eviction.
-
-For one thread. Expired entries are never returned, and are removed as others are added.
-"""
+"""A mapping with expiry and LRU eviction. Not thread-safe."""
 
 import math
 import time
@@ -20,7 +17,7 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class BoundedMap(Generic[K, V]):
-    """A mapping of at most `bound` entries, or bytes if `cost` is each entry's size."""
+    """A mapping whose entries have a total cost of at most `bound`."""
 
     def __init__(self, bound: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._bound: Final = bound
@@ -33,7 +30,6 @@ class BoundedMap(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value and mark it as used."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -44,14 +40,11 @@ class BoundedMap(Generic[K, V]):
         return entry.value
 
     def put(self, key: K, value: V, *, expires: float = math.inf, cost: int = 1) -> None:
-        """Store a value until `expires`, unless its cost exceeds the bound.
-
-        At most two expired entries are removed per call, so that no call sweeps a large map.
-        """
-        # First, so that the old value's cost evicts no other entry.
+        """Store a value until `expires`, unless its cost exceeds the bound."""
         self.discard(key)
         if cost > self._bound:
             return
+        # Only two expired entries, so that no call takes long.
         for _ in range(2):
             oldest = next(iter(self._entries.items()), None)
             if oldest is None or oldest[1].expires > self._clock():

@@ -1,4 +1,4 @@
-"""Removes terminal escapes from text, or makes invisible characters visible."""
+"""Removes terminal escapes, or makes invisible characters visible."""
 
 import re
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from typing import Final
 
 _ESCAPE: Final = re.compile(
     # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) up to their terminator or the end of the line; control sequences
-    # (CSI); and two-character escapes. No alternative starts within another's repetition.
+    # (CSI); and two-character escapes.
     "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
     "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
     "|\x1b[ -/]*[0-~]?"
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 controls except tab and newline."""
-# CVE-2021-42574: direction controls change the displayed order of a text. Tags (U+E0000) are invisible.
+# CVE-2021-42574: direction controls change the displayed order of text. Tags (U+E0000) are invisible.
 _DECEPTIVE: Final = re.compile(
     # Controls except tab and newline, soft hyphens, zero-width characters except joiners, direction controls (UAX #9)
     # and line separators.
@@ -22,7 +22,6 @@ _DECEPTIVE: Final = re.compile(
 )
 _BREAK: Final = re.compile("[\t\n]")
 _PIECE: Final = 2**18
-"""The minimum number of characters per piece."""
 
 
 def strip_control_characters(text: str) -> str:
@@ -33,21 +32,18 @@ def strip_control_characters(text: str) -> str:
 
 
 def with_newlines(text: str) -> str:
-    """Replace carriage returns, as in progress bars and Windows files, by newlines."""
+    """Convert carriage returns to newlines."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def visible(text: str, *, has_lines: bool) -> str:
-    """Escape characters that are invisible or misleading.
-
-    With `has_lines`, tabs and newlines stay.
-    """
+    """Escape invisible and misleading characters. With `has_lines`, tabs and newlines are kept."""
     shown = _DECEPTIVE.sub(_escaped, text)
     return shown if has_lines else _BREAK.sub(_escaped, shown)
 
 
 def visible_path(path: str) -> str:
-    """Return a path as printable text. File names can contain arbitrary bytes and control characters."""
+    """Return a path as printable text."""
     return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)
 
 
@@ -57,7 +53,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield groups of whole lines, because a regular expression match blocks all other threads."""
+    """Yield groups of lines, because `re` holds the GIL."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)
@@ -66,5 +62,4 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _cleaned(text: str) -> str:
-    """Remove escapes. Most text has none."""
     return text if _CONTROL.search(text) is None else _CONTROL.sub("", _ESCAPE.sub("", text))

@@ -9,12 +9,11 @@ import msgspec
 
 from gateway.errors import ExecutionError
 
-_RESOLUTION: Final = 0.001
-"""Seconds by which timers can be early."""
+_RESOLUTION: Final = 0.001  # seconds by which timers can be early
 
 
 class DeadlineExceededError(ExecutionError):
-    """A call or a part of it timed out. The text is the same for all backends."""
+    """A call or a part of it timed out."""
 
     def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
         """`setting` is the configuration key, if it is not the call's `timeout`."""
@@ -26,15 +25,15 @@ class Deadline(msgspec.Struct, eq=False):
     """The deadline of a call on the event loop's clock, in seconds."""
 
     at: float
-    """Without the current pause."""
+    """Excludes the current pause."""
     seconds: float
-    """The time limit, including waiting times and excluding pauses."""
+    """The time limit, excluding pauses."""
     _paused_at: float | None = None
     # msgspec copies the default for each instance.
     _limits: dict[asyncio.Timeout, float] = {}
 
     def limit(self, what: str, seconds: float | None = None) -> "Limit":
-        """Run the body until the deadline, but at most `seconds`; `what` describes it.
+        """Limit the body to the deadline, and to `seconds`. `what` describes the body in errors.
 
         Raises:
             DeadlineExceededError: The body timed out, not counting pauses.
@@ -42,13 +41,11 @@ class Deadline(msgspec.Struct, eq=False):
         return Limit(self, what, seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
-        """Return the error to raise if a part of the call timed out: the whole call's, if that timed out too."""
-        # If both end together, the whole call timed out.
+        """Return the error for a part of the call that timed out, or for the whole call if it timed out too."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def begin(self, end: float) -> asyncio.Timeout:
-        """Return a timeout that moves with this deadline, until `end_of`."""
-        # `resume` sets it after a pause.
+        """Return a timeout that pauses with this deadline, until `end_of`."""
         timeout = asyncio.timeout_at(end if self._paused_at is None else None)
         self._limits[timeout] = end
         return timeout
@@ -57,7 +54,6 @@ class Deadline(msgspec.Struct, eq=False):
         del self._limits[timeout]
 
     def pause(self) -> None:
-        """Pause until `resume`."""
         if self._paused_at is not None:
             return
         self._paused_at = asyncio.get_running_loop().time()
@@ -80,7 +76,7 @@ class Deadline(msgspec.Struct, eq=False):
 
 
 class Limit:
-    """Limits its body: `async with deadline.limit(…)`."""
+    """Context manager of `Deadline.limit`."""
 
     __slots__ = ("_allowed", "_deadline", "_seconds", "_timeout", "_what")
 

@@ -1,4 +1,4 @@
-"""The distribution's name, and the packages of its extras."""
+"""The name and the extras of the distribution."""
 
 from typing import Final
 
@@ -14,5 +14,5 @@ EXTRAS: Final = {
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra, wherever this distribution was installed from."""
+    """Return the command that installs the packages of an extra."""
     return f"pip install {EXTRAS[extra]}"

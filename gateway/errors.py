@@ -1,8 +1,7 @@
-"""The three families of errors, and the shape of a configuration problem.
+"""Errors, by their reader.
 
-Each family has a different reader: `ConfigError` the operator who wrote the file, `RpcError` the peer that sent the
-message, and `ExecutionError` the model that called a tool. All other exceptions are bugs. They are logged with a
-traceback, and the peer only gets a correlation id.
+`ConfigError` is for operators, `RpcError` for the peer that sent a message, and `ExecutionError` for models that call
+tools. Other exceptions are bugs: they are logged, and the peer receives a correlation id.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ class ErrorCode(IntEnum):
     MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
     TOO_MANY_REQUESTS = 429
-    """Our own code, outside of the reserved range, after RFC 6585."""
+    """Not a reserved code. Named after the HTTP status (RFC 6585)."""
 
 
 class Severity(StrEnum):
@@ -54,9 +53,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """An error or warning about the configuration."""
 
     message: str
-    """What is wrong, what is allowed, and what was probably meant. One line."""
+    """One line."""
     path: str = ""
-    """The path in the document: `tools.disk_usage.shell.command`; empty for the whole document."""
+    """Path in the document, such as `tools.disk_usage.shell.command`. Empty for the whole document."""
     location: Location | None = None
     source_line: str = ""
     """The line at `location`, with literal secrets masked."""
@@ -67,7 +66,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be served. Contains all problems."""
+    """The configuration is invalid."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -94,13 +93,13 @@ class RpcError(Exception):
         self.data = data
 
     def masked(self, text: Callable[[str], str], json: Callable[[Json], Json]) -> Self:
-        """Mask secrets in the message and the data: a plugin's error may quote what it was given."""
+        """Mask secrets in the message and the data."""
         self.message, self.data = text(self.message), json(self.data)
         return self
 
 
 class ResourceError(RpcError):
-    """A resource could not be read; `explanation` is the text for callers that needed it indirectly."""
+    """A resource cannot be read. `explanation` is for callers that did not request the resource themselves."""
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
         # MCP 2025-11-25 server/resources, "Error Handling": the error data contains the URI.
@@ -109,10 +108,9 @@ class ResourceError(RpcError):
 
 
 class ResourceNotFoundError(ResourceError):
-    """No resource has this URI. The code depends on the revision (-32002 before 2026-07-28)."""
+    """No resource has this URI. Before 2026-07-28, the code is -32002."""
 
     def __init__(self, uri: str, *, hint: str = "") -> None:
-        """`hint` can explain why it is missing."""
         super().__init__(
             uri,
             code=ErrorCode.INVALID_PARAMS,
@@ -147,16 +145,15 @@ class InsufficientScopeError(RpcError):
 
 
 class TooManyRequestsError(RpcError):
-    """The request exceeds a rate limit."""
+    """The request exceeds a rate limit. `retry_after` is in seconds."""
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(ErrorCode.TOO_MANY_REQUESTS, message, {"retryAfterSeconds": retry_after})
         self.retry_after = retry_after
-        """Seconds."""
 
 
 class MissingCapabilityError(RpcError):
-    """The client lacks a required capability; `capabilities` has the shape of ClientCapabilities."""
+    """The client lacks a capability. `capabilities` is a ClientCapabilities object."""
 
     def __init__(self, capabilities: JsonObject, *, because: str = "This") -> None:
         super().__init__(
@@ -178,45 +175,44 @@ def _named(capabilities: JsonObject) -> str:
 
 
 class InvalidRetryError(RpcError):
-    """A retry contains invalid answers or an invalid `requestState`: -32602."""
+    """A retry contains invalid answers or an invalid `requestState`."""
 
     def __init__(self, message: str, data: Json = None) -> None:
         super().__init__(ErrorCode.INVALID_PARAMS, message, data)
 
 
 class MalformedAnswerError(InvalidRetryError):
-    """The client's answer does not fit the question."""
+    """An answer of the client does not match the question."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"The answer to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):
-    """A tool failed. The text is for the model, which can correct its call."""
+    """A tool failed. The text is for the model."""
 
 
 class ArgumentsError(ExecutionError):
     """The arguments of a call are invalid."""
 
     def __init__(self, text: str, faults: Sequence[tuple[str, str]]) -> None:
-        """`faults` has the JSON Pointer and reason of each fault, which `text` lists too."""
+        """`faults` contains pairs of JSON Pointer and reason."""
         super().__init__(text)
         self.faults = tuple(faults)
 
 
 class OverLimitError(ExecutionError):
-    """A limit refused the call. The text names the limit and the retry delay."""
+    """A limit rejected the call. `retry_after` is in seconds."""
 
     def __init__(self, message: str, *, retry_after: int, limit: str) -> None:
         super().__init__(f"{message}. Try again in {retry_after} s.")
         self.retry_after = retry_after
-        """Seconds."""
         self.limit = limit
-        """Its key in the file: `limits.rate_limit`, `tools.deploy.rate_limit`."""
+        """Key in the file, such as `tools.deploy.rate_limit`."""
 
 
 class StoreAwayError(RpcError):
-    """The shared store is unavailable, but required."""
+    """The shared store is unavailable."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(ErrorCode.INTERNAL_ERROR, problem)

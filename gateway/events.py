@@ -17,7 +17,7 @@ class Events:
         self._handlers: Final[defaultdict[type, list[Callable[[Any], None]]]] = defaultdict(list)
 
     def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> None:
-        """Call the handler for each event of a class. The handler must neither block nor raise."""
+        """Call the handler for each event of a class. Handlers must not block or raise exceptions."""
         self._handlers[kind].append(handler)
 
     def publish(self, event: object) -> None:

@@ -1,7 +1,4 @@
-"""JSON with integers of more than 64 bits, which orjson would read as floats and cannot write.
-
-RFC 8259 §6 allows limits on numbers, but silently changing a number is not acceptable.
-"""
+"""JSON with integers of more than 64 bits, which orjson reads as floats and cannot write."""
 
 import json
 import math
@@ -31,7 +28,7 @@ def loads(data: bytes | str) -> Json:
             raise
     else:
         raw = data.encode() if isinstance(data, str) else data
-        # With all digits replaced by zeros, one search finds any long run.
+        # Replace all digits by zeros, to find any long number with one search.
         if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` is slower
             return value
     try:
@@ -46,13 +43,12 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
     """Encode JSON like `orjson.dumps`, with integers of any length.
 
     Raises:
-        TypeError: The value is not JSON, is nested too deep, has an integer of too many digits (see
-            `sys.set_int_max_str_digits`), or has a long integer beside a number that JSON does not support.
+        TypeError: The value is not JSON, is nested too deep, or has an integer of more than 4300 digits.
     """
     try:
         return orjson.dumps(value, default=default, option=option)
     except TypeError as error:
-        # orjson raises TypeError for everything, so check the text.
+        # orjson raises TypeError for all errors.
         if "64-bit" not in str(error):
             raise
     try:
@@ -72,11 +68,8 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
 
 
 def non_finite(value: Json) -> str | None:
-    """Return the first NaN or infinity in a value with its JSON Pointer: `nan at /rows/0/price`; None if there is none.
-
-    orjson writes null for it (RFC 8259 §6).
-    """
-    # An explicit stack, because values can be nested deeper than Python's stack.
+    """Return the first NaN or infinity in a value with its JSON Pointer: `nan at /rows/0/price`."""
+    # Not recursive, because values can be nested deeper than Python's stack.
     waiting: list[tuple[str, Json]] = [("", value)]
     while waiting:
         place, found = waiting.pop()

@@ -1,4 +1,4 @@
-"""Types of JSON values. The only alias for `Any`."""
+"""Types of JSON values."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +10,7 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = Mapping[str, Json]
 
 DocumentPath: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes from the root of a document: `("tools", "x", "shell", "command", 0)`."""
+"""Keys and indexes, such as `("tools", "x", "shell", "command", 0)`."""
 
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -25,5 +25,5 @@ ABSENT: Final[Json] = object()
 
 
 def present(value: JsonObject) -> JsonObject:
-    """Return an object without null members, which several clients send for optional ones."""
+    """Return an object without null members, which some clients send instead of omitting them."""
     return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

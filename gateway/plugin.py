@@ -1,37 +1,37 @@
-"""The API for tool authors in Python: the call's context, content classes and two exceptions.
+"""API for tools written in Python.
 
     from gateway.plugin import Context, Image, ToolError
 
-A plugin function's parameters become the tool's input schema, its return annotation the output schema and its docstring
-the description. A parameter annotated `Context` (async functions) or `SyncContext` (plain functions, run in a thread)
-receives the context of the call.
+The parameters of a function define the input schema of the tool. The return annotation defines the output schema, and
+the docstring is the description. A parameter annotated `Context` (async functions) or `SyncContext` (plain functions,
+which run in a thread) receives the context of the call.
 
-A function returns text, any JSON value (dataclasses and pydantic models are objects; NaN is an error), `bytes`, or
-content: an `Image` or similar, or a list that contains some.
+Functions can return text, any JSON value, `bytes`, or content such as an `Image`, also in a list. Dataclasses and
+pydantic models become objects. NaN is an error.
 
 **Files**: a parameter annotated `bytes` is an input of `type: file`. Clients send base64 or a `data:` URI, and the
-function gets the decoded content. `Annotated[bytes, Field(max_length=2**20, json_schema_extra={"media_types":
-["image/*"]})]` restricts the files, and so does `input` in the YAML file.
+function receives the decoded content. To restrict files, use `input` in the YAML file or `Annotated[bytes,
+Field(max_length=2**20, json_schema_extra={"media_types": ["image/*"]})]`.
 
 **Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) work the same for all revisions.
-Clients until 2025-11-25 answer while the function waits. Clients of 2026-07-28 answer by calling again. The function
-then runs again from its start, with the answer available:
+Until 2025-11-25, clients answer while the function waits. Since 2026-07-28, clients answer by repeating the call. The
+function then runs again from its start, with the answer available:
 
-- Ask first, act afterwards: everything before an unanswered question is repeated with each retry. Wrap steps that must
-  not be repeated, or that take long, in `once`.
-- Each question has its own key, which is the same in every retry. Do not build keys from changing values (times, random
-  numbers); `f"file {name}"` is fine.
-- Take the same path in every retry. The function can depend on its arguments, on answers, and on results of `once`, but
-  not on the time of day.
-- Independent questions can be asked together: use `ask`, or `asyncio.gather` over `elicit` and similar.
-- An unanswered question ends the call, even if code around it catches everything (`except:`, `except BaseException`).
-- `client_capabilities` shows whether the client can be asked. Clients that cannot are refused automatically.
+- Ask first, act afterwards: code before an unanswered question runs again with each retry. Wrap steps in `once` if they
+  are slow or must not be repeated.
+- Give each question a key that is the same in every retry, such as `f"file {name}"`. Do not use times or random
+  numbers.
+- Take the same path in every retry. The function can depend on its arguments, on answers and on results of `once`, but
+  not on the time.
+- To ask independent questions together, use `ask` or `asyncio.gather`.
+- An unanswered question ends the run, even if the function catches all exceptions.
+- `client_capabilities` shows which questions the client supports. Other questions fail automatically.
 
-**Tasks**: a call of a tool with `task:` can outlive its request (`context.task`). A question inside a task ends the run
-too, and the function runs again from its start when the client has answered. The same rules apply.
+**Tasks**: a call of a tool with `task:` can outlive its request (`context.task`). Questions inside a task follow the
+same rules: the function runs again from its start when the client has answered.
 
-The time of an open question counts against `ask_timeout`, not against the tool's `timeout`, and other calls can use the
-tool's concurrency meanwhile.
+Waiting for an answer counts against `ask_timeout`, not against the `timeout` of the tool. Other calls can use its
+concurrency meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 
-if TYPE_CHECKING:  # aiohttp takes an eighth of the time to start, and few functions send requests
+if TYPE_CHECKING:  # aiohttp is slow to import, and few functions send requests
     from aiohttp import ClientSession
 
     HttpClient = ClientSession
@@ -70,15 +70,14 @@ T = TypeVar("T")
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 """A severity of RFC 5424, least severe first."""
 ListKind = Literal["tools", "prompts", "resources"]
-"""A list of primitives. Resource templates belong to `resources`."""
+"""Resource templates belong to `resources`."""
 
 
 class ToolError(ExecutionError):
-    """Ends the call with a failed result (`isError: true`), whose text the model can act on.
+    """Ends the call with a failed result (`isError: true`), whose text is for the model.
 
-    Use it for errors that the caller can correct, such as `ToolError("no disk sdx: there are sda, sdb")`. Any other
-    exception is
-    treated as a bug: it is logged with its traceback, and the caller gets the function's name and a correlation id.
+    Use it for errors that the caller can correct, such as `ToolError("no disk sdx: use sda or sdb")`. Other exceptions
+    are treated as bugs: they are logged, and the caller receives the name of the function and a correlation id.
 
     Args:
         message: The text. Secrets of the configuration are masked.
@@ -86,27 +85,25 @@ class ToolError(ExecutionError):
 
 
 class ProtocolError(RpcError):
-    """Ends the call with a JSON-RPC error instead of a result. Few models see these; prefer `ToolError`.
+    """Ends the call with a JSON-RPC error instead of a result. Prefer `ToolError`: few models see JSON-RPC errors.
 
     Args:
         code: An integer below 2^31. JSON-RPC 2.0 §5.1 reserves -32768 to -32000; use others.
         message: One sentence.
-        data: Any JSON value for programs; None for nothing.
+        data: Any JSON value, for programs.
     """
 
 
-# Dataclasses, because plugin functions return, copy and annotate them, and pydantic and orjson support them.
+# Dataclasses, because pydantic and orjson support them in annotations and results.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Annotated:
     annotations: JsonObject | None = None
-    """Hints for the client: `audience` (a list of `user` and `assistant`), `priority` (0 to 1), and since 2025-06-18
-    `lastModified` (ISO 8601). See `Annotations` in the MCP schema.
-    """
+    """Hints for the client: `audience`, `priority` and `lastModified`. See `Annotations` in the MCP schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text(_Annotated):
-    """A text block. A returned `str` needs no wrapping."""
+    """A text block. Functions can also return `str`."""
 
     text: str
 
@@ -123,7 +120,7 @@ class Image(_Annotated):
 
 @dataclass(frozen=True, slots=True)
 class Audio(_Annotated):
-    """An audio block (since 2025-03-26; clients of 2024-11-05 get an embedded resource)."""
+    """An audio block. Clients of 2024-11-05 receive an embedded resource instead."""
 
     data: bytes
     """The file's bytes, without base64."""
@@ -136,62 +133,51 @@ class EmbeddedResource(_Annotated):
     """The contents of a resource inside a result."""
 
     uri: str
-    """Any URI. The client does not have to be able to read it."""
+    """Any URI, even if the client cannot read it."""
     contents: str | bytes
-    """Text, or bytes, which are encoded as a base64 blob."""
+    """Text, or bytes for a base64 blob."""
     mime_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceLink(_Annotated):
-    """A reference to a resource that the client can read, even if it is not listed.
-
-    Since 2025-06-18; older clients get its title and URI as text.
-    """
+    """A link to a resource that the client can read. Clients before 2025-06-18 receive the title and URI as text."""
 
     uri: str
     name: str
     title: str | None = None
-    """The name for display."""
     description: str | None = None
-    """Description for the model."""
     mime_type: str | None = None
     size: int | None = None
-    """The size in bytes before encoding."""
+    """Size in bytes before encoding."""
 
 
 Content = Text | Image | Audio | EmbeddedResource | ResourceLink
-"""A block of a result. Functions can return one, or a list that also contains other values."""
+"""A block of a result. Functions can return a block, or a list of blocks and other values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The user's answer to `elicit` or `elicit_url`.
-
-    Declining is also an answer. The function decides how to handle it.
-    """
+    """The user's answer to `elicit` or `elicit_url`, which can be a refusal."""
 
     action: Literal["accept", "decline", "cancel"]
     """`accept`: submitted; `decline`: refused; `cancel`: dismissed without a choice."""
     content: JsonObject | None = None
-    """The form's fields by name, valid against its schema, if `action` is `accept`; otherwise None. After `elicit_url`,
-    an
-    accepted answer usually has an empty object.
-    """
+    """The validated fields of the form, if `action` is `accept`. For `elicit_url`, usually empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The message that the client's model generated for `sample`."""
+    """The message that the client's model generated."""
 
     text: str
-    """The concatenated text of all text blocks; empty if there are none."""
+    """The concatenated text blocks."""
     content: Json
-    """The content from the client: one block, or (since 2025-11-25) a list. The `type` of a block is `text`, `image`,
-    `audio` or, with `tools`, `tool_use`. Only text blocks were checked.
+    """A block, or since 2025-11-25 a list of blocks. The `type` of a block is `text`, `image`, `audio` or `tool_use`.
+    Only text blocks are validated.
     """
     model: str
-    """The model's name from the client; empty if there is none."""
+    """Name of the model, or empty."""
     stop_reason: str | None = None
     """`endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or any other value from the client."""
 
@@ -218,27 +204,23 @@ class Task:
     """The task of a call, which outlives its request (`task:` in the file)."""
 
     id: str
-    """The id with which the client polls it. Without authentication, anyone who knows the id can read the task."""
+    """Id for polling. Without authentication, anyone who knows the id can read the task."""
     created_at: float
     """Seconds since the epoch."""
     expires_at: float
-    """The time when the task is deleted and its work stopped, in seconds since the epoch."""
+    """Seconds since the epoch. The task is then stopped and deleted."""
     restarts_left: int
-    """How often the function can still be restarted after its process died (`restart`)."""
+    """Remaining restarts after failures of the process (`restart`)."""
 
 
 class _Facts(Protocol):
-    """The facts and methods that both contexts share.
-
-    Properties other than `cancelled` do not change during a call and can be read from any thread.
-    """
+    """Members of both contexts. Properties except `cancelled` are constant, and can be read from any thread."""
 
     @property
     def principal(self) -> str | None:
         """The authenticated caller: the name of an API key, or the `sub` claim of an access token.
 
-        None without authentication: on stdio, and over HTTP without `auth`. All other facts here come from the client
-        unverified.
+        None without authentication: on stdio, and over HTTP without `auth`.
         """
 
     @property
@@ -249,7 +231,7 @@ class _Facts(Protocol):
     def client(self) -> JsonObject:
         """The client's `Implementation` object: `{"name": …, "version": …}` and more.
 
-        Unverified. From `initialize`, or since 2026-07-28 from the request's `_meta`; empty if it is missing there.
+        Unverified. Empty if the client did not send it.
         """
 
     @property
@@ -262,49 +244,40 @@ class _Facts(Protocol):
 
     @property
     def protocol_version(self) -> str:
-        """The protocol revision of the call, such as `2025-06-18`. Revisions can be compared as strings."""
+        """The protocol revision, such as `2025-06-18`. Revisions can be compared as strings."""
 
     @property
     def progress_token(self) -> str | int | None:
-        """The client's progress token; None if it wants no progress. `progress` uses it."""
+        """The progress token, or None if the client did not request progress."""
 
     @property
     def request_meta(self) -> JsonObject:
-        """The `_meta` object of the request, including the protocol's own keys.
-
-        Unverified; empty if there is none.
-        """
+        """The unverified `_meta` object of the request, including keys of the protocol."""
 
     @property
     def task(self) -> Task | None:
-        """The task of the call; None for an ordinary call, and while the call can still return its result directly.
+        """The task of the call. None for other calls, and until the call becomes a task.
 
-        In a task, messages of `progress` become the task's status and `log` does nothing. A question ends the run, and
-        the function runs again from its start when the client has answered.
+        In a task, messages of `progress` become the status of the task, and `log` does nothing.
         """
 
     @property
     def cancelled(self) -> bool:
         """Whether the result is no longer needed: the call was cancelled, timed out or has ended.
 
-        Async functions get `asyncio.CancelledError` at an `await` instead, and can only read this on the event loop. A
-        function in a thread cannot be interrupted. It should check this from time to time, in any thread, and return.
+        Async functions receive `asyncio.CancelledError` instead, and can only read this on the event loop. Functions in
+        a thread cannot be interrupted, so they should check this regularly and return.
         """
 
     def notify_changed(self, kind: ListKind) -> None:
-        """Notify all clients that a list changed (`list_changed`), whether or not it did.
-
-        Rarely needed: reloads, `enable` and `disable` send notifications themselves.
+        """Notify all clients that a list has changed. Reloads, `enable` and `disable` also do so.
 
         Raises:
             ToolError: There is no such kind.
         """
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the clients that subscribed to this URI and can read it.
-
-        A URI without subscribers or resource is not an error.
-        """
+        """Notify the subscribers of a URI. The URI does not have to exist or have subscribers."""
 
     def enable(self, kind: ListKind, name: str) -> None:
         """Enable a disabled definition for all callers, and announce the changed list.
@@ -315,15 +288,13 @@ class _Facts(Protocol):
 
         Raises:
             ToolError: There is no such kind.
-            ExecutionError: The file has no such definition. This is the base class of `ToolError` and ends the call the
-                same way.
+            ExecutionError: The file has no such definition.
         """
 
     def disable(self, kind: ListKind, name: str) -> None:
         """Disable a definition for all callers, and announce the changed list.
 
-        Running calls continue. The definition stays disabled across reloads while the file contains its name, until the
-        process ends.
+        Running calls continue. The definition stays disabled until the process ends, also after reloads.
 
         Args:
             kind: The section of the file.
@@ -331,19 +302,16 @@ class _Facts(Protocol):
 
         Raises:
             ToolError: There is no such kind.
-            ExecutionError: The file has no such definition. This is the base class of `ToolError` and ends the call the
-                same way.
+            ExecutionError: The file has no such definition.
         """
 
 
 class Context(_Facts, Protocol):
     """The context of a call, for async functions. Only for use on the event loop.
 
-    `progress`, `log` and `close_stream` send in the order of their calls and before the result, even if they are not
-    awaited. Await them if you send a lot quickly: at most 1000 messages are queued for a slow client, and further ones
-    are dropped.
-
-    After the end of the call these three do nothing, and methods that ask the client raise `ToolError`.
+    `progress`, `log` and `close_stream` send messages in order, even if they are not awaited. Await them to send many
+    messages: a queue holds 1000 messages for a slow client, and drops others. After the call, these methods do nothing,
+    and methods that ask the client raise `ToolError`.
     """
 
     @property
@@ -356,21 +324,18 @@ class Context(_Facts, Protocol):
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
         """Report progress, if the client sent a progress token.
 
-        The client is notified every 15 seconds without a report that the call is still running.
+        Without reports, the client is notified every 15 seconds that the call is still running.
 
         Args:
-            value: The progress so far, in any unit. Values must grow. Other values are dropped, and so are non-finite
-                ones.
+            value: The progress so far, in any unit. Values that do not increase or are not finite are dropped.
             total: The value at the end, if known.
-            message: A line for people (since 2025-03-26). Secrets are masked.
+            message: A line of text (since 2025-03-26). Secrets are masked.
         """
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
-        """Send a log message to the client, if it asked for messages of this level.
+        """Send a log message to the client, if it requested messages of this level.
 
-        Clients ask with `logging/setLevel` until 2025-11-25, and with each request since 2026-07-28. This is not the
-        gateway's own
-        log, which `logging` and `structlog` write to.
+        To write to the log of the gateway, use `logging` or `structlog`.
 
         Args:
             level: A severity of RFC 5424.
@@ -384,23 +349,20 @@ class Context(_Facts, Protocol):
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         """Ask the user to fill in a form (since 2025-06-18; the client needs `elicitation`).
 
-        Never ask for secrets this way (client/elicitation, "Security"): see `elicit_url`.
+        Do not ask for secrets (MCP client/elicitation, "Security"). Use `elicit_url` instead.
 
         Args:
-            key: The name of this question within the call; see the module's docstring.
+            key: Name of the question within the call; see the docstring of the module.
             message: The text above the form.
-            schema: A flat JSON Schema: `{"type": "object", "properties": {…}}` whose properties are strings, numbers,
-                integers,
+            schema: A JSON Schema `{"type": "object", "properties": {…}}`. Properties are strings, numbers, integers,
                 booleans, or choices (`enum`, `oneOf`; lists of choices since 2025-11-25).
 
         Raises:
-            ToolError: The schema is invalid, the key belongs to another question of this call, or nothing can be asked
-                here, as in
+            ToolError: The schema is invalid, another question has the same key, or questions are not possible, as in
                 completions.
-            ExecutionError: The client refused, sent an invalid answer, or did not answer within `ask_timeout`; or its
-                revision does
-                not support this form.
-            RpcError: The client did not declare the capability. Do not catch it.
+            ExecutionError: The client refused, sent an invalid answer, or did not answer within `ask_timeout`, or its
+                revision does not support this form.
+            RpcError: The client did not declare the capability. Do not catch this exception.
         """
 
     async def elicit_url(self, key: str, message: str, url: str) -> Answer:
@@ -488,9 +450,9 @@ class Context(_Facts, Protocol):
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Ask several questions before the call becomes a task; otherwise as `ask`.
 
-        For calls that can become tasks (`task:` in the file), regardless of their `ask`. Async functions must ask these
-        questions before they wait for anything else. Functions that run in a thread or wait first need `ask: before` or
-        `after`. Late questions are asked inside the task.
+        For calls that can become tasks (`task:` in the file). Async functions must ask these questions before any other
+        `await`. Functions that run in a thread or wait first need `ask: before` or `after`. Otherwise, the questions
+        are asked inside the task.
         """
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
@@ -499,32 +461,29 @@ class Context(_Facts, Protocol):
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run a step once per call, even if the client has to retry.
 
-        Clients of 2026-07-28 carry the result between retries. They can read but not change it, and it is limited to 64
-        KiB together with the answers. So do not store secrets here, only references to them. If a client comes back
-        without it, the function runs again.
+        Clients of 2026-07-28 store the result between retries. They can read it, so do not return secrets. The size of
+        all results and answers is limited to 64 KiB. If the client loses the result, the step runs again.
 
         Args:
             key: The name of this step within the call.
-            function: Called without arguments unless its result is available. Nothing is stored if it raises.
+            function: Called without arguments unless its result is available. Exceptions are not stored.
 
         Returns:
-            The function's result after conversion to and from JSON: tuples become lists.
+            The result, converted to JSON and back: tuples become lists.
 
         Raises:
             TypeError: The result is not JSON.
             ValueError: The result contains a secret of the configuration.
-            ToolError: Nothing can be asked here, or the call has ended.
+            ToolError: Questions are not possible, or the call has ended.
         """
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the call's event stream, and let the client poll for the rest (since 2025-11-25).
 
-        Use it for long calls, so that no connection stays open. Progress and the result wait for the client. Does
-        nothing for other
-        revisions and transports.
+        Use it for long calls, to avoid open connections. Does nothing for other revisions and transports.
 
         Args:
-            retry_ms: The client's delay in milliseconds: 0 or more; None for 1000.
+            retry_ms: Delay of the client in milliseconds. None means 1000.
 
         Raises:
             ToolError: The number is negative.
@@ -538,17 +497,15 @@ class Context(_Facts, Protocol):
 
         Raises:
             ExecutionError: A limit of the resource is exceeded.
-            RpcError: The resource does not exist, cannot be read, or needs another scope. If it is not caught, the call
-                ends with a matching error.
+            RpcError: The resource does not exist, cannot be read, or needs another scope.
         """
 
 
 class SyncContext(_Facts, Protocol):
     """The context of a call, for plain functions, which run in a thread.
 
-    Methods are those of `Context`. They block the calling thread, and can be called from any thread but the event
-    loop's. After the end of the call every method raises `ToolError`, also in calls that are still waiting. So a
-    function that outlives its deadline ends at its next use of the context.
+    The methods of `Context` here block the calling thread, which can be any thread except that of the event loop. After
+    the end of the call, all methods raise `ToolError`, so a function that is still running ends at its next call.
     """
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Limits a warning about a lasting problem to one per state change, and one per hour."""
+"""Limits warnings about a lasting problem to one per hour."""
 
 import time
 from typing import Final
@@ -19,5 +19,5 @@ class RepeatedWarning:
         return True
 
     def reset(self) -> None:
-        """The problem is solved: the next one is new."""
+        """Log the next warning at once, because the problem was solved."""
         self._next = 0.0

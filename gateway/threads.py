@@ -1,8 +1,7 @@
 """A bounded pool of daemon threads for blocking functions.
 
-`asyncio.to_thread` delays the process's exit until stuck functions return, and has an unbounded queue. Here a call
-responds at its deadline whatever the function does. Its thread counts as stuck until the function returns, and the exit
-does not wait for it.
+With `asyncio.to_thread`, a function that does not return would prevent the exit of the process. Here, the thread counts
+as stuck after the deadline, and does not prevent the exit.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ T = TypeVar("T")
 log: Final = structlog.get_logger(__name__)
 
 MAX_ON_LOOP: Final = 2**19
-"""The maximum size in bytes that is processed on the event loop, in a few hundredths of a second."""
+"""Maximum bytes to process on the event loop. Takes a few hundredths of a second."""
 
 
 class NoThreadFreeError(TimeoutError):
@@ -33,14 +32,13 @@ class NoThreadFreeError(TimeoutError):
 
 
 class DaemonThreadPool:
-    """Runs functions in up to `limit` reusable threads. Bound to one event loop."""
+    """Runs functions of one event loop in up to `limit` reusable threads."""
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        """Jobs for the threads; None ends a thread."""
+        """Jobs. None ends a thread."""
         self._idle = 0
-        """The number of idle threads."""
         self._jobs: set[_Job] = set()
         self._orphans: set[asyncio.Task[Any]] = set()
         self._watches = BackgroundTasks()
@@ -56,12 +54,12 @@ class DaemonThreadPool:
 
     @property
     def busy(self) -> int:
-        """The number of busy threads, including stuck ones."""
+        """Number of busy threads, including stuck ones."""
         return len(self._jobs)
 
     @property
     def stuck(self) -> int:
-        """The number of threads without a waiting caller, and of tasks that continued after cancellation."""
+        """Number of threads without a waiting caller, and of tasks that continue after cancellation."""
         return sum(job.result.done() for job in self._jobs) + len(self._orphans)
 
     async def run(
@@ -73,10 +71,10 @@ class DaemonThreadPool:
     ) -> T:
         """Run `function(*args)` in a thread with the caller's context variables, and return its result.
 
-        If this ends before the function, `on_stuck` gets a task that ends with the function.
+        If the function is still running at the end, `on_stuck` receives a task that ends with it.
 
         Raises:
-            NoThreadFreeError: No thread was free before `deadline` (the event loop's clock).
+            NoThreadFreeError: No thread was free before `deadline` (time of the event loop).
             TimeoutError: The function did not return before the deadline.
             ExecutionError: The system cannot start a thread.
         """
@@ -85,7 +83,7 @@ class DaemonThreadPool:
                 await self._free.acquire()
         except TimeoutError:
             raise NoThreadFreeError from None
-        # No await after acquiring, so that a cancellation cannot lose the permit.
+        # No await here, where a cancellation would lose the permit.
         job = self._start(function, args)
         try:
             async with asyncio.timeout_at(deadline):
@@ -98,13 +96,13 @@ class DaemonThreadPool:
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
-        """Keep a task that continues after cancellation. Return a task that ends with it."""
+        """Count a task that continues after cancellation as stuck. Return a task that ends with it."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
         return self._watches.begin(_wait_for(task), name="stuck plugin")
 
     async def stop(self) -> None:
-        """End idle threads and leave stuck ones behind."""
+        """End idle threads. Stuck threads are abandoned."""
         self._stopped = True
         for _ in range(self._idle):
             self._queue.put(None)
@@ -118,7 +116,7 @@ class DaemonThreadPool:
         if self._idle:
             self._idle -= 1
         else:
-            # A daemon thread, because the exit joins all others.
+            # A daemon thread, because the interpreter joins others before it exits.
             thread = threading.Thread(target=_work, args=(self._queue, self._finish), name="plugin", daemon=True)
             try:
                 thread.start()
@@ -130,9 +128,8 @@ class DaemonThreadPool:
         return job
 
     def _finish(self, job: "_Job") -> None:
-        """Handle the return of a function. Runs on the event loop."""
+        # Runs on the event loop.
         self._jobs.discard(job)
-        # Already done after the deadline or a cancellation.
         if not job.result.done():
             job.result.set_result(None)
         job.ended.set_result(None)
@@ -144,7 +141,7 @@ class DaemonThreadPool:
 
 
 def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") -> None:
-    """Run jobs. Runs in a thread."""
+    # Runs in a thread.
     while (job := jobs.get()) is not None:
         job.run()
         try:
@@ -164,7 +161,7 @@ class TimedCall(Protocol):
 
 
 async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Run `function` in a thread; `what` describes it in errors.
+    """Run a function in a thread. `what` describes it in errors.
 
     Raises:
         DeadlineExceededError: It did not return before the deadline of `call`.
@@ -181,7 +178,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
 
 
 async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Return the result of `shape` for an outcome of `size` bytes. Large outcomes are shaped in a thread.
+    """Return `shape()`, which runs in a thread if the outcome has more than `MAX_ON_LOOP` bytes.
 
     Raises:
         ExecutionError: It was not done before the deadline of `call`, or `shape` raised it.
@@ -196,14 +193,12 @@ async def _wait_for(ending: "asyncio.Future[Any]") -> None:
 
 
 class _Job:
-    """A call of a function."""
-
     __slots__ = ("_args", "_context", "_error", "_function", "_value", "ended", "loop", "result")
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.result: asyncio.Future[None] = loop.create_future()
-        """Done when the caller has its result, or at its deadline."""
+        """Done when the function returns or the caller stops waiting."""
         self.ended: asyncio.Future[None] = loop.create_future()
         self._function = function
         self._args = args
@@ -213,23 +208,21 @@ class _Job:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Call the function and store the outcome. Runs in the thread."""
+        # Runs in a thread.
         try:
             self._value = self._context.run(self._function, *self._args)
         except BaseException as error:  # noqa: BLE001 - Boundary: the caller gets any exception
             self._error = error
 
     def unwrap(self) -> Any:
-        """Return the function's result, or raise its error.
-
-        The function's own CancelledError must not look like a cancellation of the caller.
-        """
+        """Return the result of the function, or raise its error."""
         error, self._error = self._error, None
         try:
             match error:
                 case None:
                     return self._value
                 case asyncio.CancelledError():
+                    # CancelledError would look like a cancellation of the caller.
                     raise RuntimeError("the function raised CancelledError") from error
                 case _:
                     raise error

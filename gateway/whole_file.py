@@ -11,18 +11,18 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
-    """Yield a new file that replaces the one at `path` unless the body fails.
+    """Yield a new file that replaces `path` if the body succeeds.
 
     Raises:
-        OSError: The file cannot be written, or `path` is not a regular file, which rename(2) would replace.
+        OSError: The file cannot be written, or `path` is not a regular file.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "Is not a regular file", str(path))
-    # In the same directory, because rename(2) is only atomic within a file system.
+    # In the same directory: rename(2) is only atomic within a file system.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # mkstemp uses 0600; fchmod(2) ignores the umask.
+            # mkstemp uses 0600. fchmod(2) ignores the umask.
             os.fchmod(descriptor, mode)
             yield file
             file.flush()

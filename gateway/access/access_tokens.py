@@ -2,12 +2,10 @@
 
 Threats (RFC 8725, RFC 9068 §4):
 
-- Unsigned tokens, and tokens signed with the public key as a shared secret. Only asymmetric algorithms are accepted,
-  each with keys of its type.
-- Tokens that name their own key (`jku`, `x5u`, `jwk`, a path in `kid`). Keys come from the issuer, and `kid` is only
-  compared.
-- Tokens for another server. The audience must be this server (RFC 8707).
-- ID tokens and logout tokens. `typ` must be that of an access token, or `JWT`.
+- Unsigned tokens, and tokens signed with the public key as a shared secret: only asymmetric algorithms are accepted.
+- Tokens that name their own key (`jku`, `x5u`, `jwk`, a path in `kid`): keys are fetched from the issuer only.
+- Tokens for another server: the audience must be this server (RFC 8707).
+- ID tokens and logout tokens: `typ` must be that of an access token, or `JWT`.
 """
 
 import hashlib
@@ -36,30 +34,27 @@ from gateway.json_types import Json, JsonObject
 log: Final = structlog.get_logger(__name__)
 
 _MAX_TRIED: Final = 8
-"""Keys to try for a token without `kid`. Each costs a signature check."""
+"""Maximum number of keys to try for a token without `kid`."""
 _STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
-"""Number of verified tokens to cache."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Requirements for tokens of one issuer."""
-
     issuer: str
     audiences: frozenset[str]
     """Accepted values of `aud`; see `normal_audience`."""
     views: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Views by the audience that gives access only to that view."""
+    """Views by audience. Such an audience gives access to the view only."""
     required_scopes: Sequence[str] = ()
     takes_client_id: bool = False
-    """Whether to compare `client_id` if `aud` is missing."""
+    """Whether `client_id` replaces a missing `aud`."""
     entry: OAuth = OAuth(issuer=["https://unknown.invalid"])
-    """Entry of the configuration, for its roles, algorithms and DPoP policy."""
+    """Entry of the configuration, with roles, algorithms and DPoP policy."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the rules, without required scopes and views, which `accepts` compares with the identity."""
+        """Digest of all rules except required scopes and views, which `accepts` checks."""
         facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
         policy = self.entry.model_dump(include={"roles", "algorithms", "dpop"}, exclude_defaults=True)
         if policy:
@@ -67,7 +62,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
     def accepts(self, identity: Identity) -> bool:
-        """Whether these rules accept an identity that earlier rules accepted."""
+        """Whether these rules accept an identity from before a reload."""
         return (
             identity.realm == self.issuer
             and identity.credential == self.fingerprint
@@ -80,7 +75,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         try:
             exact_json.dumps(claims)
         except TypeError:
-            # RFC 8259 §8.2: JSON can contain surrogates that no text can.
+            # RFC 8259 §8.2: JSON can contain unpaired surrogates.
             return invalid_token("A claim of the token is not valid text")
         roles = roles_of(claims, self.entry)
         scopes = scopes_of(claims, roles, self.entry)
@@ -92,15 +87,15 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
             scopes=scopes,
             credential=self.fingerprint,
             views=views,
-            # Introspection responses can lack `exp`. Then streams end after a fixed time.
+            # Introspection responses can lack `exp`.
             expires_at=float(claims.get("exp", time.time() + _STREAM_SECONDS)),
             claims=dict(claims),
             roles=roles,
         )
 
     def views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token is for: None for all of them, an empty set for another server."""
-        # Amazon Cognito: access tokens have no `aud`, and name their client.
+        """Return the views that a token is for. None means all views, and an empty set means another server."""
+        # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
         takes_client_id = self.takes_client_id or claims.get("token_use") == "access"
         audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)
         audiences = frozenset(map(normal_audience, strings_of(audience)))
@@ -110,18 +105,16 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessTokens:
-    """Identifies callers by access tokens of one issuer."""
-
     def __init__(self, rules: TokenRules, keys: JwksCache, introspector: Introspector | None = None) -> None:
         self.rules: Final = rules
         self.introspector: Final = introspector
         self._fingerprint: Final = rules.fingerprint
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
-        """Identities by digest of the token until it expires, with the version of the keys that verified it."""
+        """Versions of the keys and verified identities, by digest of the token."""
 
     async def identify(self, token: str) -> Identity | AuthError:
-        """Verify a token, unless the current keys of the issuer have verified it before.
+        """Verify a token, unless it was verified with the current keys before.
 
         1. The token is a signed JWT: 401, see `read_header`.
         2. The issuer publishes its key: 401, or 503 if the keys cannot be fetched.
@@ -129,7 +122,7 @@ class AccessTokens:
         4. Its audience is this server: 401.
         5. It has the required scopes: 403.
         """
-        # Also for cached tokens: they must not keep a key valid that the issuer has withdrawn.
+        # Also for cached tokens, so that keys withdrawn by the issuer become invalid.
         self._keys.refresh_soon()
         version, identity = self._verified.get(_digest(token)) or (0, None)
         return identity if identity is not None and version == self._keys.version else await self._verify(token)
@@ -189,7 +182,7 @@ class AccessTokens:
         identity = self.rules.identity(claims, views=self.rules.views_of(claims))
         if isinstance(identity, AuthError):
             return identity
-        # Nothing was awaited since the keys were found, so this version of the keys has verified the token.
+        # There was no await since the keys were found, so their version is still the same.
         self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)
         return identity
 
@@ -204,7 +197,7 @@ class AccessTokens:
             except WrongKeyError as error:
                 wrong = error
                 continue
-            # ID tokens of Amazon Cognito have no `typ`, and their `aud` is the client.
+            # ID tokens of Amazon Cognito have no `typ`.
             if claims.get("token_use", "access") != "access":
                 raise TokenError("The token is not an access token")
             if self.rules.views_of(claims) == frozenset():
@@ -214,7 +207,7 @@ class AccessTokens:
 
 
 def normal_audience(text: str) -> str:
-    """Normalize a URL, so that equivalent spellings compare equal (RFC 3986 §6.2.2). Other text stays as it is."""
+    """Normalize a URL (RFC 3986 §6.2.2). Return other text unchanged."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -225,7 +218,7 @@ def normal_audience(text: str) -> str:
         return text
     host = f"[{name}]" if ":" in name else name
     netloc = host if port in {None, _DEFAULT_PORTS[parts.scheme]} else f"{host}:{port}"
-    # MCP 2026-07-28 basic/authorization, "Canonical Server URI": a trailing slash makes no difference.
+    # MCP 2026-07-28 basic/authorization, "Canonical Server URI": ignore a trailing slash.
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 
 
@@ -234,5 +227,5 @@ def _is_time(value: Json) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    # Tokens can have 16 KiB, and should not stay in memory after the request.
+    # A digest, so that tokens do not stay in memory.
     return hashlib.sha256(token.encode()).digest()

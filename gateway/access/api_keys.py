@@ -1,6 +1,6 @@
 """Identifies callers by API key.
 
-Threat: timing attacks. The digest of the key is compared with all known digests in constant time.
+Threat: timing attacks. Digests are compared in constant time.
 """
 
 import hashlib
@@ -13,13 +13,11 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey
 
 REALM: Final = "api-key"
-"""Realm of all API keys. Issuers are URLs, so no issuer has this name."""
+"""Realm of all API keys. Not a URL, so it differs from all issuers."""
 _SHOWN_DIGITS: Final = 16
 
 
 class ApiKeys:
-    """All API keys of the configuration."""
-
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._holders: Final = tuple(
             (bytes.fromhex(digest), _identity(name, key, digest))
@@ -28,23 +26,21 @@ class ApiKeys:
         )
 
     def find(self, secret: str) -> Identity | None:
-        """Return the identity of the holder of a key."""
         given = hashlib.sha256(secret.encode()).digest()
         holder = None
-        for digest, identity in self._holders:  # no early exit, which would reveal the position of the match
+        for digest, identity in self._holders:  # no early exit, which would reveal the position
             if hmac.compare_digest(digest, given):
                 holder = identity
         return holder
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity of the same key, or None if the key was removed or has another holder."""
-        # Not constant time: the identity is not a guess of a caller.
+        """Return the current identity of the same key, or None if it was removed or has another holder."""
         same = (identity.subject_key, identity.credential)
         return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 
 
 def digests(key: ApiKey) -> Iterator[str]:
-    """Yield the SHA-256 of each key of a holder, in hexadecimal."""
+    """Yield the hexadecimal SHA-256 digests of the keys of a holder."""
     yield from (hashlib.sha256(secret.encode()).hexdigest() for secret in key.secret)
     yield from key.sha256
 

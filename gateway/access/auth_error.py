@@ -18,40 +18,36 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     metadata_url: str | None = None
     """URL of the protected resource metadata (RFC 9728 §5.1)."""
     scopes: Sequence[str] = ()
-    """The scopes that all tokens need, and those of the operation."""
+    """Scopes that all tokens need, and scopes of the operation."""
 
 
 NO_CHALLENGE: Final = Challenge()
 
 
 class AuthError(msgspec.Struct, frozen=True, kw_only=True):
-    """An authentication error and its response."""
-
     status: int
     message: str
-    """Body of the response, without any part of the credential."""
+    """Body of the response. Must not quote the credential."""
     error: str | None = None
     """Error code of RFC 6750 §3.1. None if no credential was sent, or the client is not at fault."""
     scopes: Sequence[str] = ()
-    """Missing scopes. The scopes that all tokens need are not listed."""
+    """Missing scopes, except those that all tokens need."""
     retry_after: int | None = None
     """Seconds."""
     is_for_proof: bool = False
     """Whether the client must send a DPoP proof (RFC 9449 §7.1)."""
     nonce: str | None = None
-    """The nonce for the next DPoP proof (RFC 9449 §9)."""
+    """Nonce for the next DPoP proof (RFC 9449 §9)."""
 
     def headers(self, challenge: Challenge) -> Mapping[str, str]:
-        """Return the header fields of the response."""
         if self.retry_after is not None:
-            # No challenge: the token can be valid, and the client should not request another one.
+            # No challenge: the token can be valid, so the client should keep it.
             return {"Retry-After": str(self.retry_after)}
-        # All scopes at once: clients request exactly the scopes of the challenge.
+        # Clients request exactly the scopes of the challenge.
         scopes = dict.fromkeys([*challenge.scopes, *self.scopes])
         parameters = {
             "error": self.error,
             "error_description": None if self.error is None else _UNQUOTABLE.sub("'", self.message),
-            # Scopes do not help with a malformed request.
             "scope": None if self.status == 400 else " ".join(scopes),
             "resource_metadata": challenge.metadata_url,
         }
@@ -64,22 +60,20 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def invalid_request(message: str) -> AuthError:
-    """Return the error for a malformed credential, or for several (RFC 6750 §3.1)."""
+    """Return the error for a malformed credential or several credentials (RFC 6750 §3.1)."""
     return AuthError(status=400, error="invalid_request", message=message)
 
 
 def missing_credentials() -> AuthError:
-    """Return the error for a request without a credential, which has no error code (RFC 6750 §3.1)."""
+    """Return the error for a request without a credential. RFC 6750 §3.1: without an error code."""
     return AuthError(status=401, message="Authentication is required: send `Authorization: Bearer …`")
 
 
 def invalid_token(message: str) -> AuthError:
-    """Return the error for an unknown, expired or otherwise invalid credential."""
     return AuthError(status=401, error="invalid_token", message=message)
 
 
 def insufficient_scope(scopes: Iterable[str]) -> AuthError:
-    """Return the error for an authenticated caller without the scopes."""
     listed = sorted(scopes)
     message = f"This needs the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}"
     return AuthError(status=403, error="insufficient_scope", message=message, scopes=listed)

@@ -1,6 +1,6 @@
-"""Authenticates requests by API key or access token, and checks identities again after a reload.
+"""Authenticates requests by API key or access token.
 
-Without `auth`, every request is anonymous and has every scope. `reload.exposure` limits such a daemon to loopback.
+Without `auth`, all requests are anonymous and have all scopes. `reload.exposure` then allows only loopback addresses.
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ from gateway.distribution import install_command
 from gateway.json_types import JsonObject
 
 OnDenied = Callable[[AuthError, str, str], None]
-"""Called with an authentication error, the address of the client and the requested path."""
+"""Called with an error, the address of the client and the requested path."""
 
 _OFFLINE_ACCESS: Final = "offline_access"
 
 
 class Authenticator:
-    """The API keys and issuers of `auth`. Methods raise only CancelledError."""
+    """The API keys and issuers of `auth`. Methods do not raise exceptions."""
 
     def __init__(self, fetch: Fetch, *, post: Post, key: bytes, on_denied: OnDenied | None = None) -> None:
         """Accept all requests until `configure` is called.
@@ -50,19 +50,17 @@ class Authenticator:
         self._auth: Auth | None = None
         self._keys = ApiKeys({})
         self._tokens: Mapping[str, AccessTokens] = {}
-        """By issuer."""
         self._signing_keys: Final[dict[tuple[str, str | None], JwksCache]] = {}
         """By issuer and `jwks_url`."""
         self._own_names: frozenset[str] = frozenset()
         self._views: tuple[str, ...] = ()
-        # The zero makes the metric visible before the first denied request.
+        # A zero, so that the metric exists before the first denied request.
         self.denied: Final = Counter({401: 0})
-        """Denied requests by status of the response."""
+        """Denied requests by HTTP status."""
         self._closing: Final = BackgroundTasks()
 
     @property
     def is_open(self) -> bool:
-        """Whether the file has no `auth`."""
         return self._auth is None
 
     @property
@@ -71,20 +69,19 @@ class Authenticator:
 
     @property
     def takes_keys(self) -> bool:
-        """Whether there are API keys."""
         return self._auth is not None and bool(self._auth.api_keys)
 
     def configure(self, auth: Auth | None, *, views: Iterable[str] = ()) -> None:
-        """Use another section `auth`, with these views. The fetched keys of unchanged issuers are kept."""
+        """Replace the configuration. Fetched keys of unchanged issuers are kept."""
         self._auth = auth
         self._views = tuple(views)
         self._keys = ApiKeys({} if auth is None else auth.api_keys)
         self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
-        """Accept tokens for these URLs of this server, in entries without `audience`.
+        """Accept tokens for these URLs of this server, if the entry has no `audience`.
 
-        A URL followed by the name of a view is the audience of that view.
+        A URL with the name of a view appended is the audience of the view.
         """
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()
@@ -113,7 +110,7 @@ class Authenticator:
         if not isinstance(credential, Credential):
             is_for_proof = bool(self.oauth) and all(entry.dpop == "required" for entry in self.oauth)
             return credential or replace(missing_credentials(), is_for_proof=is_for_proof)
-        # Keys first: a digest is cheaper than a signature check.
+        # Keys first, because digests are cheaper than signatures.
         holder = self._keys.find(credential.secret)
         if holder is not None and not credential.is_bound:
             return holder
@@ -123,7 +120,7 @@ class Authenticator:
         return found if isinstance(found, AuthError) else self._checked_binding(found, credential, request)
 
     async def _identify_token(self, token: str) -> Identity | AuthError:
-        """Verify a JWT by the entry of its issuer. Introspect an opaque token at each entry, in order of the file."""
+        """Verify a JWT with its issuer, or introspect an opaque token with each issuer in turn."""
         error: AuthError | None = None
         if not is_signed_token(token):
             for tokens in self._tokens.values():
@@ -131,7 +128,6 @@ class Authenticator:
                 if isinstance(found, Identity):
                     return found
                 error = error or found
-        # The entry is selected before anything is fetched.
         elif (of_issuer := self._tokens.get(read_issuer(token) or "")) is not None:
             return await of_issuer.identify(token)
         return error or invalid_token(_reason_for(token))
@@ -139,7 +135,7 @@ class Authenticator:
     def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:
-        """Check that a bound token has a proof, and that the scheme fits the token (RFC 9449 §7)."""
+        """Check the scheme, and the proof of a bound token (RFC 9449 §7)."""
         thumbprint = thumbprint_of(identity.claims)
         if thumbprint is None:
             if credential.is_bound:
@@ -155,14 +151,13 @@ class Authenticator:
         return replace(invalid_token(message), is_for_proof=True, nonce=self._proofs.nonce())
 
     def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
-        """Report a denied request to the audit log."""
         if self._on_denied is not None:
             self._on_denied(auth_error, address, path)
 
     def revalidate(self, identity: Identity) -> Identity | None:
         """Return the current identity of the same credential, or None if it is no longer valid."""
         if self._auth is None:
-            # Without `auth`, no request can prove that it belongs to the owner of a session.
+            # Without `auth`, requests cannot be attributed to an owner.
             return identity if identity == ANONYMOUS else None
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
@@ -170,7 +165,7 @@ class Authenticator:
         return identity if tokens is not None and tokens.rules.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
-        """Return the section of `/-/status` about authentication, or None without `auth`."""
+        """Return the authentication section of `/-/status`, or None without `auth`."""
         if self._auth is None:
             return None
         issuers, keys = self._auth.issuers, self._signing_keys.values()
@@ -190,7 +185,7 @@ class Authenticator:
         entries = {issuer: entry for entry in self.oauth for issuer in entry.issuer}
         sources = {issuer: (issuer, entry.jwks_url) for issuer, entry in entries.items()}
         for gone in self._signing_keys.keys() - sources.values():
-            # A reload does not wait for a running fetch.
+            # In the background, so that a reload does not wait for a fetch.
             self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
         self._tokens = {issuer: self._tokens_of(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
 
@@ -198,8 +193,7 @@ class Authenticator:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]
-        # The names are known once listeners are open. No token can arrive before.
-        # An issuer of opaque tokens may publish no keys at all.
+        # Audiences are known once listeners are open. Issuers of opaque tokens may have no keys.
         if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
         own = self._own_names if oauth.audience is None else frozenset()
@@ -226,7 +220,7 @@ def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credent
 
 
 def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report problems of `auth` that its models cannot detect."""
+    """Report problems of `auth` that the models do not detect."""
     auth, problems = loaded.document.auth, problems.at("auth")
     if auth is None:
         return
@@ -252,7 +246,6 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _check_claim(entry: OAuth, problems: Problems) -> None:
-    """Report an expression of `roles.claim` that is not JMESPath."""
     if entry.roles is not None and entry.roles.claim is not None:
         try:
             compile_claim(entry.roles.claim)
@@ -261,7 +254,6 @@ def _check_claim(entry: OAuth, problems: Problems) -> None:
 
 
 def _reason_for(token: str) -> str:
-    """Return the reason to refuse a token that no entry has accepted."""
     try:
         read_header(token)
     except TokenError as error:

@@ -1,4 +1,4 @@
-"""The facts about a caller that templates read as `caller`. Only verified credentials are their source."""
+"""The facts of a caller that templates read as `caller`."""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from gateway.json_types import Json, JsonObject
 
 
 def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
-    """Return the value of `caller`; `client_info` is used only if no token names the client."""
+    """Return the value of `caller`. `client_info` is only used for callers without a token."""
     return {
         "subject": identity.principal or "",
         "issuer": "" if identity.realm == REALM else identity.realm,
@@ -24,18 +24,18 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def _client_of(identity: Identity, client_info: JsonObject) -> str:
-    """Return `client_id` (RFC 9068 §2.2) or `azp` (OpenID Connect Core §2) of the token, or the name of the client."""
+    # `client_id`: RFC 9068 §2.2. `azp`: OpenID Connect Core §2.
     is_token = identity.realm not in {"", REALM}
     names = (identity.claims.get("client_id"), identity.claims.get("azp")) if is_token else (client_info.get("name"),)
     return next((name for name in names if isinstance(name, str)), "")
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of the named facts, for keys of caches; empty if there are no names."""
+    """Return a digest of the named facts for cache keys, or an empty value without names."""
     values: dict[str, Json] = {}
     for name in names:
         fact, _, claim = name.partition(".")
-        # A list: a missing claim differs from one that is null.
+        # A list, so that a missing claim differs from null.
         values[name] = [facts[fact]] if not claim else [facts[fact][claim]] if claim in facts[fact] else []
     if not values:
         return b""

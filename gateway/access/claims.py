@@ -1,4 +1,4 @@
-"""Scopes and roles in the claims of tokens, in the layouts of common identity providers."""
+"""Reads scopes and roles from the claims of common identity providers."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 
 _EVERY_CALLER: Final = "*"
 _ROLE_CLAIMS: Final = ("roles", "groups", "cognito:groups")
-"""Lists of Microsoft Entra ID and others, of Okta, and of Amazon Cognito."""
+"""Used by Microsoft Entra ID, Okta and Amazon Cognito, in this order."""
 
 
 @lru_cache(maxsize=64)
@@ -29,7 +29,7 @@ def compile_claim(expression: str) -> ParsedResult:
 
 
 def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
-    """Return the roles and groups of a caller, from `roles.claim` or else from the claims that are known."""
+    """Return the roles and groups of a caller from `roles.claim`, or from well-known claims."""
     if entry.roles is not None and entry.roles.claim is not None:
         try:
             return _words(compile_claim(entry.roles.claim).search(claims))
@@ -40,14 +40,14 @@ def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
 
 
 def _keycloak_roles(claims: JsonObject, audiences: Sequence[str]) -> Sequence[str]:
-    """Return the roles of the realm, and of the client that represents this server."""
+    """Return the roles of the realm and of the clients in `audiences`."""
     realm, clients = claims.get("realm_access"), claims.get("resource_access")
     holders = [realm, *(clients.get(name) for name in audiences)] if isinstance(clients, dict) else [realm]
     return [role for holder in holders if isinstance(holder, dict) for role in strings_of(holder.get("roles"))]
 
 
 def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None = None) -> frozenset[str]:
-    """Return the scopes of a token, and the scopes that its roles grant. Roles are never scopes by themselves.
+    """Return the scopes of a token, and the scopes that its roles grant.
 
     RFC 9068 §2.2.3 has `scope`. Entra and Okta use `scp`, and Auth0 adds `permissions`.
     """
@@ -58,7 +58,6 @@ def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None
 
 
 def _words(claim: Json) -> tuple[str, ...]:
-    """The roles of a claim: a list, or a string with spaces between them."""
     return tuple(claim.split()) if isinstance(claim, str) else tuple(strings_of(claim))
 
 
@@ -68,10 +67,10 @@ def strings_of(claim: Json) -> list[str]:
 
 
 def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
-    """Return the identity of a caller whose verified token has these claims, or whose API key is named by `sub`.
+    """Return the identity for the claims of a token, or for the API key that `sub` names.
 
     Raises:
-        ValueError: no such caller can exist. The text has the reason.
+        ValueError: `auth` does not allow such a caller.
     """
     if auth is None:
         raise ValueError("a caller requires `auth`: without it, callers are not identified")

@@ -1,7 +1,7 @@
-"""Reads the credential of a request from `Authorization` or `X-API-Key`, and checks only its form.
+"""Reads the credential of a request from `Authorization` or `X-API-Key`.
 
-A credential in the query string is never read (MCP 2026-07-28 basic/authorization, "Access Token Usage"): URLs end up
-in logs and histories.
+MCP 2026-07-28 basic/authorization, "Access Token Usage": credentials in query strings are ignored, because logs and
+histories contain URLs.
 """
 
 import re
@@ -13,31 +13,29 @@ import msgspec
 from gateway.access.auth_error import AuthError, invalid_request
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
-"""API keys can have any visible character. RFC 6750 §2.1 allows fewer in tokens."""
+"""API keys can contain any visible ASCII character. RFC 6750 §2.1 allows fewer in tokens."""
 _BEARER: Final = "bearer"
 _DPOP: Final = "dpop"
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """The secret of a request."""
-
     secret: str
     is_bearer: bool
-    """Whether the secret can be an access token. `X-API-Key` contains only API keys."""
+    """Whether the secret can be an access token."""
     is_bound: bool = False
-    """Whether the scheme is DPoP, which requires a token that is bound to a key."""
+    """Whether the scheme is DPoP."""
 
     def __repr__(self) -> str:
-        """Omit the secret, because tracebacks and logs contain this text."""
+        """Omit the secret from tracebacks and logs."""
         return f"Credential(is_bearer={self.is_bearer})"
 
 
 def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
-    """Return the credential in the values of the two header fields, or None if there is none.
+    """Return the credential in the values of the header fields, or None.
 
-    1. There is at most one credential, because two could belong to different callers: 400.
-    2. The value is a scheme and one word, or one word for a key: 400.
-    3. The scheme is Bearer or DPoP. Credentials of other schemes are ignored.
+    1. There is at most one credential: 400.
+    2. The credential has no spaces: 400.
+    3. The scheme is Bearer or DPoP. Other schemes are ignored.
     """
     if len(authorization) + len(api_key) > 1:
         return invalid_request("More than one credential was sent: send one Authorization or X-API-Key header")
@@ -48,7 +46,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
     scheme, _, rest = authorization[0].strip().partition(" ")
     if not scheme:
         return invalid_request("The header Authorization is empty")
-    # RFC 9110 §11.1: the name of a scheme is case-insensitive.
+    # RFC 9110 §11.1: schemes are case-insensitive.
     if scheme.lower() not in {_BEARER, _DPOP}:
         return None
     return _credential(rest.strip(" "), what="Authorization", is_bearer=True, is_bound=scheme.lower() == _DPOP)

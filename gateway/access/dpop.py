@@ -1,10 +1,10 @@
-"""Verifies DPoP proofs: a token that is bound to a key is used by the holder of that key (RFC 9449).
+"""Verifies DPoP proofs (RFC 9449).
 
-Threats answered here:
+Threats:
 
-- a stolen token: the proof must be signed with the key that the token names (`cnf.jkt`);
-- a stolen proof: it is valid for one token, one method, one URL, about a minute, and once;
-- a proof that was made in advance: it must contain a nonce that this server issued lately.
+- Stolen tokens: the proof must be signed with the key that the token names (`cnf.jkt`).
+- Stolen proofs: a proof is valid once, for one token, method and URL, and for about a minute.
+- Proofs created in advance: a proof must contain a recent nonce of this server.
 """
 
 import hashlib
@@ -22,27 +22,27 @@ from gateway.bounded_map import BoundedMap
 from gateway.json_types import Json, JsonObject
 
 _AGE_SECONDS: Final = 60
-"""Age up to which a proof is accepted."""
+"""Maximum age of a proof."""
 _AHEAD_SECONDS: Final = 10
-"""Time by which the clock of a client can be ahead."""
+"""Maximum time by which the clock of a client can be ahead."""
 NONCE_SECONDS: Final = 300
 _MAX_PROOFS: Final = 65_536
-"""Proofs that are remembered until they expire."""
+"""Maximum number of unexpired proofs to remember."""
 _MAX_ID_LENGTH: Final = 512
 
 
 class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a request that a proof is about."""
+    """The parts of a request that a proof must match."""
 
     proofs: Sequence[str]
     """Values of the header field `DPoP`."""
     method: str
     url: str
-    """URL under which clients reach the path, without a query."""
+    """Public URL without the query."""
 
 
 class ProofVerifier:
-    """Verifies proofs, issues nonces and remembers the proofs that were used."""
+    """Verifies proofs, issues nonces and remembers used proofs."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
         """Replicas with the same `key` accept each other's nonces."""
@@ -54,7 +54,7 @@ class ProofVerifier:
         return self._nonce_of(int(self._clock() // NONCE_SECONDS))
 
     def refusal(self, request: ProofRequest, *, token: str, thumbprint: str) -> AuthError | None:
-        """Return why a request does not prove that its sender holds the key; None if it does (RFC 9449 §4.3)."""
+        """Return the error of a request without a valid proof, or None (RFC 9449 §4.3)."""
         try:
             claims = self._checked_claims(request, token=token, thumbprint=thumbprint)
             if not self._is_ours(claims.get("nonce")):
@@ -85,7 +85,7 @@ class ProofVerifier:
         return claims
 
     def _use(self, claims: JsonObject, thumbprint: str) -> None:
-        """Remember a proof, so that it is accepted only once."""
+        """Record a proof, and reject one that was used before."""
         identifier = claims.get("jti")
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
             raise TokenError("The DPoP proof has no jti")
@@ -107,7 +107,7 @@ class ProofVerifier:
 
 
 def thumbprint_of(claims: JsonObject) -> str | None:
-    """Return the thumbprint of the key that a token is bound to (RFC 9449 §6.1); None for a bearer token."""
+    """Return the thumbprint of the key that a token is bound to (RFC 9449 §6.1), or None."""
     confirmation = claims.get("cnf")
     found = confirmation.get("jkt") if isinstance(confirmation, dict) else None
     return found if isinstance(found, str) else None

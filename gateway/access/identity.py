@@ -1,4 +1,4 @@
-"""Identities of callers. They come from credentials, never from the content of a message."""
+"""Identities of callers, which come from credentials and never from messages."""
 
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
@@ -14,15 +14,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     principal: str | None = None
     """Name of the API key, or subject of the token. None for anonymous callers."""
     realm: str = ""
-    """Source of the principal: API keys, or an issuer. Equal names in two realms are different principals."""
+    """URL of the issuer, or the realm of API keys. Equal names in two realms are different principals."""
     scopes: frozenset[str] | None = None
-    """Granted scopes. None means every scope."""
+    """None means all scopes."""
     credential: str = ""
-    """Digest of the API key, or of the rules for the token. Sessions end when it changes."""
+    """Digest of the API key, or of the rules for tokens. Sessions end when it changes."""
     views: frozenset[str] | None = None
-    """Views that the credential gives access to. None means everything."""
+    """Views that the credential gives access to. None means all views."""
     expires_at: float | None = None
-    """Unix time at which the identity expires."""
+    """Unix time."""
     claims: dict[str, Json] = {}
     """Claims of the verified token."""
     roles: tuple[str, ...] = ()
@@ -30,11 +30,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject_key(self) -> str | None:
-        """Key of the caller as owner of sessions, request states and outputs. None for anonymous callers."""
+        """Key of the caller as owner of sessions, tasks and outputs. None for anonymous callers."""
         return None if self.principal is None else f"{self.realm} {self.principal}"
 
     def may_enter(self, view: str | None) -> bool:
-        """Whether the credential gives access to a view. None is the endpoint without views."""
+        """Whether the credential gives access to a view, or to the endpoint without views (None)."""
         return self.views is None or view in self.views
 
     def holds(self, scopes: frozenset[str]) -> bool:
@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OPERATORS: Final = frozenset({"gateway:admin"})
-"""The scope that operators hold."""
+"""Scopes of operators."""
 ANONYMOUS: Final = Identity()
 """Caller of a daemon without `auth`."""
 UNAUTHENTICATED: Final = Identity(scopes=frozenset())
@@ -50,7 +50,7 @@ UNAUTHENTICATED: Final = Identity(scopes=frozenset())
 
 
 def network_of(address: str) -> str:
-    """Return the key that limits use for an address. For IPv6, customers get at least a /64 network."""
+    """Return the network of an address, for limits. An IPv6 client usually has a /64 network."""
     if ":" not in address:
         return address
     try:
@@ -58,5 +58,5 @@ def network_of(address: str) -> str:
         parsed = IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    # Dual-stack sockets show IPv4 clients as ::ffff:192.0.2.1, which are all in one /64.
+    # Dual-stack sockets map IPv4 addresses to ::ffff:192.0.2.1, which share one /64.
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))

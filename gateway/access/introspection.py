@@ -1,4 +1,4 @@
-"""Asks an authorization server about opaque tokens (RFC 7662), which may respond with a signed JWT (RFC 9701)."""
+"""Introspects opaque tokens at an authorization server (RFC 7662), which can respond with a JWT (RFC 9701)."""
 
 import asyncio
 import base64
@@ -20,11 +20,11 @@ from gateway.config.models.auth import Introspection
 from gateway.json_types import Json, JsonObject
 
 _CACHE_SECONDS: Final = 60.0
-"""Time for which a response is used, whether the token is active or not."""
+"""Also for inactive tokens."""
 _ENDPOINT_SECONDS: Final = 600.0
 _MAX_RESPONSES: Final = 4096
 _MAX_RUNNING: Final = 16
-"""Requests to one issuer at the same time. Anyone can send tokens that no one knows."""
+"""Maximum number of concurrent requests to an issuer, because anyone can send unknown tokens."""
 _JWT: Final = "application/token-introspection+jwt"
 _JWT_TYPE: Final = "token-introspection+jwt"
 _ACCEPT: Final = f"application/json, {_JWT};q=0.5"
@@ -37,7 +37,7 @@ class IntrospectionResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Post(Protocol):
-    """Sends a POST request, bounded in time and size, without following redirects."""
+    """Sends a POST request with limits for time and size. Does not follow redirects."""
 
     async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
         """Return the response.
@@ -48,7 +48,7 @@ class Post(Protocol):
 
 
 class Introspector:
-    """Asks one issuer about tokens, and remembers its responses for a short time."""
+    """Introspects tokens of one issuer, and caches the responses."""
 
     def __init__(  # noqa: PLR0913 - the issuer, and ways to reach it
         self,
@@ -67,16 +67,16 @@ class Introspector:
         self._keys: Final = keys
         self._clock: Final = clock
         self._responses: Final[BoundedMap[bytes, JsonObject]] = BoundedMap(_MAX_RESPONSES, clock=clock)
-        """By digest of the token. An empty object means that the token is not active."""
+        """By digest of the token. Empty for inactive tokens."""
         self._running: Final = asyncio.Semaphore(_MAX_RUNNING)
         self._metadata: JsonObject = {}
         self._metadata_until = 0.0
 
     async def claims_of(self, token: str) -> JsonObject | None:
-        """Return the claims of an active token; None for any other.
+        """Return the claims of an active token, or None.
 
         Raises:
-            FetchError: the issuer cannot be asked, or its response is malformed.
+            FetchError: the request failed, or the response is malformed.
         """
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._responses.get(digest)
@@ -106,7 +106,7 @@ class Introspector:
         url = config.url or metadata.get("introspection_endpoint")
         if not isinstance(url, str) or not is_trustworthy(url):
             raise FetchError(f"{self._issuer}: its metadata has no introspection_endpoint with an https URL")
-        # RFC 6749 §2.3.1: both parts are form-encoded before they are joined.
+        # RFC 6749 §2.3.1: both parts are form-encoded.
         pair = f"{quote_plus(config.client_id)}:{quote_plus(config.client_secret)}"
         basic = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         if config.type == "github":
@@ -114,7 +114,7 @@ class Introspector:
             return await self._post(url, headers=headers, body=orjson.dumps({"access_token": token}))
         form = {"token": token, "token_type_hint": "access_token"}
         methods = metadata.get("introspection_endpoint_auth_methods_supported")
-        # RFC 8414 §2: without a list, it is client_secret_basic.
+        # RFC 8414 §2: the default is client_secret_basic.
         if isinstance(methods, list) and "client_secret_basic" not in methods and "client_secret_post" in methods:
             basic, form = {}, {**form, "client_id": config.client_id, "client_secret": config.client_secret}
         headers = {"Accept": _ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **basic}
@@ -139,7 +139,7 @@ class Introspector:
         return claims.get("token_introspection")
 
     async def _signed(self, text: str) -> JsonObject:
-        """Return the claims of a signed response, which is for this client only (RFC 9701 §5)."""
+        """Return the claims of a signed response (RFC 9701 §5)."""
         algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
         wrong = WrongKeyError("it is signed with an unknown key")
         for each in await self._keys.find(kid, algorithm):
@@ -153,7 +153,7 @@ class Introspector:
 
 
 def _github_claims(response: IntrospectionResponse) -> JsonObject:
-    """Return claims from GitHub's response about a token of an OAuth app or a GitHub App."""
+    """Return the claims in GitHub's response for a token of an OAuth app or a GitHub App."""
     if response.status in {404, 422}:  # the token is unknown, or belongs to another app
         return {}
     document = _json(response, "GitHub") if response.status == 200 else None

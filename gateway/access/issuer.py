@@ -1,7 +1,6 @@
 """Finds the key set of an authorization server in its metadata (RFC 8414, OpenID Connect Discovery).
 
-The operator chooses the URL of the issuer, so private addresses are allowed. The metadata must name the same issuer
-(RFC 8414 §3.3) and an https URL for the keys.
+Private addresses are allowed, because the operator chooses the issuer.
 """
 
 from collections.abc import Iterator
@@ -18,21 +17,21 @@ _OPENID: Final = f"{_WELL_KNOWN}/openid-configuration"
 
 
 class FetchError(ExecutionError):
-    """A request to an authorization server failed. The text is for the log of the operator."""
+    """A request to an authorization server failed. The text is logged."""
 
 
 class NotFoundError(FetchError):
-    """There is no document at the URL."""
+    """The URL has no document."""
 
 
 class Fetch(Protocol):
-    """Fetches a JSON document, bounded in time and size, without following redirects."""
+    """Fetches a JSON document with limits for time and size. Does not follow redirects."""
 
     async def __call__(self, url: str) -> Json:
         """Return the document.
 
         Raises:
-            FetchError: it could not be fetched.
+            FetchError: the request failed.
         """
 
 
@@ -48,15 +47,15 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
-    """Return the first document that exists, and its URL.
+    """Return the URL and the content of the first document that exists.
 
     Raises:
-        FetchError: no document exists, with the text `missing`, or one cannot be fetched.
+        FetchError: a request failed, or no document exists. The text is then `missing`.
     """
     for url in urls:
         try:
             document = await fetch(url)
-        # Other failures end the search: the document can exist at this URL.
+        # Other failures end the search, because the document can exist.
         except NotFoundError:
             continue
         if not isinstance(document, dict):
@@ -66,7 +65,7 @@ async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> 
 
 
 def is_trustworthy(url: str) -> bool:
-    """Whether the network cannot forge responses from a URL: https, or http on this machine."""
+    """Whether responses from a URL are protected from forgery: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         host = host_of(parts.netloc)
@@ -76,7 +75,7 @@ def is_trustworthy(url: str) -> bool:
 
 
 def metadata_urls(issuer: str) -> Iterator[str]:
-    """Yield the well-known URLs (MCP 2025-11-25 basic/authorization, "Authorization Server Metadata Discovery")."""
+    """Yield the metadata URLs (MCP 2025-11-25 basic/authorization, "Authorization Server Metadata Discovery")."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield urlunsplit(parts._replace(path=f"{_RFC_8414}{path}"))
@@ -92,7 +91,7 @@ def _keys_url(metadata: JsonObject, *, issuer: str, url: str) -> str:
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):
         raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
-    # An attacker who can change the keys on the network can sign tokens.
+    # An attacker who can replace the keys can sign tokens.
     if not is_trustworthy(keys_url):
         raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
     return keys_url

@@ -1,7 +1,6 @@
 """Reads and signs JSON Web Tokens, and reads keys, with PyJWT (RFC 7515, RFC 7517, RFC 7519).
 
-PyJWT comes with the extra `auth`, so it is imported inside functions. Headers are checked first, because PyJWT accepts
-some that must be refused.
+PyJWT is part of the extra `auth`, so functions import it.
 """
 
 import base64
@@ -24,28 +23,27 @@ ALGORITHMS: Final = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", None),
 }
-"""Accepted values of `alg`, with type and curve of the key. Shared secrets and `none` are not accepted."""
+"""Accepted values of `alg`, with the type and curve of the key. Shared secrets and `none` are not accepted."""
 
 FOREIGN_ISSUER: Final = "The token was issued by a different authorization server"
 LEEWAY_SECONDS: Final = 10
-"""Time by which the clock of an issuer can be ahead. Does not apply to `exp`: clients request a new token then."""
+"""Maximum time by which the clock of an issuer can be ahead. Does not apply to `exp`."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-"""Characters."""
 _MIN_RSA_KEY_BITS: Final = 2048
-"""Bits (RFC 7518 §3.3)."""
+"""RFC 7518 §3.3."""
 
 _PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_KID_LENGTH: Final = 512
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
-"""Accepted values of `typ` in lower case: those of RFC 9068 §2.1, and older ones."""
+"""Accepted values of `typ` in lower case: RFC 9068 §2.1, and older ones."""
 _END_OF_TIME: Final = 253_402_300_800
 """The year 10000, which Python cannot represent as a date."""
 _CLAIMS: Final = ("iss", "sub", "exp")
 _THUMBPRINT_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
-"""Members of a key's thumbprint, by its type (RFC 7638 §3.2, RFC 8037 §2)."""
+"""Members that a thumbprint covers, by type of key (RFC 7638 §3.2, RFC 8037 §2)."""
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-"""Curves by OpenSSL's names, each with its algorithm (RFC 7518 §3.4)."""
+"""Algorithms by OpenSSL's name of the curve (RFC 7518 §3.4)."""
 
 
 class TokenError(Exception):
@@ -57,7 +55,7 @@ class WrongKeyError(TokenError):
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra are installed. Imports them."""
+    """Import the packages of the extra. Return False if they are not installed."""
     try:
         for name in _PACKAGES:
             importlib.import_module(name)
@@ -67,12 +65,12 @@ def is_installed() -> bool:
 
 
 def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, str | None]:
-    """Return `alg` and `kid` of a token that is not verified yet.
+    """Return `alg` and `kid` of an unverified token.
 
-    1. The token has the form of a signed JWT (RFC 7519 §3), and a limited length.
+    1. The token is a signed JWT (RFC 7519 §3) of limited length.
     2. `alg` is one of `ALGORITHMS`.
-    3. `typ` is one of `types`, and not that of a logout token, for example.
-    4. There is no `crit`, because no extension is supported (RFC 7515 §4.1.11).
+    3. `typ` is one of `types`.
+    4. There is no `crit`, because no extensions are supported (RFC 7515 §4.1.11).
 
     Raises:
         TokenError: a check failed.
@@ -94,7 +92,7 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
 
 
 def read_issuer(token: str) -> str | None:
-    """Return `iss` of a token that is not verified yet, to select the keys that verify it."""
+    """Return `iss` of an unverified token."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -151,7 +149,7 @@ def read_proof(proof: str) -> tuple[JsonObject, str]:
             raise TokenError("The DPoP proof is not signed in a way that this server accepts")
         if not isinstance(jwk, dict) or not isinstance(jwk.get("kty"), str) or (key := public_key(jwk)) is None:
             raise TokenError("The DPoP proof has no public key that this server accepts")
-        # PyJWT checks that the algorithm is one for this type of key.
+        # PyJWT checks that the algorithm fits the type of the key.
         claims: JsonObject = jwt.decode(
             proof,
             key,
@@ -186,7 +184,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
             algorithms=[algorithm],
             issuer=issuer,
             leeway=LEEWAY_SECONDS,
-            # `AccessTokens` checks the audience: PyJWT does not normalize URLs.
+            # `AccessTokens` checks the audience, because PyJWT does not normalize URLs.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
     except jwt.InvalidSignatureError:
@@ -199,9 +197,9 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
         raise TokenError(FOREIGN_ISSUER) from None
     except jwt.MissingRequiredClaimError as error:
         raise TokenError(f"The token has no {error.claim}") from None
-    except (jwt.PyJWTError, OverflowError):  # OverflowError for a time that is Infinity
+    except (jwt.PyJWTError, OverflowError):  # OverflowError: a time is Infinity
         raise TokenError("The token cannot be read") from None
-    # PyJWT accepts an empty `sub`, which all such callers would share.
+    # PyJWT accepts an empty `sub`.
     if not claims["sub"]:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
@@ -219,7 +217,7 @@ def public_key(entry: Json) -> Json:
 
     kind, curve = entry["kty"], entry.get("crv")
     algorithm = next((name for name, takes in ALGORITHMS.items() if takes in {(kind, curve), (kind, None)}), None)
-    # RFC 7518 §6.2.2 and §6.3.2: `d` makes it a private key, which must not be published.
+    # RFC 7518 §6.2.2 and §6.3.2: private keys have `d`.
     if algorithm is None or "d" in entry:
         return None
     try:
@@ -231,13 +229,11 @@ def public_key(entry: Json) -> Json:
 
 
 class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A private key, with its algorithms, the most common one first."""
-
     key: Json
     algorithms: Sequence[str]
 
     def __repr__(self) -> str:
-        """Omit the key, because tracebacks and logs contain this text."""
+        """Omit the key from tracebacks and logs."""
         return f"PrivateKey(algorithms={list(self.algorithms)})"
 
 
@@ -245,7 +241,7 @@ def read_private_key(pem: str) -> PrivateKey:
     """Read a private key in PEM (RFC 7468 §10).
 
     Raises:
-        ValueError: the key cannot be used. The text has the reason, without the key.
+        ValueError: the key cannot be used. The text does not quote the key.
     """
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415 - of the extra
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - of the extra
@@ -271,7 +267,7 @@ def read_private_key(pem: str) -> PrivateKey:
 
 
 def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:
-    """Return a JSON Web Token. `preferred` are the algorithms that its reader accepts, if known."""
+    """Return a signed JWT. `preferred` lists algorithms that the recipient accepts, if known."""
     import jwt  # noqa: PLC0415 - of the extra
 
     algorithm = next((each for each in key.algorithms if each in preferred), key.algorithms[0])

@@ -1,8 +1,7 @@
 """Caches the public keys of an issuer (JSON Web Key Set, RFC 7517).
 
-Keys are fetched in the background at the start, and again when they are old. A request waits for a fetch only if the
-key ID of its token is unknown. The rate of fetches is limited, with a backoff while the issuer does not respond. Known
-keys stay valid meanwhile.
+Keys are fetched and renewed in the background. A request only waits for a fetch if the key ID of its token is unknown.
+Fetches have a rate limit, and a backoff after failures. Known keys stay valid meanwhile.
 """
 
 import asyncio
@@ -20,24 +19,22 @@ from gateway.json_types import Json
 log: Final = structlog.get_logger(__name__)
 
 _MAX_KEYS: Final = 64
-"""Number of keys to read. The rest of a key set is ignored."""
 
 _MAX_DOUBLINGS: Final = 16
-"""Limit of the exponent of the backoff. An issuer can be down for days."""
+"""Maximum exponent of the backoff."""
 _RENEW_SECONDS: Final = 600.0
-"""Age after which a request starts a fetch in the background."""
+"""Age after which keys are renewed."""
 INTERVAL_SECONDS: Final = 15.0
 """Minimum average interval between fetches."""
 SPARE_FETCHES: Final = 2
-"""Fetches that can follow at once, because an issuer can rotate its keys right after a fetch."""
+"""Burst of fetches, because an issuer can rotate its keys right after a fetch."""
 PATIENCE_SECONDS: Final = 5.0
-"""Maximum time that a request waits for a fetch, which can try several URLs."""
+"""Maximum time that a request waits for a fetch."""
 _MAX_PAUSE_SECONDS: Final = 120.0
-"""Maximum backoff while the issuer does not respond."""
 
 
 class KeysUnavailableError(Exception):
-    """The keys to verify a token cannot be fetched."""
+    """The keys of an issuer cannot be fetched."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:.0f} s")
@@ -45,13 +42,11 @@ class KeysUnavailableError(Exception):
 
 
 class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One public key."""
-
     kid: str | None
     kind: str
     curve: str | None
     algorithm: str | None
-    """The only algorithm of the key, if the issuer names one."""
+    """Only algorithm of the key, or None."""
     key: Json
 
     def fits(self, kid: str | None, algorithm: str) -> bool:
@@ -65,8 +60,6 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JwksCache:
-    """The keys of one issuer."""
-
     def __init__(
         self,
         *,
@@ -76,7 +69,7 @@ class JwksCache:
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `keys_url`, each fetch reads the metadata of the issuer first."""
+        """Without `keys_url`, the URL is discovered in the metadata of the issuer."""
         self._issuer: Final = issuer
         self._keys_url: Final = keys_url
         self._fetch: Final = fetch
@@ -87,14 +80,13 @@ class JwksCache:
         self._not_before = 0.0
         """Time of the next allowed fetch."""
         self._paid_until = 0.0
-        """Time until which the fetches so far are paid for, at `INTERVAL_SECONDS` each."""
+        """State of the rate limit: each fetch adds `INTERVAL_SECONDS`."""
         self._failures = 0
-        """Failed fetches since the last success."""
         self._fetching: asyncio.Task[None] | None = None
         self.error: str | None = None
-        """Reason why the last fetch failed, or None if it succeeded."""
+        """Error of the last fetch, or None."""
         self.version = 0
-        """Changes with each fetch. Tokens verified with another version are verified again."""
+        """Number of successful fetches. Cached tokens are verified again after each."""
 
     def __len__(self) -> int:
         return len(self._keys or ())
@@ -107,18 +99,18 @@ class JwksCache:
             self._start()
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
-        """Return the keys that can have signed a token. Without a `kid`, there can be several.
+        """Return the keys that can have signed a token.
 
         Raises:
-            KeysUnavailableError: no known key fits, and the issuer does not respond.
+            KeysUnavailableError: no known key fits, and a fetch failed or takes too long.
         """
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)
         if not fitting and (self._fetching is not None or self._may_fetch()):
-            # `wait` neither cancels the fetch nor raises: other requests can wait for it too.
+            # `wait` does not cancel the fetch, because other requests can wait for it too.
             await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
             fitting = self._fitting(kid, algorithm)
-        # 503, not 401, as long as the key can exist: clients discard their token after a 401.
+        # 503, because clients would discard a valid token after a 401.
         if not fitting and (self._failures or self._fetching is not None):
             raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
         return fitting
@@ -155,12 +147,12 @@ class JwksCache:
             pause = self._pause()
             log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
         finally:
-            # In `finally`, so that a cancelled fetch or a bug does not prevent later fetches.
+            # In `finally`, so that a cancelled fetch does not prevent later ones.
             self._fetching = None
             self._not_before = self._clock() + pause
 
     def _pause(self) -> float:
-        """Return the seconds until the next allowed fetch, after a success."""
+        """Return the seconds until the next fetch is allowed."""
         now = self._clock()
         self._paid_until = max(self._paid_until, now) + INTERVAL_SECONDS
         return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)
@@ -170,7 +162,7 @@ def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
     """Return the signing keys of a JSON Web Key Set (RFC 7517 §5).
 
     Raises:
-        FetchError: the document is not a key set, or has no signing key.
+        FetchError: the document is not a key set, or has no supported signing key.
     """
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
@@ -187,7 +179,7 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
             continue
         key = public_key(entry)
         if key is None:
-            # RFC 7517 §5: unknown and incomplete keys are ignored. Issuers add new types before they remove old ones.
+            # RFC 7517 §5: ignore unknown keys.
             log.warning("signing key left out: it is malformed, too short, or of a kind that is not taken")
         else:
             kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))
@@ -195,7 +187,6 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
 
 
 def _is_for_signatures(entry: Json) -> bool:
-    """Whether a key is for signatures (RFC 7517 §4.2, §4.3)."""
     operations = entry.get("key_ops")
     return (
         all(isinstance(entry.get(name), str | None) for name in ("kid", "alg", "crv", "use"))

@@ -1,4 +1,4 @@
-"""The caller on whose behalf the gateway sends requests to other servers."""
+"""The caller for whom the gateway sends requests to other servers."""
 
 import msgspec
 
@@ -6,8 +6,6 @@ from gateway.access.credentials import Credential
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A caller, as services that authenticate callers need it."""
-
     key: str | None
     """`Identity.subject_key`, or an empty string for local callers without authentication. None for other callers."""
     access_token: Credential | None = None

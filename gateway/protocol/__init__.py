@@ -1,1 +1,1 @@
-"""The Model Context Protocol of both eras, without I/O."""
+"""The Model Context Protocol in both eras, without I/O."""

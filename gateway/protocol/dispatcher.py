@@ -1,7 +1,4 @@
-"""The dispatcher: responds to every message, of both eras and from every transport.
-
-It decodes the message, chooses the era, reads the current catalog once, and runs the method (`run_method`).
-"""
+"""Handles every message: chooses the era, reads the current catalog, and runs the method."""
 
 import asyncio
 import time
@@ -47,24 +44,23 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, Era
 
 Received = Message | InvalidMessageError
-"""A decoded message, or the error."""
 
 MAX_DEPTH: Final = 64
-"""The default of `limits.request_depth`: the deepest nesting of JSON in a message."""
+"""Default of `limits.request_depth`."""
 _CALL_TOOL: Final = "tools/call"
 _STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
 _MODERN: Final = Era.MODERN
 _LEGACY: Final = Era.LEGACY
-"""Constants, because looking up a member of an enumeration is as slow as a call."""
+"""Looking up a member of an enumeration is as slow as a call."""
 _MAX_IMMEDIATE: Final = 64 * 1024
-"""The largest request that is handled without a task, so that its output takes milliseconds to shape."""
+"""Largest request, in bytes, that is handled without a task."""
 _NOTHING: Final = Reply(body=None, status=202)
 _CANCELLED: Final = Reply(body=None)
 _STOPPED: Final = "The server stopped before this was done"
 
 
 class Dispatcher:
-    """Responds to messages of both eras."""
+    """Handles messages of both eras from every transport."""
 
     def __init__(  # noqa: PLR0913 - the parts of a server
         self,
@@ -87,26 +83,26 @@ class Dispatcher:
         shared_rates: RedisRates | None = None,
         semaphores: RedisSemaphores | None = None,
     ) -> None:
-        """Serve nothing yet.
+        """Create a dispatcher.
 
         Args:
-            store: holds the catalog.
-            services: what executors borrow.
-            keys: sign cursors and states.
-            used_states: records used states; None for the lifetime of the dispatcher.
-            repeat_after: the silence after which a call repeats its progress.
-            max_depth: the deepest nesting of JSON in a message.
+            store: contains the catalog.
+            services: services that executors share.
+            keys: sign cursors and request states.
+            used_states: records used states. None to record them in memory.
+            repeat_after: time without a message after which a call repeats its progress.
+            max_depth: maximum nesting of JSON in a message.
             observers: called for each call.
-            observers_of_all: called for every request.
+            observers_of_all: called for each request.
             trace: returns the trace of a call.
-            interaction_observer: called for the input requests of calls.
-            tasks: stores tasks; None for memory.
+            interaction_observer: called for input requests.
+            tasks: stores tasks. None to store them in memory.
             clock: the clock of tasks.
             events: receives the events of sessions and tasks.
-            agreement: delays announcements until all replicas agree; None for a single process.
-            upstreams_watch: waits for a short time until upstreams report updates of the watched resources.
-            shared_rates: the rate limits of all replicas; None for a single process.
-            semaphores: the running calls of all replicas; None for a single process.
+            agreement: delays announcements until all replicas agree.
+            upstreams_watch: waits briefly until upstream servers report updates of the watched resources.
+            shared_rates: rate limits shared by replicas.
+            semaphores: concurrency limits shared by replicas.
         """
         events = events or Events()
         cursors = Cursors(keys)
@@ -149,22 +145,21 @@ class Dispatcher:
         return await task_calls.rerun(run, self._server, catalog_for=self.views.catalog_for)
 
     def decode(self, body: bytes) -> Received:
-        """Decode a message, for transports that need it to create the exchange."""
         try:
             return jsonrpc.decode(body, max_depth=self._max_depth, limit="limits.request_depth")
         except InvalidMessageError as error:
             return error
 
     def is_immediate(self, message: Received, *, size: int) -> bool:
-        """Return whether a request of `size` bytes never waits, so that it needs no task.
+        """Return whether a request of `size` bytes never waits.
 
-        These are lists, and calls of tools whose output only depends on the file and the arguments.
+        This is true for lists, and for tools whose output depends only on the configuration and the arguments.
         """
         if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
             return False
         catalog, name = self.store.current, message.params.get("name")
         if self.rates.shared is not None and catalog.limits.rate_limit is not None:
-            return False  # waits for the store
+            return False  # the shared rate limit is in the store
         if message.method != _CALL_TOOL:
             method = METHODS.get(message.method)
             return method is not None and method.is_immediate
@@ -181,20 +176,20 @@ class Dispatcher:
         *,
         in_flight: InFlight | None = None,
     ) -> Reply:
-        """Handle any message. Raises nothing but CancelledError.
+        """Handle any message. Raises only CancelledError.
 
-        A request that its sender cancels has no response. A request that is cut off by the end of the daemon results
-        in an error. `initialize` without a session opens a session: see `Reply.session`.
+        A request that its sender cancels has no response. If the daemon stops first, the response is an error.
+        `initialize` opens a session (`Reply.session`).
 
         Args:
             message: encoded, or the result of `decode`.
             exchange: the sender, and the means to send messages before the response.
             session: the legacy session, if any.
-            in_flight: the modern requests that notifications can cancel; None over HTTP.
+            in_flight: modern requests that a notification can cancel. None over HTTP.
         """
         if isinstance(message, bytes):
             message = self.decode(message)
-        # The entries of a batch come here with a logged exchange.
+        # Entries of a batch already have a logged exchange.
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
@@ -219,28 +214,27 @@ class Dispatcher:
         return results.error_reply(failure, request_id=call.request_id, revision=call.revision, status=status)
 
     def _outlives_cancellation(self) -> bool:
-        """Return whether the cancelled current task must still respond, and uncancel it in this case."""
+        """Uncancel the current task and return True if it must still respond."""
         task = asyncio.current_task()
         if not self._is_stopping or task is None:
             return False
-        task.uncancel()  # for the timeouts of the writes that follow
+        task.uncancel()  # the following writes have timeouts
         return True
 
     def stop(self) -> None:
-        """Respond to cancelled requests with an error from now on, because the daemon stops."""
+        """From now on, respond to cancelled requests with an error."""
         self._is_stopping = True
 
     def identity_changed(self, session: Session, identity: Identity) -> None:
-        """Update the identity of a session after a new credential or changed scopes."""
         if identity != session.identity:
             self.notifier.identity_changed(session, identity, self.store.current)
 
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Restore a session of another process; `told` are the fingerprints of the lists that its client knows."""
+        """Restore a session of another process. `told` are the list fingerprints that its client knows."""
         self.notifier.restore_session(session, self.store.current, told=told)
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprints of the lists that a session's client knows; `before` are the earlier ones."""
+        """Return the list fingerprints that a session's client knows. `before` are the earlier ones."""
         return self.notifier.told(session, self.store.current, before=before)
 
     @property
@@ -255,21 +249,21 @@ class Dispatcher:
         session: Session | None,
         in_flight: InFlight | None,
     ) -> Call | Reply:
-        """Choose the era from the message itself, because clients may mix eras on a connection."""
+        """Choose the era by message, because clients may mix eras on a connection."""
         if isinstance(message, InvalidMessageError):
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
         # 2026-07-28 basic/transports/streamable-http, "Request Metadata": header fields mirror the body.
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
-        # Before the choice, because notifications may lack the metadata of the era.
+        # Handled in either era, because notifications may lack the modern metadata.
         if not isinstance(message, Request) and in_flight is not None:
             _cancel_if_asked(message, in_flight)
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
             return self._open_modern(message, exchange, fields)
         if session is None:
             return self._begin(message, exchange)
-        # Usually the same object, so an identity check is enough.
+        # The identity is usually the same object.
         if caller.identity is not session.identity:
             self.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
@@ -280,14 +274,14 @@ class Dispatcher:
         exchange: Exchange,
         fields: Mapping[str, str] | None,
     ) -> Call | Reply:
-        """Check a message of 2026-07-28.
+        """Check a message of 2026-07-28 in this order.
 
         1. a response is an error (-32600, 400), a notification is ignored (202)
-        2. the envelope is valid: see `open_envelope`
+        2. the envelope is valid (`open_envelope`)
         3. over HTTP, `Mcp-Method` is the method: -32020
         4. the method exists in this era: -32601 (404), and the client has declared its extension: -32021
         5. over HTTP, `Mcp-Name` is the name: -32020
-        6. the checks of the method follow
+        6. the checks of the method pass
         """
         if not isinstance(message, Request):
             if isinstance(message, Notification):
@@ -309,9 +303,9 @@ class Dispatcher:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
-        """Handle a legacy message without a session: `initialize` or `ping`.
+        """Handle a legacy message without a session.
 
-        MCP 2025-11-25 basic/lifecycle, "Initialization": only pings precede `initialize`.
+        MCP 2025-11-25 basic/lifecycle, "Initialization": only pings can precede `initialize`.
         """
         match message:
             case Request(method="initialize"):
@@ -367,7 +361,7 @@ class Dispatcher:
                 pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
 
     async def _answer_batch(self, batch: Batch, exchange: Exchange, session: Session | None) -> Reply:
-        """Handle a batch (2025-03-26 basic/index, "Batching"). Each entry may fail separately."""
+        """Handle a batch (2025-03-26 basic/index, "Batching")."""
         if session is None or session.revision != V2025_03_26:
             revision = None if session is None else session.revision
             why = "A session begins with `initialize`" if revision is None else f"Revision {revision} has no batches"
@@ -377,7 +371,7 @@ class Dispatcher:
             with message_log.new_log_context():
                 return await self.answer(entry, exchange, session)
 
-        # One task for each entry, so that `notifications/cancelled` can cancel a single entry.
+        # One task per entry, so that `notifications/cancelled` can cancel a single entry.
         answering = [asyncio.ensure_future(answer(entry)) for entry in batch.entries]
         try:
             replies = await asyncio.gather(*answering)
@@ -387,7 +381,7 @@ class Dispatcher:
             await asyncio.wait(answering)  # `gather` has cancelled the tasks, which respond with errors
             replies = [each.result() for each in answering if not each.cancelled()]
         bodies = [reply.body for reply in replies if reply.body is not None]
-        # JSON-RPC 2.0 §6: without responses there is no array.
+        # JSON-RPC 2.0 §6: no array is sent if there are no responses.
         return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
 
 

@@ -1,8 +1,4 @@
-"""Recognizes messages of the modern era, and checks their envelope. Pure.
-
-Each modern request contains the version and the client's capabilities in `params._meta`. Over HTTP a header field
-repeats the version.
-"""
+"""Recognizes and checks modern requests, which contain their version and capabilities in `params._meta`. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,8 +15,6 @@ _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITI
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The metadata of a modern request."""
-
     revision: str
     client_info: JsonObject
     capabilities: JsonObject
@@ -28,24 +22,24 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Return whether a message is modern. Legacy clients also send other `Mcp-*` header fields."""
+    """Return whether a message belongs to the modern era. Other `Mcp-*` header fields prove nothing."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
-    # One key is enough, so that the error names the missing keys rather than a missing session.
+    # One key is enough: an error about missing keys is clearer than one about a missing session.
     return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
 def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | RpcError:
-    """Check the version and the metadata of a modern request. Errors have HTTP status 400.
+    """Check the metadata of a modern request. Errors have HTTP status 400.
 
-    1. over HTTP, `MCP-Protocol-Version` is present, and equal to the version in `_meta` if there is one: -32020
+    1. over HTTP, `MCP-Protocol-Version` is present and matches any version in `_meta`: -32020
     2. the version is supported: -32022
-    3. `_meta` has the version, the capabilities and valid optional fields: -32602
+    3. `_meta` contains the version, the capabilities and valid optional fields: -32602
 
-    `headers` has names in lower case; None without HTTP.
+    `headers` has lower-case names. It is None without HTTP.
     """
     fields = request.params.get(meta.META)
     fields = present(fields) if isinstance(fields, dict) else {}
@@ -74,7 +68,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
         return Envelope(version, client_info, declared(capabilities), level)
-    # `data` names the revisions, for clients that send `initialize` with a modern header field.
+    # Tells clients that send `initialize` with a modern header field which revisions are supported.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
 
 

@@ -1,5 +1,3 @@
-"""The exchange: the sender of a message, and the means to send messages before the response."""
-
 from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import ip_address
@@ -13,7 +11,7 @@ from gateway.access.subject import Subject
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 
-# RFC 9110 §7.6.3 requires `Via` from every proxy, including those that send none of the others.
+# RFC 9110 §7.6.3 requires `Via` from every proxy.
 FORWARDING_HEADERS: Final = frozenset(
     {"forwarded", "via", "x-real-ip", *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto"))}
 )
@@ -25,22 +23,22 @@ class Binding(StrEnum):
     STREAMABLE_HTTP = "streamable-http"
     HTTP_SSE = "http+sse"
     MEMORY = "memory"
-    """In process: tests and the command line."""
+    """In process, for tests and the command line."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of a message, from the transport rather than from the message."""
+    """The sender of a message, as reported by the transport."""
 
     binding: Binding
     identity: Identity = ANONYMOUS
     view: str | None = None
-    """The view of the endpoint; None for the whole catalog."""
+    """None for the whole catalog."""
     address: str = ""
-    """The client's address, which trusted proxies may report."""
+    """The client's address, possibly reported by a trusted proxy."""
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+    """Header fields of the HTTP request, with lower-case names."""
     access_token: Credential | None = None
-    """The verified access token of the sender, if any. Only for token exchange."""
+    """The verified access token, for token exchange."""
 
     @property
     def principal(self) -> str | None:
@@ -52,7 +50,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """The caller that requests to other services are authenticated as."""
+        """The user as whom requests to other services are authenticated."""
         key = self.identity.subject_key
         if key is None and self._is_local:
             key = ""
@@ -60,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _is_local(self) -> bool:
-        """Whether the client runs on this machine. Clients behind a reverse proxy do not count."""
+        """Whether the client runs on this machine. False behind a reverse proxy."""
         if self.binding in {Binding.STDIO, Binding.MEMORY}:
             return True
         try:
@@ -71,49 +69,50 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> str:
-        """The owner of cached outcomes and stored outputs. Without authentication, an address identifies the caller."""
+        """Owner of cached outcomes and stored outputs. Anonymous callers are identified by address."""
         return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property
     def rate_limit_key(self) -> str:
-        """The key of rate limits and permits. For IPv6 this is the /64 network, the smallest that a customer gets."""
+        """Key of rate and concurrency limits.
+
+        An IPv6 address counts as its /64 network, the smallest that customers get.
+        """
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
 class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The access rules of a view."""
-
     name: str
     scopes: frozenset[str]
     is_visible: bool
-    """Whether callers without the scopes get 403 rather than 404."""
+    """Callers without the scopes get 403 if true, and 404 otherwise."""
 
 
 class Exchange(Protocol):
     """One message, and the means to send messages to its sender.
 
-    Over HTTP nothing is written before the first `send`, so that an error can have an HTTP status, and a single
-    response is `application/json`.
+    Over HTTP, nothing is written before the first `send`. An error can therefore have an HTTP status, and a single
+    response is sent as `application/json`.
     """
 
     @property
     def caller(self) -> Caller: ...
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a message before the response. Return False if the sender cannot receive it, even after reconnecting."""
+        """Send a message before the response. Return False if the sender can never receive it."""
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Close the connection, and let the sender reconnect after this time (2025-11-25, "polling"), if possible."""
+        """Close the connection, if the sender can reconnect after this time (2025-11-25, "polling")."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to a message: an encoded JSON-RPC message, or None (HTTP 202)."""
+    """An encoded JSON-RPC message, or None for HTTP 202."""
 
     body: bytes | None
     status: int = 200
-    """The HTTP status, if nothing was written yet."""
+    """HTTP status, unless a stream has started."""
     retry_after: int | None = None
-    """Seconds, if a limit refused the request."""
+    """Seconds."""
     missing_scopes: frozenset[str] = frozenset()
     """The required scopes, if the caller lacks one (RFC 6750 §3.1)."""
     session: Session | None = None

@@ -1,5 +1,3 @@
-"""Encoded pages of lists, and pagination cursors."""
-
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -18,20 +16,18 @@ from gateway.wire import downgrade, jsonrpc
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
-    """The list that one method returns."""
-
     entries: Callable[[Catalog], Iterable[JsonObject]]
     convert: Callable[[JsonObject, str], JsonObject]
     key: str
     """The member that identifies an entry."""
     kind: str
-    """The kind of primitive, as in `Catalog.fingerprints`."""
+    """The key in `Catalog.fingerprints`."""
 
 
 MAX_PAGES: Final = 4096
-"""The most pages in the cache. Callers with different scopes have different pages."""
+"""Pages in the cache. Callers with different scopes have different pages."""
 _ENTRY_BYTES: Final = 9
-"""Bytes of the digest of an entry's name in a cursor."""
+"""Length of the entry digest in a cursor."""
 
 LISTS: Final[Mapping[str, _List]] = {
     "tools": _List(
@@ -68,13 +64,13 @@ LISTS: Final[Mapping[str, _List]] = {
         kind="resources",
     ),
 }
-"""The lists by the member of the result that holds their entries."""
+"""Lists by the result member that contains the entries."""
 
 
 class ListPages:
-    """Encodes pages of lists and caches those of the newest catalog.
+    """Encodes pages of lists, and caches those of the newest catalog.
 
-    Encoding a list of 1,000 tools takes a millisecond. Copying an encoded page into a response takes 20 µs.
+    Encoding 1,000 tools takes a millisecond. Copying an encoded page takes 20 µs.
     """
 
     def __init__(self, cursors: "Cursors") -> None:
@@ -83,13 +79,9 @@ class ListPages:
         self._pages: dict[tuple[str, str, int, str | None, frozenset[str] | None], bytes] = {}
 
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
-        """Return the encoded result of a listing method.
-
-        Raises:
-            RpcError: -32602, the cursor is invalid or stale.
-        """
+        """Return the encoded result of a list method. Raise RpcError (-32602) for an invalid or stale cursor."""
         offset = 0 if cursor is None else self._offset(name, catalog, cursor)
-        # A call that started before a reload uses the old catalog, whose pages must not enter the cache.
+        # A call that started before a reload uses an old catalog, whose pages must not be cached.
         if catalog.generation < self._generation:
             return self._encode(name, catalog, revision, offset)
         if catalog.generation > self._generation:
@@ -97,15 +89,15 @@ class ListPages:
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:
             if len(self._pages) >= MAX_PAGES:
-                # Evicting single pages would need an order of use, which costs time in each request.
+                # Tracking the order of use would slow down each request.
                 self._pages.clear()
             page = self._pages[key] = self._encode(name, catalog, revision, offset)
         return page
 
     def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
-        """Return where the page starts: after the last entry of the page before.
+        """Return the index of the first entry on the page.
 
-        Upstreams can add or remove entries between two pages, so the offset in the cursor is only a hint.
+        Upstream servers may add or remove entries between two pages, so the offset in the cursor is only a hint.
         """
         wanted = LISTS[name]
         offset, last = self._cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
@@ -133,7 +125,7 @@ class ListPages:
 
 
 def _list_name(name: str, catalog: Catalog) -> str:
-    """Return a name that differs per view, so that a cursor is valid only in its own view."""
+    """Return a name that makes cursors specific to a view."""
     return name if catalog.view is None else f"{name} of {catalog.view}"
 
 
@@ -147,10 +139,10 @@ def _stale() -> RpcError:
 
 
 class Cursors:
-    """Issues and checks pagination cursors: opaque, signed, and valid only for the list that they were made for.
+    """Issues and checks pagination cursors.
 
-    MCP 2025-11-25 server/utilities/pagination: an invalid cursor should yield -32602. A cursor that outlived its list
-    would skip or repeat entries, so it contains the fingerprint of the entries that the files define.
+    MCP 2025-11-25 server/utilities/pagination: an invalid cursor should yield -32602. Cursors contain a fingerprint of
+    the configured entries, because a cursor for a changed list could skip or repeat entries.
     """
 
     def __init__(self, keys: SigningKeys) -> None:
@@ -162,13 +154,8 @@ class Cursors:
         return str(self._serializers()[0].dumps([list_name, fingerprint, position]))
 
     def redeem(self, cursor: Json, list_name: str, fingerprint: str) -> Json:
-        """Return the position at which the page starts.
-
-        Raises:
-            RpcError: -32602, the cursor is not ours, belongs to another list, or the list has changed since.
-        """
+        """Return the position in a cursor. Raise RpcError (-32602) if the cursor is invalid or stale."""
         content = self._content(cursor) if isinstance(cursor, str) else None
-        # Signed content has the three members that `issue` wrote.
         if not isinstance(content, list) or content[0] != list_name:
             raise RpcError(ErrorCode.INVALID_PARAMS, "Invalid cursor")
         if content[1] != fingerprint:
@@ -176,7 +163,7 @@ class Cursors:
         return content[2]
 
     def _content(self, cursor: str) -> Json:
-        """Return the signed content. The decoder accepts several base64 texts for it, and only one is valid."""
+        """Return the signed content. Base64 decoding is lenient, so the cursor must equal its re-encoding."""
         for serializer in self._serializers():
             try:
                 content = serializer.loads(cursor)

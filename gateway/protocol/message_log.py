@@ -1,6 +1,6 @@
-"""Logs every message at level debug. Files are replaced by descriptions, as in the audit log.
+"""Logs every message at level debug. Files are replaced by descriptions.
 
-Messages are logged as values rather than as JSON text, in which a secret with escaped characters would not be masked.
+Messages are logged as values, because secrets with escaped characters would not be masked in JSON text.
 """
 
 import logging
@@ -22,7 +22,7 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 log: Final = structlog.get_logger(__name__)
 
 _LEVEL: Final = logging.getLogger("gateway")
-"""The logger of the standard library caches `isEnabledFor`; structlog's does not."""
+"""Unlike structlog, the standard library caches `isEnabledFor`."""
 
 
 is_on: Final = partial(_LEVEL.isEnabledFor, logging.DEBUG)
@@ -30,7 +30,7 @@ is_on: Final = partial(_LEVEL.isEnabledFor, logging.DEBUG)
 
 @contextmanager
 def new_log_context() -> Iterator[None]:
-    """Add a new id to the log lines of one message."""
+    """Assign a new id to the log lines of one message."""
     token = LOG_CONTEXT.set({CALL: new_id()})
     try:
         yield
@@ -39,7 +39,7 @@ def new_log_context() -> Iterator[None]:
 
 
 class LoggedExchange:
-    """An exchange that logs the messages in both directions."""
+    """Logs the messages in both directions."""
 
     __slots__ = ("_exchange", "caller")
 
@@ -69,7 +69,7 @@ class LoggedExchange:
 
 
 def described_params(method: str, params: JsonObject, catalog: Catalog) -> JsonObject:
-    """Return the parameters with the type, name and size of each file instead of its content."""
+    """Return the parameters with a description of each file in place of its content."""
     name, arguments = params.get("name"), params.get("arguments")
     if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return params

@@ -1,4 +1,4 @@
-"""Runs the method of a call, and converts results and exceptions into a reply. Notifies observers."""
+"""Runs the method of a call, notifies observers, and turns the result or exception into a reply."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ _OK: Final = Outcome.OK
 
 
 async def run_method(call: Call) -> Reply:
-    """Run the method of a call. Exceptions become errors."""
     method, server, progress = METHODS[call.method], call.server, None
     with CallRecorder(call, server.observers if method.is_call else server.observers_of_all) as record:
         try:
@@ -48,7 +47,7 @@ async def run_method(call: Call) -> Reply:
                 # basic/utilities/progress: notifications stop with the request.
                 if progress is not None:
                     await progress.end()
-            # Inside `try`: a result that cannot be encoded must only fail this call.
+            # Inside `try`, because a result may not be encodable.
             reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
         except RpcError as error:
             masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
@@ -92,7 +91,7 @@ def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
 
 
 class CallRecorder(msgspec.Struct, eq=False):
-    """Notifies observers of the start and the end of one call, whose default outcome is `CANCELLED`."""
+    """Notifies observers of the start and the end of a call."""
 
     call: Call
     observers: Sequence[Observer]
@@ -131,7 +130,7 @@ class CallRecorder(msgspec.Struct, eq=False):
             for observer in self.observers:
                 try:
                     observer.ended(self.call, ending)
-                except Exception:  # Boundary: see `__enter__`.
+                except Exception:  # Boundary: an observer must not fail the call.
                     log.exception("observer failed")
         if self._token is not None:
             LOG_CONTEXT.reset(self._token)
@@ -141,7 +140,6 @@ class CallRecorder(msgspec.Struct, eq=False):
         self._response = reply.body
 
     def over_limit(self, limit: str) -> None:
-        """Note that a rate or a concurrency limit refused the call."""
         self._limit = limit
 
     def failed(self, error: RpcError, reply: Reply) -> None:

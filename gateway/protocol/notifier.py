@@ -1,6 +1,6 @@
-"""Notifies clients of changes of the catalog, by queuing notifications in their outboxes.
+"""Queues notifications of catalog changes for clients.
 
-A client is notified of a list only if its part of the list has changed, and of a resource only if it can read it.
+A client is notified of a list if its view of the list has changed, and of a resource if it can read it.
 """
 
 import asyncio
@@ -44,29 +44,29 @@ _UPDATED: Final = "notifications/resources/updated"
 _TASK: Final = "notifications/tasks"
 
 Scopes = frozenset[str] | None
-"""The scopes of a caller; None for all."""
+"""None for all scopes."""
 
 
 async def nothing() -> None:
-    """Return at once."""
+    pass
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One `subscriptions/listen` request of the modern era."""
+    """One `subscriptions/listen` request."""
 
     kinds: frozenset[ListKind]
     subscriptions: frozenset[str]
-    """URIs."""
+    """URIs of resources."""
     task_ids: frozenset[str]
     scopes: Scopes
     view: str | None
     outbox: Outbox
     told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
-    """The version and the time of the last queued state, by task id."""
+    """Version and time of the last queued state by task."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
-        """Queue the state of a task (`DetailedTask`), unless a newer state is queued. It replaces older ones."""
-        # A change may come while the store is asked, so that its response is the older state.
+        """Queue the state of a task (`DetailedTask`) in place of older states."""
+        # A change may arrive while the store is read, which then returns an older state.
         stamp = (task.version, task.updated)
         if stamp < self.told_of_tasks.get(task.id, stamp):
             return
@@ -78,7 +78,7 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return kind in self.kinds
 
     def end(self) -> None:
-        """End the request, and drop queued messages, which the caller may no longer be allowed to see."""
+        """End the request, and drop messages that the caller may no longer be allowed to see."""
         self.outbox.messages.clear()
         self.outbox.close()
 
@@ -87,13 +87,11 @@ Subscriber = Subscription | Session
 
 
 class ReplicaAgreement(Protocol):
-    """Tells whether all replicas serve the same lists."""
-
     def holds_announcements(self) -> bool:
-        """Called after a change. True: `ChangeNotifier.announce_held` will be called once all replicas agree."""
+        """Return True if `ChangeNotifier.announce_held` will be called once all replicas agree."""
 
     async def wait(self) -> None:
-        """Wait for a short time until all replicas serve the lists of this one."""
+        """Wait briefly until all replicas serve the lists of this one."""
 
 
 class ChangeNotifier:
@@ -107,14 +105,7 @@ class ChangeNotifier:
         agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
-        """Notify no one yet.
-
-        Args:
-            parts: the part of a catalog for each caller.
-            events: receives events of sessions and of watched resources.
-            agreement: delays announcements until all replicas agree; None for a single process.
-            upstreams_watch: waits for a short time until upstreams report updates of the watched resources.
-        """
+        """`upstreams_watch` waits briefly until upstream servers report updates of the watched resources."""
         self._parts: Final = parts
         self._events: Final = events
         self._agreement: Final = agreement
@@ -122,12 +113,12 @@ class ChangeNotifier:
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         self._subscriptions: Final[set[Subscription]] = set()
         self._by_handler: Final[dict[asyncio.Task[Json] | None, Subscription]] = {}
-        """By the task that serves the request."""
+        """By the asyncio task that handles the request."""
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         """By task id."""
         self.counters: Final = NotificationCounters()
         self._held: Catalog | None = None
-        """The catalog that clients know, while announcements are delayed."""
+        """The catalog that clients know while announcements are delayed."""
         self._newest: Catalog | None = None
         self._is_closed = False
 
@@ -137,7 +128,7 @@ class ChangeNotifier:
         self._sessions.add(session)
 
     def session_opened(self, session: Session) -> None:
-        """Called by transports once a new or restored session has its id."""
+        """Called by transports once a session has its final id."""
         self._events.publish(SessionOpened(session.id))
 
     def _session_ended(self, session_id: str) -> None:
@@ -150,18 +141,17 @@ class ChangeNotifier:
         self._events.publish(WatchedResourcesChanged())
 
     def tell_others(self, what: Change, kind: ListKind, name: str) -> None:
-        """Send a change at run time to the other replicas."""
         self._events.publish(PluginChange(what, kind, name))
 
     async def others_follow(self) -> None:
-        """Wait for a short time until other replicas serve the lists of this one."""
+        """Wait briefly until other replicas serve the lists of this one."""
         if self._agreement is not None:
             await self._agreement.wait()
 
     def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
-        """Restore a session of another process, and notify it of lists that differ from those it knows (`told`).
+        """Restore a session of another process. Announce lists that differ from the fingerprints in `told`.
 
-        Watched resources may have changed unnoticed, so clients with subscriptions are notified of `resources`.
+        Updates of watched resources may have been missed, so sessions with subscriptions are notified of `resources`.
         """
         self.add_session(session)
         offered = self._parts.of(catalog, session.identity.scopes, view=session.view)
@@ -171,7 +161,7 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def told(self, session: Session, catalog: Catalog, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprint of each list that a client knows; from `before` if a notification is queued."""
+        """Return the fingerprints of the lists that a client knows. Queued notifications count as unknown."""
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, and the session ends
         held = self._held
@@ -194,7 +184,7 @@ class ChangeNotifier:
         view: str | None = None,
         task_ids: frozenset[str] = frozenset(),
     ) -> Iterator[Subscription]:
-        """Open a subscription for as long as the context lasts."""
+        """Keep a subscription open while the context lasts."""
         subscription = Subscription(
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
@@ -222,21 +212,18 @@ class ChangeNotifier:
                     del self._of_tasks[task_id]
 
     def end_subscription(self, handler: asyncio.Task[Json]) -> bool:
-        """End the subscription that an asyncio task serves; False if there is none."""
+        """End the subscription that an asyncio task handles. Return False if there is none."""
         if (subscription := self._by_handler.get(handler)) is None:
             return False
         subscription.end()
         return True
 
     def catalog_changed(self, old: Catalog, new: Catalog) -> None:
-        """Announce changed lists and changed watched resources, or delay that until `announce_held`.
-
-        Subscriptions of removed views end.
-        """
+        """Announce changed lists and watched resources, and end subscriptions of removed views."""
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
                 subscription.end()
-        # Clients know the catalog before the first delayed change.
+        # Clients still know the catalog before the first delayed change.
         self._held, self._newest = self._held or old, new
         if self._agreement is None or not self._agreement.holds_announcements():
             self.announce_held()
@@ -253,7 +240,7 @@ class ChangeNotifier:
                 self._part_changed(before, after, subscribers)
 
     def identity_changed(self, session: Session, identity: Identity, catalog: Catalog) -> None:
-        """Set the identity of a session, and announce the lists that differ for the new scopes."""
+        """Set a session's identity, and announce the lists that its scopes change."""
         before = session.identity
         session.identify(identity)
         if session.view is None or session.view in catalog.views:
@@ -261,30 +248,27 @@ class ChangeNotifier:
             self._part_changed(old, new, [session])
 
     def list_changed(self, kind: ListKind) -> None:
-        """Notify every subscriber of the list."""
         _announce(kind, self._subscribers())
 
     def resource_updated(self, uri: str, catalog: Catalog) -> None:
-        """Notify the subscribers of `uri` that can read it."""
+        """Notify the subscribers that can read the resource."""
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes
         for (scopes, view), subscribers in self._by_part().items():
-            # Checked at each update, because a reload may have changed the scopes.
+            # A reload may have changed the scopes.
             may_read = scopes is None or needed <= scopes
             if may_read and (view is None or self._parts.of(catalog, scopes, view=view).resource(uri) is not None):
                 _update(uri, subscribers)
 
     def of_task(self, task_id: str) -> Collection[Subscription]:
-        """Return the subscriptions to a task."""
         return self._of_tasks.get(task_id, ())
 
     @property
     def watched(self) -> frozenset[str]:
-        """All URIs that clients watch."""
         return frozenset().union(*(each.subscriptions for each in self._subscribers()))
 
     def close(self) -> None:
-        """End every subscription, including later ones, because the daemon stops."""
+        """End all subscriptions, including later ones."""
         self._is_closed = True
         for subscription in self._subscriptions:
             # Queued messages are still sent.
@@ -294,7 +278,7 @@ class ChangeNotifier:
         return chain(self._subscriptions, self._sessions)
 
     def _by_part(self) -> Mapping[tuple[Scopes, str | None], list[Subscriber]]:
-        """Return the subscribers by scopes and view, which define their part of the catalog."""
+        """Group the subscribers by what they can see."""
         groups: defaultdict[tuple[Scopes, str | None], list[Subscriber]] = defaultdict(list)
         for subscriber in self._subscribers():
             groups[subscriber.scopes, subscriber.view].append(subscriber)
@@ -311,7 +295,6 @@ class ChangeNotifier:
 
 
 def _version(uri: str, catalog: Catalog) -> str | None:
-    """Return the version of the resource at `uri`; None if there is none."""
     found = catalog.resource(uri)
     return None if found is None else found[0].version
 

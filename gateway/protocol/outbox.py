@@ -1,5 +1,3 @@
-"""Queues notifications for one client until one of its streams sends them."""
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -9,11 +7,11 @@ from gateway.json_types import JsonObject
 from gateway.wire import jsonrpc
 
 MAX_MESSAGES: Final = 1000
-"""The most messages for a client that opens no stream."""
+"""For clients that do not open a stream."""
 
 
 class NotificationCounters:
-    """Counts sent and dropped notifications by method."""
+    """Sent and dropped notifications by method."""
 
     __slots__ = ("dropped", "sent")
 
@@ -23,10 +21,10 @@ class NotificationCounters:
 
 
 class Outbox:
-    """A bounded queue with any number of readers. Each message goes to the newest reader only.
+    """A bounded queue of notifications for one client. Only the newest reader receives messages.
 
-    2025-11-25 basic/transports, "Multiple Connections": a message is sent on one stream. A waiting announcement also
-    covers later changes, so each key is queued at most once.
+    2025-11-25 basic/transports, "Multiple Connections": each message is sent on one stream only. Announcements with
+    equal keys are merged.
     """
 
     __slots__ = ("counters", "is_closed", "messages", "readers")
@@ -38,11 +36,10 @@ class Outbox:
         self.is_closed = False
 
     def count_with(self, counters: NotificationCounters) -> None:
-        """Count sent and dropped messages from now on."""
         self.counters = counters
 
     def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
-        """Queue a message, and return False if the queue is full. `is_state` messages replace earlier ones."""
+        """Queue a message. Return False if the queue is full. Messages with `is_state` replace earlier ones."""
         if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
             if self.counters is not None:
                 self.counters.dropped[message["method"]] += 1
@@ -61,11 +58,11 @@ class Outbox:
             reader.wake()
 
     def reader(self) -> "OutboxReader":
-        """Return a new reader. It becomes the newest when it is entered."""
+        """Return a reader, which becomes the newest when it is entered."""
         return OutboxReader(self)
 
     async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Send messages until the outbox is closed, except while there is a newer reader."""
+        """Send messages until the outbox is closed. Pause while there is a newer reader."""
         with self.reader() as reader:
             while (message := await reader.get()) is not None:
                 await send(jsonrpc.encode(message))
@@ -76,14 +73,12 @@ class Outbox:
 
 
 class OutboxReader:
-    """The reader of one stream."""
-
     __slots__ = ("_outbox", "_woken")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox: Final = outbox
         self._woken: asyncio.Future[None] | None = None
-        """Wakes `get`. An `asyncio.Event` would hold a kibibyte for each open stream."""
+        """An `asyncio.Event` would use a kibibyte per open stream."""
 
     def __enter__(self) -> Self:
         self._outbox.readers.append(self)
@@ -92,7 +87,6 @@ class OutboxReader:
 
     def __exit__(self, *_: object) -> None:
         self._outbox.readers.remove(self)
-        # The next newest reader may be waiting.
         self._outbox.wake()
 
     def wake(self) -> None:
@@ -100,14 +94,14 @@ class OutboxReader:
             self._woken.set_result(None)
 
     async def get(self) -> JsonObject | None:
-        """Wait for the next message; None once the outbox is closed and empty."""
+        """Wait for the next message. Return None once the outbox is closed and empty."""
         messages = self._outbox.messages
         while not (messages and self._outbox.readers[-1] is self):
             if self._outbox.is_closed:
                 return None
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
-        # Nothing is awaited before the return, so that a cancelled reader loses no message.
+        # There is no await after this point, so a cancelled reader loses no message.
         message = messages.pop(next(iter(messages)))
         if self._outbox.counters is not None:
             self._outbox.counters.sent[message["method"]] += 1

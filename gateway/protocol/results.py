@@ -1,4 +1,4 @@
-"""The wire form of results and errors, and their HTTP statuses. Pure."""
+"""Converts results and errors to their wire form. Pure."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -30,16 +30,16 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
     ErrorCode.TOO_MANY_REQUESTS: 429,
 }
-"""HTTP statuses of errors in 2026-07-28, basic/transports/streamable-http. Other errors have status 200.
+"""HTTP statuses in 2026-07-28, basic/transports/streamable-http. The default is 200.
 
-In older revisions all errors have status 200: the official client takes any other status for the end of the connection.
+Older revisions always use 200, because the official client treats any other status as the end of the connection.
 """
 
 _IN_MODERN: Final[Mapping[int, int]] = {
     ErrorCode.RESOURCE_NOT_FOUND: ErrorCode.INVALID_PARAMS,
     ErrorCode.URL_ELICITATION_REQUIRED: ErrorCode.INTERNAL_ERROR,
 }
-"""Codes that 2026-07-28 has removed, with their replacements. Upstreams and plugins may still raise them."""
+"""Replacements for codes that 2026-07-28 has removed. Upstream servers and plugins may still use them."""
 
 _OF_MODERN: Final = frozenset(
     {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}
@@ -47,25 +47,25 @@ _OF_MODERN: Final = frozenset(
 """Codes that 2026-07-28 has added."""
 
 _STATUS_WITHOUT_REQUEST: Final = 400
-"""The status of errors without a readable request, in every revision."""
+"""In every revision."""
 
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
-    """Add the members of every result in this revision, and remove the members that the revision lacks."""
+    """Add the members of every result in this revision, and remove those that the revision lacks."""
     if revision < V2026_07_28:
         return downgrade.strip("CacheHints", result, revision)
     fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
-    # A result may have its own `resultType`, such as `input_required` or `task`.
+    # A result may have a different `resultType`, such as `input_required` or `task`.
     return {"resultType": "complete", **result, meta.META: fields}
 
 
 def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
-    """Return the cache hints of a result (server/utilities/caching)."""
+    """Return cache hints (server/utilities/caching)."""
     return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public" if is_shared else "private"}
 
 
 def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
-    """Return `CallToolResult`."""
+    """Return a `CallToolResult`."""
     wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True
@@ -77,7 +77,7 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
 
 
 def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> bytes | None:
-    """Return the complete and encoded `CallToolResult` of a single text; None for other results."""
+    """Encode a result that is a single text. Return None for other results."""
     text = sole_text(result.content)
     if text is None or result.is_error or result.structured is not ABSENT or result.meta:
         return None
@@ -90,7 +90,7 @@ def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> 
 def error_reply(
     error: RpcError, *, request_id: RequestId | None, revision: str | None, status: int | None = None
 ) -> Reply:
-    """Return an error as a reply. Without a revision the modern form is used. `status` overrides the HTTP status."""
+    """Convert an error to a reply. `status` overrides the HTTP status. None as the revision means modern."""
     if request_id is None and isinstance(error, InvalidMessageError):
         request_id = error.request_id
     missing_scopes = error.scopes if isinstance(error, InsufficientScopeError) else frozenset()
@@ -113,14 +113,13 @@ def _error_message(error: RpcError, request_id: RequestId | None, revision: str 
     if data is not None:
         body["data"] = data
     message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "error": body}
-    # Schemas until 2025-06-18 require the id, which is null if it is unknown. Later schemas omit it.
+    # Until 2025-06-18, the id is required, and null if unknown. Later revisions omit it.
     if request_id is not None or (revision is not None and revision < V2025_11_25):
         message["id"] = request_id
     return message
 
 
 def _legacy_code(error: RpcError) -> tuple[int, Json]:
-    """Return code and data for revisions before 2026-07-28."""
     if isinstance(error, ResourceNotFoundError):
         return ErrorCode.RESOURCE_NOT_FOUND, error.data
     if error.code in _OF_MODERN:

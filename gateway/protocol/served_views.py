@@ -1,5 +1,3 @@
-"""The views of the current catalog, their access rules, and the part of the catalog for a caller."""
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,37 +10,31 @@ from gateway.protocol.exchange import Caller, ViewEntry
 
 
 class ServedViews:
-    """Reads the views of the current catalog."""
+    """The views of the current catalog."""
 
     def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
         self._store: Final = store
         self._parts: Final = parts
 
     def entries(self) -> tuple[ViewEntry, ...]:
-        """Return the access rules of each view."""
         return tuple(map(_entry, self._store.current.views.values()))
 
     def entry(self, name: str) -> ViewEntry | None:
-        """Return the access rules of a view; None if it does not exist."""
         view = self._store.current.views.get(name)
         return None if view is None else _entry(view)
 
     def parts(self) -> Iterator[tuple[str, Catalog]]:
-        """Yield name and catalog of each view, for callers with all scopes."""
+        """Yield each view with its catalog for callers with all scopes."""
         catalog = self._store.current
         yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
 
     def admits(self, view: str | None, identity: Identity) -> bool:
-        """Return whether the view exists and the identity has its scopes. Anyone can use the whole catalog (None)."""
+        """Return whether the view exists and the identity has its scopes. None stands for the whole catalog."""
         found = None if view is None else self.entry(view)
         return view is None or (found is not None and identity.holds(found.scopes))
 
     def catalog_for(self, caller: Caller) -> Catalog:
-        """Return the part of the current catalog for a caller.
-
-        Raises:
-            RpcError: the view does not exist, or is hidden from the caller.
-        """
+        """Return the catalog that a caller can see. Raise RpcError if the caller cannot use the view."""
         catalog, name = self._store.current, caller.view
         if name is not None and not self.admits(name, caller.identity):
             entry = self.entry(name)

@@ -1,7 +1,7 @@
-"""The server card, and the parts that it shares with a registry's `server.json`. Pure.
+"""The public server card, and parts of a registry's `server.json`. Pure.
 
-Both are public, so they contain no secrets and no primitives. The card is a draft, SEP-2127:
-https://github.com/modelcontextprotocol/experimental-ext-server-card, `schema.ts` and `docs/discovery.md`.
+The card is a draft, SEP-2127: https://github.com/modelcontextprotocol/experimental-ext-server-card, `schema.ts` and
+`docs/discovery.md`.
 """
 
 import re
@@ -23,23 +23,18 @@ MAX_TEXT: Final = 100
 MAX_NAME: Final = 200
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
 _CODE_HOSTS: Final = {"github.com": "io.github"}
-"""Hosts whose users have a namespace in the official registry."""
+"""Users of these hosts have a namespace in the official registry."""
 
 
 class PublicEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The URLs of a server, and its credentials."""
-
     url: str
-    """The endpoint of Streamable HTTP."""
     sse_url: str | None = None
-    """The endpoint of HTTP+SSE."""
     takes_keys: bool = False
     takes_tokens: bool = False
     """Whether clients can sign in with OAuth."""
 
 
 def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str) -> dict[str, Json]:
-    """Return the card of a server with this `Implementation` and qualified name."""
     return {
         "$schema": _CARD_SCHEMA,
         **introduction(server_info, name=name),
@@ -70,14 +65,14 @@ def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
 
 
 def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
-    """Return the transports with the header fields of clients."""
+    """Return the transports with their header fields."""
     urls = {"streamable-http": endpoint.url, "sse": endpoint.sse_url}
     headers: dict[str, Json] = {"headers": [_key_header(endpoint)]} if endpoint.takes_keys else {}
     return [{"type": kind, "url": url, **headers} for kind, url in urls.items() if url is not None]
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return the name under a reversed domain, which may come from the first URL. None if no URL has a domain."""
+    """Return the name with a reversed domain, possibly from one of the URLs. Return None if no URL has a domain."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)
@@ -90,7 +85,7 @@ def is_qualified(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Return one line of at most `MAX_TEXT` characters, cut between words."""
+    """Return the text in one line, cut after a word to at most `MAX_TEXT` characters."""
     line = " ".join(text.split())
     if len(line) <= MAX_TEXT:
         return line
@@ -111,7 +106,7 @@ def _namespace(url: str) -> str | None:
         user = parts.path.strip("/").partition("/")[0]
         return f"{known}.{user}" if re.fullmatch(r"[A-Za-z0-9-]+", user) else None
     try:
-        labels = host.encode("idna").decode().split(".")  # RFC 5891: the form of the name in DNS
+        labels = host.encode("idna").decode().split(".")  # RFC 5891: the name in DNS
     except UnicodeError:
         return None
     return ".".join(reversed(labels)) if len(labels) > 1 and all(labels) else None

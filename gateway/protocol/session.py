@@ -1,4 +1,4 @@
-"""Legacy sessions without their connections: the result of `initialize`, later settings, and running requests."""
+"""Legacy sessions, without their connections."""
 
 import asyncio
 import secrets
@@ -14,11 +14,11 @@ from gateway.protocol.outbox import Outbox
 from gateway.wire.jsonrpc import RequestId, Response
 
 _ID_BYTES: Final = 24
-"""192 bits: a session id must not be guessable (2025-11-25 basic/transports, "Session Management")."""
+"""192 bits: session ids must not be guessable (2025-11-25 basic/transports, "Session Management")."""
 
 
 class Session:
-    """One legacy client: identified by `Mcp-Session-Id` over HTTP, by the process over stdio."""
+    """A legacy client, identified by `Mcp-Session-Id` over HTTP and by the process over stdio."""
 
     __slots__ = (
         "__weakref__",
@@ -51,42 +51,39 @@ class Session:
         self.id = secrets.token_urlsafe(_ID_BYTES)
         """Random, until Streamable HTTP assigns an `Mcp-Session-Id`."""
         self.created_at: Final = time.time()
-        """Unix time at which the session was opened or restored in this process."""
+        """Unix time."""
         self.asks_as = "gateway"
-        """The prefix of the ids of requests to the client. It identifies the process if replicas share the session."""
+        """Prefix of request ids. It names the process if replicas share the session."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
         self.view: Final = view
-        """The only view that the session can use; None for the whole catalog."""
+        """None for the whole catalog."""
         self.identity = identity
         """The owner, with the scopes of the last credential."""
         self.is_initialized = False
         """Whether `notifications/initialized` was received."""
         self.log_level: str | None = None
-        """The level of `logging/setLevel`. Without a level, no log messages are sent."""
+        """Set by `logging/setLevel`. Without a level, no log messages are sent."""
         self.subscriptions: frozenset[str] = frozenset()
         """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
         self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
-        """The open requests to the client, by id."""
+        """By id of the request to the client."""
         self.outbox: Final = Outbox()
         self._end_callbacks: Final[list[Callable[[str], None]]] = []
 
     @property
     def scopes(self) -> frozenset[str] | None:
-        """The scopes of the client; None for all."""
         return self.identity.scopes
 
     def restore(self, *, is_initialized: bool, log_level: str | None, subscriptions: frozenset[str]) -> None:
-        """Set the state that another process has recorded."""
         self.is_initialized, self.log_level, self.subscriptions = is_initialized, log_level, subscriptions
 
     def rename(self, session_id: str) -> None:
         self.id = session_id
 
     def share(self, replica: str) -> None:
-        """Let other replicas serve the session, too."""
         self.asks_as = f"{self.asks_as}-{replica}"
 
     def initialize(self) -> None:
@@ -99,15 +96,12 @@ class Session:
         self.log_level = level
 
     def watch(self, uris: frozenset[str]) -> None:
-        """Replace the subscriptions."""
         self.subscriptions = uris
 
     def takes(self, _kind: ListKind) -> bool:
-        """Return whether the client is notified of changed lists."""
         return self.is_initialized
 
     def add_end_callback(self, callback: Callable[[str], None]) -> None:
-        """Call the callback with the id when the session ends."""
         self._end_callbacks.append(callback)
 
     def end(self) -> None:
@@ -116,8 +110,8 @@ class Session:
             callback(self.id)
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
-        """Return a new id for a request to the client, and the future of the response."""
-        # Random, so that late responses never match a later request, even after a restart.
+        """Return a new request id, and the future of the response."""
+        # Random, so that a late response never matches a later request.
         request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
@@ -127,7 +121,7 @@ class Session:
         self.pending_answers.pop(request_id, None)
 
     def take_answer(self, response: Response) -> None:
-        """Pass a response to the call that waits for it. Late responses are ignored."""
+        """Pass a response to the call that waits for it. Ignore late responses."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
         # The client may respond twice, or after the wait was cancelled.
         if answering is not None and not answering.done():
@@ -138,7 +132,7 @@ T = TypeVar("T")
 
 
 class InFlight:
-    """The asyncio tasks of requests, by request id."""
+    """Cancellable requests by id."""
 
     __slots__ = ("_cancelled", "_tasks")
 
@@ -150,14 +144,13 @@ class InFlight:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
-        """Await the response to a request in the current task; None if `cancel` was called.
+        """Await `answer` in the current task. Return None if `cancel` was called.
 
-        Raises:
-            RpcError: -32600, a request with this id is running.
+        Raise RpcError (-32600) if a request with this id is running.
         """
         task = asyncio.current_task()
         if task is None or request_id in self._tasks:
-            # Python warns of coroutines that are never awaited.
+            # Python warns about coroutines that are never awaited.
             answer.close()
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
@@ -178,14 +171,14 @@ class InFlight:
         return isinstance(request_id, str | int) and request_id in self._tasks
 
     def cancel(self, request_id: Json) -> None:
-        """Cancel a request. Unknown ids are ignored."""
+        """Cancel a request. Ignore unknown ids."""
         if not isinstance(request_id, str | int) or isinstance(request_id, bool):
-            return  # `true` is equal to 1
+            return  # `True == 1`
         task = self._tasks.get(request_id)
         if task is not None and request_id not in self._cancelled:
             self._cancelled.add(request_id)
             task.cancel()
 
     def _was_cancelled(self, request_id: RequestId, task: asyncio.Task[Json]) -> bool:
-        """Return whether only the sender has cancelled the task."""
+        """Return whether the sender, and no one else, has cancelled the task."""
         return request_id in self._cancelled and task.uncancel() == 0

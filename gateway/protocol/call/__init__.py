@@ -1,1 +1,1 @@
-"""Calls and their runs: context, progress, input requests."""
+pass

@@ -1,5 +1,3 @@
-"""One call: a request of either era while it is served, with the state of the server."""
-
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -38,17 +36,17 @@ from gateway.wire.revisions import LEGACY, Era
 
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
-"""The number of waits, and of progress reports, that are kept of one call."""
+"""Waits and progress reports that are kept per call."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
 
 
 class TaskOfCall(Protocol):
-    """The task that a call is, or may become."""
+    """The task that a call is or may become."""
 
     @property
     def is_rerun(self) -> bool:
-        """Whether the request was answered earlier."""
+        """Whether an earlier process or request has started the task."""
 
     @property
     def facts(self) -> TaskFacts | None:
@@ -56,26 +54,25 @@ class TaskOfCall(Protocol):
 
     @property
     def seconds_left(self) -> float:
-        """The time until the task expires."""
+        """Seconds until the task expires."""
 
     def open_requester(self, call: "Call", *, definition: str) -> InputRequester:
-        """Return the requester for the run of `call`; `definition` is the version of the tool."""
+        """Return the requester of input for a run. `definition` is the version of the tool."""
 
 
 class CallActivity:
-    """The course of one call: what it has waited for, reported, and sent before its response."""
+    """The waits, progress reports and sent messages of a call."""
 
     __slots__ = ("_queue", "reports", "waits")
 
     def __init__(self) -> None:
         self.waits: tuple[Wait, ...] = ()
         self.reports: tuple[ProgressReport, ...] = ()
-        """The newest progress reports."""
         self._queue: SendQueue | None = None
 
     @property
     def queue(self) -> SendQueue:
-        """The queue of the messages before the response. Inner runs share the queue."""
+        """Queue of messages before the response, shared with inner runs."""
         if self._queue is None:
             self._queue = SendQueue()
         return self._queue
@@ -85,33 +82,33 @@ class CallActivity:
         return self._queue is not None
 
     def note_wait(self, cause: str, since: float) -> None:
-        """Note a wait since a time of the event loop's clock. Negligible waits are ignored."""
+        """Record a wait that began at `since`, on the event loop's clock."""
         seconds = asyncio.get_running_loop().time() - since
         if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
             self.waits = (*self.waits, Wait(cause, seconds))
 
     def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Note a progress report with a masked message."""
+        """Record a progress report whose message is masked."""
         report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
         self.reports = (*self.reports[1 - _MAX_NOTED :], report)
 
 
 class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A request with its sender, its revision, and the catalog that serves it. See `open_call`."""
+    """A request with its sender, its revision, and the catalog that serves it."""
 
     id: str
-    """Part of every log line, span and audit record of the call, and of the error after an internal failure."""
+    """Identifies the call in logs, spans, audit records and internal errors."""
     request_id: RequestId
     method: str
     params: JsonObject
     meta: JsonObject
     """The request's `_meta`."""
     kind: str
-    """`tool`, `resource` or `prompt`; empty for other requests."""
+    """`tool`, `resource` or `prompt`. Empty for other requests."""
     target: Primitive | None
-    """The primitive that is called or completed; None if it does not exist for this caller."""
+    """The primitive that is called or completed. None if the caller can see no such primitive."""
     name: str | None
-    """The key of the target in the file."""
+    """Key of the target in the configuration."""
     revision: str
     terms: ClientTerms
     catalog: Catalog
@@ -122,10 +119,10 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """None in the modern era."""
     session_id: str | None
     is_wrapped: bool
-    """Whether the call was sent as a call of `call_tool`, so that header fields do not mirror its parameters."""
+    """Whether the call was sent through `call_tool`. Header fields then do not mirror its parameters."""
     activity: CallActivity
     progress: ProgressReporter | None = None
-    """Reports to the sender of a progress token, or to the task that the call is."""
+    """Reports to the sender of a progress token, or to the task."""
     task: TaskOfCall | None = None
 
     @property
@@ -135,7 +132,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
-        # basic/utilities/progress: a string or an integer. `isinstance` takes `true` for an integer.
+        # basic/utilities/progress: a string or an integer. In Python, `True` is an integer.
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
     @property
@@ -149,14 +146,13 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def described_params(self) -> JsonObject:
-        """The parameters with a description in place of each file."""
         return described_params(self.method, self.params, self.catalog)
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace of the request (2026-07-28 basic/index, "OpenTelemetry trace context").
+        """The trace context (2026-07-28 basic/index, "OpenTelemetry trace context").
 
-        `_meta` takes precedence over HTTP header fields, which a proxy may have set, and which a batch shares.
+        `_meta` takes precedence over header fields, which a proxy may have set and which a batch shares.
         """
         fields, headers = self.meta, self.caller.headers
         if TRACEPARENT not in fields and TRACEPARENT not in headers:
@@ -165,12 +161,12 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def caller_facts(self) -> JsonObject:
-        """The verified facts that templates read as `caller`."""
+        """The facts that templates read as `caller`."""
         return facts_of(self.caller.identity, self.terms.client_info)
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the target exists, but not in the caller's part of the catalog."""
+        """Whether the target exists but is hidden from the caller."""
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
@@ -204,13 +200,9 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Return the call of a request whose revision, method and sender are checked.
-
-    Raises:
-        RpcError: the arguments of a `call_tool` call are nested too deeply.
-    """
+    """Return the call of a request whose revision, method and sender were checked."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
-    # The check of the message does not cover arguments that are sent as text.
+    # The earlier check does not cover arguments that are sent as text.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
         raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params
@@ -257,7 +249,7 @@ def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, Primitive
         case {"type": "ref/prompt", **reference}:
             return "prompt", _named(catalog.prompt, reference.get("name"))
         case {"type": "ref/resource", "uri": str(uri)}:
-            # The reference is a listed template or the URI of a resource.
+            # A listed template or the URI of a resource.
             listed = (each for each in catalog.resource_templates if each.uri_template == uri)
             return "resource", next(listed, None) or _resource(catalog, uri)
     return "resource", None
@@ -277,7 +269,6 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
     services: Services
     max_depth: int
-    """The deepest nesting of JSON in a message."""
     concurrency: ConcurrencyLimiter
     cursors: Cursors
     pages: ListPages
@@ -285,7 +276,6 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     store: CatalogStore
     state_signer: RequestStateSigner
     trace: Callable[[TraceContext | None], Trace]
-    """Returns the trace of a call."""
     is_traced: bool
     """Whether `trace` records anything."""
     rate_limiter: RateLimiter
@@ -294,6 +284,6 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     observers: Sequence[Observer]
     """Called for each call."""
     observers_of_all: Sequence[Observer]
-    """Called for every request."""
+    """Called for each request."""
     repeat_after: timedelta
-    """The silence after which a call repeats its progress."""
+    """Time without a message after which a call repeats its progress."""

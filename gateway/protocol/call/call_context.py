@@ -1,4 +1,4 @@
-"""The context of one run. Implements `gateway.plugin.Context`: what a tool can send to its caller while it runs."""
+"""The context of one run. Implements `gateway.plugin.Context`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,19 +31,19 @@ _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 
 
 class CallContext(msgspec.Struct, eq=False):
-    """One run of a primitive, for the code of a plugin. Nothing is sent after the end of the run."""
+    """One run of a primitive. Nothing is sent after the run has ended."""
 
     call: Call
     primitive: Primitive
     is_completion: bool = False
-    """Whether the run completes an argument. Such a run is not rate limited, and cannot send input requests."""
+    """Such a run is not rate limited, and cannot send input requests."""
     outer: "CallContext | None" = None
-    """The run of the same call that started this run, and holds the permits of the caller."""
+    """The run of the same call that started this one and holds the caller's permits."""
     is_over: bool = False
     has_switched: bool = False
     """Whether the run has enabled or disabled a primitive."""
     _began: float = 0.0
-    """The start, on the event loop's clock."""
+    """On the event loop's clock."""
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
     _opened: InputRequester | None = None
@@ -51,16 +51,16 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def deadline(self) -> Deadline:
-        """The deadline; only available after the start of the run."""
+        """Only available after the start of the run."""
         if self._deadline is None:
-            assert self._began  # noqa: S101 - as below
+            assert self._began  # noqa: S101 - see `permit`
             seconds = self.primitive.timeout.total_seconds()
             self._deadline = Deadline(self._began + seconds, seconds)
         return self._deadline
 
     @property
     def permit(self) -> ConcurrencyPermit:
-        """The permit; only available after the start of the run."""
+        """Only available after the start of the run."""
         assert self._permit is not None  # noqa: S101 - executors only receive started runs
         return self._permit
 
@@ -119,14 +119,14 @@ class CallContext(msgspec.Struct, eq=False):
         return _nothing() if send is None else self.call.activity.queue.put(send)
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
-        """Send a log message, if the client has requested its level."""
+        """Send a log message if the client has requested its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
         wanted = self.call.terms.log_level
         # 2026-07-28 server/utilities/logging, "Per-request log level".
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return _nothing()
-        written = _written(data)  # now, because the function may change the data before it is sent
+        written = _written(data)  # encoded now, because the plugin may change the data
         if self.is_over:
             return _nothing()
         if self.call.activity.queue.is_full:
@@ -186,7 +186,7 @@ class CallContext(msgspec.Struct, eq=False):
         return answers.read_roots(await self._answer(key, questions.roots()))
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send several requests `{"method": …, "params": …}`. Return the client's results by key."""
+        """Send several requests `{"method": …, "params": …}`. Return the results by key."""
         return await self._asked(requests, None)
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
@@ -194,14 +194,14 @@ class CallContext(msgspec.Struct, eq=False):
         return await self._asked(requests, "before")
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send requests inside the task, if the call is or may become one."""
+        """Send requests inside the task, if there is or may be one."""
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         return await self._requester.budget.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
-        """Close the connection, if the client can reconnect for the remaining messages."""
+        """Close the connection if the client can reconnect for the remaining messages."""
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
         return (
@@ -218,7 +218,7 @@ class CallContext(msgspec.Struct, eq=False):
         return await self._answers(asked, where)
 
     async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
-        # The key of the user's confirmation of the tool.
+        # Reserved for the user's confirmation of the tool.
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
@@ -233,7 +233,7 @@ class CallContext(msgspec.Struct, eq=False):
         return InputRequest(question.method, self.call.catalog.masker.json(question.params))
 
     def open_requester(self) -> InputRequester | None:
-        """Return the requester for the client's era, or for a task; None if the run cannot send input requests.
+        """Return the requester of input, or None if the run cannot send input requests.
 
         Raises:
             InvalidRetryError: `inputResponses` or `requestState` is invalid.
@@ -255,7 +255,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def suspension(self) -> Suspension:
-        """Suspends this run, and its outer run, while an input request is open."""
+        """Suspends this run and its outer run while an input request is open."""
         if self._suspension is None:
             waited = partial(self.call.activity.note_wait, "answer")
             self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
@@ -270,7 +270,7 @@ class CallContext(msgspec.Struct, eq=False):
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
-        """Count a dropped message. Awaiting the result waits until the queue is empty."""
+        """Count a dropped message. The result can be awaited until the queue is empty."""
         self.call.server.notifier.counters.dropped[method] += 1
         return self.call.activity.queue.last
 
@@ -297,11 +297,6 @@ def _nothing() -> asyncio.Future[None]:
 
 
 def _written(data: Json) -> bytes:
-    """Return the data of a log message as JSON.
-
-    Raises:
-        ToolError: the data cannot be written as JSON.
-    """
     try:
         return exact_json.dumps(data, default=jsonrpc.plain)
     except TypeError as error:
@@ -309,10 +304,10 @@ def _written(data: Json) -> bytes:
 
 
 def _has_breaks(value: Json) -> bool:
-    """Return whether the arguments contain line breaks, which could add lines to a message of the author."""
+    """Return whether the arguments contain line breaks, which could forge lines in a message."""
     match value:
         case str():
-            # Including percent-encoded line breaks: variables of URIs are decoded later.
+            # Variables of URIs are percent-decoded later.
             return any(end in value or end in unquote(value) for end in "\n\t")
         case Mapping():
             return any(map(_has_breaks, value.values()))

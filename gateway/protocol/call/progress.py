@@ -1,7 +1,7 @@
-"""Sends progress notifications for one request with a progress token (basic/utilities/progress).
+"""Progress notifications for requests with a progress token (basic/utilities/progress).
 
-Clients commonly time out a request after 60 seconds without a message. So a silent call repeats its progress. Values
-must increase, and the repetition must not exceed the next report, so the repetition adds the smallest possible amount.
+Clients commonly time out after 60 seconds without a message, so a silent call repeats its progress. Values must
+increase, so a repetition adds the smallest possible amount.
 """
 
 import asyncio
@@ -18,15 +18,13 @@ from gateway.protocol.outbox import NotificationCounters
 from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
-"""The silence after which a call repeats its progress. `listen.keepalive` is unrelated."""
+"""Unrelated to `listen.keepalive`."""
 _METHOD: Final = "notifications/progress"
 
 
 class ProgressReporter(Protocol):
-    """Receives the progress reports of a call."""
-
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Note the progress. Return a function that sends a notification; None if there is nothing to send."""
+        """Record the progress. Return a function that sends it, or None if there is nothing to send."""
 
 
 class Progress:
@@ -63,9 +61,9 @@ class Progress:
         self._every: Final = repeat_after.total_seconds()
         self._counters: Final = counters
         self._own = -math.inf
-        """The last value from the call."""
+        """Last value from the call."""
         self._shown = -math.inf
-        """The last value that was sent or is queued."""
+        """Last value that was sent or queued."""
         self._sent = -math.inf
         self._total: float | None = None
         self._heard_at = asyncio.get_running_loop().time()
@@ -75,7 +73,6 @@ class Progress:
         self._look_at(self._heard_at + self._every)
 
     async def end(self) -> None:
-        """Send nothing more."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -87,7 +84,7 @@ class Progress:
                 raise
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Note the progress. Values that do not increase or are not finite are ignored."""
+        """Record the progress. Ignore values that do not increase or are not finite."""
         if self._is_over or not math.isfinite(value) or value <= self._own:
             return None
         self._own = value
@@ -95,7 +92,7 @@ class Progress:
         return self._show(value if value > self._shown else _just_above(self._shown), message)
 
     def _show(self, value: float, message: str | None) -> Callable[[], Coroutine[Any, Any, None]]:
-        # Before the message is sent, because concurrent reports must be larger (basic/utilities/progress).
+        # Set before the message is sent, because a concurrent report must be larger.
         self._shown = value
         params: dict[str, Json] = {"progressToken": self._token, "progress": value}
         if self._total is not None:

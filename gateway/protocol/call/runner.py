@@ -1,7 +1,7 @@
-"""Runs a primitive for a call: rate limit, permit, deadline, context. Calls and tasks share this code.
+"""Runs a primitive for a call or a task.
 
-Order: rate limit → `confirm` → permit and deadline → work and output → release. Access and arguments are checked
-earlier. An open input request uses neither the permit nor the deadline.
+Order: rate limit, `confirm`, permit and deadline, work and output, release. Access and arguments are checked earlier.
+While an input request is open, the permit is released and the deadline is paused.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ _SECTIONS: Final[Mapping[type[Primitive], str]] = {
 
 
 def check_access(primitive: Primitive, call: Call) -> None:
-    """Raises: InsufficientScopeError: the caller lacks a scope of a visible primitive."""
+    """Raise InsufficientScopeError if the caller lacks a scope."""
     if primitive.access.scopes and not call.caller.identity.holds(primitive.access.scopes):
         raise InsufficientScopeError(primitive.access.scopes)
 
 
 def check_client(primitive: Primitive, call: Call) -> None:
-    """Raises: MissingCapabilityError: the client has not declared a required capability."""
+    """Raise MissingCapabilityError if the client lacks a required capability."""
     if not primitive.required_capabilities:
         return
     missing = {
@@ -73,16 +73,16 @@ def check_client(primitive: Primitive, call: Call) -> None:
 
 
 class Run(CallContext, eq=False):
-    """One run of a primitive: the `Invocation` of the executor, and the `Context` of a plugin function.
+    """One run of a primitive: the `Invocation` of an executor and the `Context` of a plugin.
 
-    Entering the context manager counts the run against the `rate_limit` of the primitive. `start` takes the permit and
-    starts the clock. Exiting releases the permit.
+    Entering counts the run against the `rate_limit`. `start` acquires the permit and starts the clock. Exiting releases
+    the permit.
     """
 
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
     _whole: "Run | None" = None
-    """The run that this one was narrowed from."""
+    """The run from which this one was narrowed."""
     _trace: Trace | None = None
     _step: AbstractContextManager[TracedStep] | None = None
 
@@ -102,7 +102,7 @@ class Run(CallContext, eq=False):
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
-        """Wait for a permit, and return the invocation.
+        """Wait for a permit.
 
         Raises:
             OverLimitError: too many calls are waiting.
@@ -115,7 +115,7 @@ class Run(CallContext, eq=False):
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{call.method if self.outer is None else 'resources/read'}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
-        # The outer run holds the permits of the caller. An inner run could wait for its own outer run.
+        # The outer run holds the caller's permits. An inner run could wait for its own outer run.
         limits = call.catalog.limits if self.outer is None else NO_LIMITS
         permit = None
         if limits.of_caller is None and limits.of_all is None:
@@ -129,17 +129,18 @@ class Run(CallContext, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the permit. A run that ends with input requests is not counted, because it will be repeated.
+        """Release the permit.
 
         Raises:
-            AwaitingInput: the client must respond to input requests first (modern).
+            AwaitingInput: the client must respond to input requests first (modern). The run is not counted, because it
+        will be repeated.
         """
-        # First, so that background tasks of the run send nothing more.
+        # Set first, so that background tasks of the run send nothing more.
         self.is_over = True
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
-            # Before the waits below, which must not delay the next call.
+            # Released before the waits below, which must not delay other calls.
             self._permit.release()
         if self.call.activity.has_sent or self.has_switched:
             await self._send_rest(error)
@@ -153,14 +154,14 @@ class Run(CallContext, eq=False):
             await self._refund()
 
     async def _send_rest(self, error: BaseException | None) -> None:
-        """Send queued messages before the response. Drop them if the call was cancelled."""
+        """Send queued messages before the response, or drop them if the call was cancelled."""
         try:
             if self.call.activity.has_sent and self.outer is None:
                 queue = self.call.activity.queue
                 if isinstance(error, asyncio.CancelledError):
                     queue.cancel()
                 await queue.drain()
-            if self.has_switched:  # another replica may receive the next request of the caller
+            if self.has_switched:  # the caller's next request may reach another replica
                 await self.call.server.notifier.others_follow()
         except asyncio.CancelledError as cancelled:
             if self._opened is not None:
@@ -190,8 +191,8 @@ class Run(CallContext, eq=False):
         return replace(self, arguments=arguments, variables=variables, _deadline=deadline, _whole=self._whole or self)
 
     def with_caller(self, arguments: JsonObject) -> JsonObject:
-        """Return the variables of templates: the arguments, and `caller` if a template of the primitive reads it."""
-        # The facts come last: an argument with that name, which an open schema allows, must not replace them.
+        """Return the variables of templates: the arguments, and `caller` if a template reads it."""
+        # The facts come last, because an open schema allows an argument with the same name.
         return {**arguments, CALLER: self.call.caller_facts} if self.primitive.caller_facts else arguments
 
     @property
@@ -205,7 +206,6 @@ class Run(CallContext, eq=False):
         return self._trace
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
-        """Read a resource with the access rights of the caller."""
         contents, _ = await read_resource(uri, self.call, self)
         return contents
 
@@ -214,12 +214,12 @@ class Run(CallContext, eq=False):
         caller, template = self.call.caller, self.primitive.rate_key
         if template is None:
             return caller.rate_limit_key
-        # With the realm: two issuers can use the same value for different tenants.
+        # Includes the realm, because two issuers can use the same value for different tenants.
         return f"key {caller.realm} {template.render({CALLER: self.call.caller_facts})}"
 
     @property
     def _rate_limit(self) -> RateLimit | None:
-        # The call of a task that runs again was counted earlier.
+        # The call of a repeated task was counted before.
         if self.is_completion or (self.call.task is not None and self.call.task.is_rerun):
             return None
         return self.primitive.rate_limit
@@ -234,9 +234,9 @@ class Run(CallContext, eq=False):
 
 
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
-    """Read a resource. Return its contents in the form of 2026-07-28, and the `_meta` of an upstream's result.
+    """Return the contents of a resource in the form of 2026-07-28, and the `_meta` of an upstream server's result.
 
-    Views do not restrict a read for an `outer` run, of a tool or prompt of the same call.
+    Views do not restrict a read by an `outer` run.
 
     Raises:
         ResourceNotFoundError: no resource has this URI.
@@ -264,7 +264,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
             )
             return contents, call.catalog.sanitizer.json(outcome.meta) if isinstance(outcome, Relayed) else {}
     except ResourceNotFoundError as error:
-        raise unknown_resource(uri, call) from error  # with the requested URI rather than the URI of the backend
+        raise unknown_resource(uri, call) from error  # with the requested URI instead of the backend's
     except OverLimitError:
         raise  # see `Method.refused`
     except ExecutionError as error:
@@ -275,16 +275,16 @@ _DECODING: Final = "Decoding the files"
 
 
 async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
-    """Return the prepared arguments of a run (`CompiledArguments.prepare`). Large files are decoded in a thread.
+    """Prepare the arguments of a run (`CompiledArguments.prepare`). Large files are decoded in a thread.
 
-    Call this before the run, so that invalid arguments use neither the permit nor the rate limit.
+    Call this before the run, so that invalid arguments use neither permit nor rate limit.
 
     Raises:
-        ExecutionError: the arguments are invalid, or the files were not decoded within the timeout.
+        ExecutionError: the arguments are invalid, or decoding took too long.
     """
     is_small = tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP
     prepared = tool.arguments.prepare(arguments) if is_small else await _prepared_in_thread(tool, arguments, call)
-    # The check of the message does not cover objects that are sent as text. It counts the message and `params`, too.
+    # The earlier check does not cover objects that are sent as text. Its count includes the message and `params`.
     if prepared is not arguments and jsonrpc.is_deeper(prepared, call.server.max_depth - 2):
         raise ExecutionError(f"The arguments nest more than {call.server.max_depth} deep (limits.request_depth)")
     return prepared
@@ -306,8 +306,8 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
     """Run a tool with prepared arguments.
 
     Raises:
-        ExecutionError: the run failed. The text is for the model.
-        RpcError: the client does not support an input request, or a plugin raised the error.
+        ExecutionError: the run failed. The message is for the model.
+        RpcError: a plugin raised it, or the client does not support an input request.
         AwaitingInput: the client must respond to input requests first.
     """
     async with Run(call, tool) as run:
@@ -336,7 +336,7 @@ def unknown_resource(uri: str, call: Call) -> ResourceNotFoundError:
 
 
 def _hint(kind: ListKind, name: str, call: Call) -> str:
-    """Return a hint if a reload removed or renamed the target, and the caller could see it."""
+    """Return a hint if a reload has removed or renamed a target that the caller could see."""
     tombstone = call.server.store.tombstones.find(kind, name)
     if tombstone is None or not call.caller.identity.holds(tombstone.scopes):
         return ""

@@ -1,7 +1,7 @@
-"""The queue of the messages that one call sends to its client before its response.
+"""The messages that a call sends before its response.
 
-`context.progress(1)` works with and without `await`. Without `await` the message is sent in the background, and must
-not overtake earlier messages or be overtaken by the response.
+`context.progress(1)` works with or without `await`. Without `await`, messages are sent in the background, in order, and
+before the response.
 """
 
 import asyncio
@@ -19,8 +19,6 @@ Send = Callable[[], Awaitable[object]]
 
 
 class SendQueue:
-    """Sends messages in order, in a task that runs while there are any."""
-
     __slots__ = ("_sending", "_waiting")
 
     def __init__(self) -> None:
@@ -33,11 +31,10 @@ class SendQueue:
 
     @property
     def last(self) -> asyncio.Future[None]:
-        """The future of the last queued message."""
         return self._waiting[-1][1]
 
     def put(self, send: Send) -> asyncio.Future[None]:
-        """Queue a message. The future is done once the message is sent or has failed."""
+        """Queue a message. The future is done once the message was sent or has failed."""
         loop = asyncio.get_running_loop()
         sent: asyncio.Future[None] = loop.create_future()
         self._waiting.append((send, sent))
@@ -46,7 +43,7 @@ class SendQueue:
         return sent
 
     async def drain(self) -> None:
-        """Wait until all messages are sent. Cancelling the wait drops the rest."""
+        """Wait until all messages were sent. Cancelling the wait drops the rest."""
         if self._sending is None:
             return
         try:
@@ -56,7 +53,6 @@ class SendQueue:
             raise
 
     def cancel(self) -> None:
-        """Drop the messages that are not sent yet."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -68,7 +64,7 @@ class SendQueue:
                 self._waiting.popleft()
         finally:
             self._sending = None
-            while self._waiting:  # only after a cancellation
+            while self._waiting:  # after a cancellation
                 self._waiting.popleft()[1].cancel()
 
 

@@ -1,4 +1,1 @@
-"""The methods of the protocol, by feature, and their table.
-
-A handler returns the result of a call as a mapping or as encoded bytes.
-"""
+"""The methods of the protocol. Handlers return a mapping or encoded bytes."""

@@ -1,7 +1,4 @@
-"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle).
-
-`initialize` is not a call: the dispatcher opens the session before any call.
-"""
+"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle)."""
 
 from typing import Final
 
@@ -30,20 +27,16 @@ CAPABILITIES: Final[JsonObject] = {
         "io.modelcontextprotocol/ui": {},  # SEP-1865
     },
 }
-"""Independent of the catalog, because a reload may add primitives."""
+"""Does not depend on the catalog, because a reload may add primitives."""
 
 _MAX_KEPT: Final = 16 * 1024
-"""The largest `clientInfo` or `capabilities`, which are kept for each session."""
+"""Bytes of `clientInfo` or `capabilities`, which are kept per session."""
 
 
 def open_session(given: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
-    """Return a new session for the parameters of `initialize`.
-
-    Raises:
-        RpcError: -32602, the parameters are invalid or too large.
-    """
+    """Return a new session for the parameters of `initialize`. Raise RpcError if they are invalid or too large."""
     requested, client_info = params.string(given, "protocolVersion"), params.mapping(given, "clientInfo")
-    # Icons may be large `data:` URIs, and are unused.
+    # Icons are unused, and may be large `data:` URIs.
     without_icons = {name: value for name, value in client_info.items() if name != "icons"}
     return Session(
         revision=negotiate(requested),
@@ -55,7 +48,6 @@ def open_session(given: JsonObject, *, identity: Identity, view: str | None = No
 
 
 def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
-    """Return `InitializeResult`."""
     result: dict[str, Json] = {
         "protocolVersion": revision,
         "capabilities": downgrade.capabilities(CAPABILITIES, revision),
@@ -67,11 +59,11 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
 
 
 async def discover(call: Call) -> JsonObject:
-    """Return `DiscoverResult`, only with stateless versions, because clients use one in their next request."""
+    """Return a `DiscoverResult`. It contains only modern versions, because the next request will use one of them."""
     catalog = call.catalog
     # server/utilities/caching: the instructions of a view with scopes are private.
     is_shared = catalog.view is None or not catalog.views[catalog.view].access.scopes
-    # Instructions of upstreams depend on the scopes of the caller.
+    # Upstream instructions depend on the caller's scopes.
     is_shared = is_shared and not (catalog.upstream_instructions and catalog.scopes)
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),

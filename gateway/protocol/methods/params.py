@@ -1,4 +1,4 @@
-"""Readers of request parameters. They raise -32602."""
+"""Readers of request parameters. All raise -32602."""
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject, present
@@ -12,7 +12,7 @@ def string(params: JsonObject, name: str) -> str:
 
 
 def mapping(params: JsonObject, name: str) -> JsonObject:
-    """Return an object, which is empty if it is absent or null."""
+    """Return an object, or an empty one if it is missing or null."""
     value = present(params).get(name, {})
     if not isinstance(value, dict):
         raise _invalid(name, "an object")
@@ -20,7 +20,7 @@ def mapping(params: JsonObject, name: str) -> JsonObject:
 
 
 def strings(params: JsonObject, name: str) -> dict[str, str]:
-    """Return an object with strings. Null values are left out."""
+    """Return an object with string values. Null members are ignored."""
     value = dict(present(mapping(params, name)))
     for key, entry in value.items():
         if not isinstance(entry, str):

@@ -40,14 +40,10 @@ async def get_prompt(call: Call) -> JsonObject:
 
 
 def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]:
-    """Add defaults to the arguments.
-
-    Raises:
-        RpcError: -32602, a required argument is missing, or an argument is unknown.
-    """
+    """Add defaults. Raise RpcError (-32602) for a missing or unknown argument."""
     arguments = prompt.arguments
     missing = [name for name, argument in arguments.items() if argument.required and name not in given]
-    # Upstreams may accept arguments that they do not list.
+    # Upstream servers may accept arguments that they do not list.
     unknown = [] if prompt.upstream else sorted(given.keys() - arguments.keys())
     if missing or unknown:
         what = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
@@ -57,11 +53,10 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
 
 
 MAX_VALUES: Final = 100
-"""The limit of `completion.values` in the schema."""
+"""Limit of `completion.values` in the schema."""
 
 
 async def complete(call: Call) -> JsonObject:
-    """Suggest values for an argument of a prompt or a variable of a resource template."""
     argument = params.mapping(call.params, "argument")
     name, value = params.string(argument, "name"), params.string(argument, "value")
     others = params.strings(params.mapping(call.params, "context"), "arguments")

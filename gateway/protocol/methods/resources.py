@@ -1,4 +1,4 @@
-"""resources/read (server/resources), and the methods of skills (SEP-2640): skills/get and resources/directory/read."""
+"""resources/read (server/resources), skills/get and resources/directory/read (SEP-2640)."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ async def read_resource(call: Call) -> JsonObject:
 
 
 def _cache_hints(call: Call) -> dict[str, Json]:
-    """Return cache hints. Stored outputs, and contents that depend on responses of the user, are private."""
+    """Return cache hints. Stored outputs, and contents that depend on the user's responses, are private."""
     resource = call.target
     if not isinstance(resource, Resource | ResourceTemplate) or brings_answers(call):
         return results.cache_hints(timedelta(0), is_shared=False)
@@ -44,7 +44,7 @@ async def get_skill(call: Call) -> JsonObject:
 
 
 async def read_directory(call: Call) -> JsonObject:
-    """Return the content of a skill's directory at the time of the last reload."""
+    """Return a skill's directory as of the last reload."""
     uri = params.string(call.params, "uri")
     found = _skill_with(uri, call)
     if found is None:
@@ -63,7 +63,7 @@ async def read_directory(call: Call) -> JsonObject:
 
 
 def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
-    """Return the skill with this directory, and the URI of its SKILL.md."""
+    """Return the URI of the SKILL.md and the skill to which a directory belongs."""
     for skill_uri, skill in call.catalog.skills.items():
         if uri in skill.directories:
             return skill_uri, skill
@@ -71,11 +71,7 @@ def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
 
 
 def _checked(uri: str, call: Call) -> Resource:
-    """Return the SKILL.md of a skill.
-
-    Raises:
-        InsufficientScopeError: the caller lacks a scope of a visible skill.
-    """
+    """Return the SKILL.md of a skill. Raise InsufficientScopeError if the caller lacks a scope."""
     resource = call.catalog.resources[uri]
     check_access(resource, call)
     return resource

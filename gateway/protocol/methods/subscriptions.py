@@ -1,4 +1,4 @@
-"""subscriptions/listen (2026-07-28 basic/patterns/subscriptions); resources/subscribe and unsubscribe before it."""
+"""subscriptions/listen (2026-07-28 basic/patterns/subscriptions), and the older resources/subscribe and unsubscribe."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -17,16 +17,14 @@ from gateway.tasks.task import Task
 from gateway.wire import jsonrpc, meta
 
 MAX_URIS: Final = 1000
-"""The most watched resources of one session or subscription."""
+"""Per session or subscription."""
 
 MAX_URI_LENGTH: Final = 8192
-"""Characters of a watched URI."""
 
 MAX_SESSION_LENGTH: Final = 256 * 1024
-"""Characters of all watched URIs of a session, which are kept until the session expires."""
+"""Total characters of watched URIs, which are kept until the session expires."""
 
 MAX_TASK_ID_LENGTH: Final = 256
-"""Characters of a task id. Ids of this server are shorter."""
 
 _KINDS: Final[Mapping[str, ListKind]] = {
     "toolsListChanged": "tools",
@@ -36,9 +34,9 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 
 
 async def listen(call: Call) -> JsonObject:
-    """Send notifications until the client disconnects. Return a result if the daemon or a reload ends the subscription.
+    """Send notifications until the client disconnects. Return if the daemon or a reload ends the subscription.
 
-    The acknowledgment only contains resources and tasks that the caller can read. The state of each task follows,
+    The acknowledgment contains only resources and tasks that the caller can read. The state of each task follows,
     because the task may have ended already.
     """
     wanted = call.params.get("notifications")
@@ -58,16 +56,17 @@ async def listen(call: Call) -> JsonObject:
     with call.server.notifier.listen(
         kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
     ) as subscription:
-        # Inside the context, so that no change is missed. Queued states are sent after the acknowledgment.
+        # Inside the context, so that no change is missed.
         await _tell_tasks(task_ids, subscription, call)
         if uris:
             await call.server.notifier.upstreams_watch()
         if caller.view is not None and caller.view not in call.server.store.current.views:
-            subscription.end()  # a reload has removed the view in the meantime
+            subscription.end()  # a reload has removed the view
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, call)
     if call.caller.binding is not Binding.STREAMABLE_HTTP:
-        # 2026-07-28 basic/patterns/cancellation: servers announce the end of a subscription. Over HTTP its stream ends.
+        # 2026-07-28 basic/patterns/cancellation: servers announce the end of a subscription. Over HTTP, the stream
+        # ends.
         await _send(call, "notifications/cancelled", {"requestId": call.request_id})
     return {meta.META: {meta.META_SUBSCRIPTION_ID: call.request_id}}
 
@@ -107,11 +106,7 @@ def _may_be_read(uri: str, call: Call) -> bool:
 
 
 async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
-    """Return the requested tasks that belong to the caller.
-
-    Raises:
-        MissingCapabilityError: the client has not declared the extension.
-    """
+    """Return the requested tasks that belong to the caller. Raise RpcError for an invalid request."""
     if "taskIds" not in wanted:
         return []
     if not declares_tasks(call.terms.capabilities, call.revision):
@@ -133,7 +128,7 @@ async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Cal
 
 
 class TaskNotifications:
-    """Notifies the subscribers of tasks (ext-tasks, "Task Status Notifications")."""
+    """Notifies subscribers of tasks (ext-tasks, "Task Status Notifications")."""
 
     def __init__(self, notifier: ChangeNotifier, *, clock: Callable[[], float]) -> None:
         self._notifier: Final = notifier
@@ -149,12 +144,12 @@ class TaskNotifications:
 async def _relay(subscription: Subscription, call: Call) -> None:
     with subscription.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
-            # A new message, because all outboxes share the queued one.
+            # A copy, because all outboxes share the queued message.
             await _send(call, message["method"], message.get("params", {}))
 
 
 async def _send(call: Call, method: str, members: JsonObject) -> None:
-    """Send a message with the id of the subscription, which is the id of the request."""
+    """Send a message with the subscription id, which is the request id."""
     fields = {meta.META_SUBSCRIPTION_ID: call.request_id}
     await call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": {**members, meta.META: fields}})
 

@@ -1,4 +1,4 @@
-"""The table of methods with their eras, and the methods that return lists."""
+"""The methods by name."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -29,19 +29,19 @@ class Method(msgspec.Struct, frozen=True):
     handler: Handler
     eras: frozenset[Era]
     is_call: bool = False
-    """Whether the method runs code of the operator or of a plugin. Limits count these methods."""
+    """Whether the method runs a backend or a plugin. Limits count such calls."""
     is_list: bool = False
-    """Whether `limits.rate_limit` applies to this method separately, so that reading all lists leaves calls."""
+    """Whether `limits.rate_limit` counts this method separately from calls."""
     is_immediate: bool = False
     """Whether the method never waits."""
     is_of_tasks: bool = False
-    """Whether clients must declare the tasks extension."""
+    """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
-    """Returns the result, or raises the error, of a call that a limit refuses."""
+    """Returns the result, or raises the error, if a limit refuses the call."""
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
-    """Return the method of a list; `name` is the member of the result with the entries."""
+    """Return a list method. `name` is the result member that contains the entries."""
 
     async def page(call: Call) -> bytes:
         return call.server.pages.page(
@@ -51,7 +51,7 @@ def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
     return Method(page, eras, is_list=True, is_immediate=True)
 
 
-# MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` are removed.
+# MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe` were removed.
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(prompts.complete, BOTH, is_call=True),
@@ -66,7 +66,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
-        # Returns entries of a list, as `resources/directory/read` does.
+        # Returns list entries, as `resources/directory/read` does.
         "skills/get": Method(resources.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
@@ -77,7 +77,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "tools/list": _list("tools"),
     }
 )
-"""Without `initialize`, which the dispatcher handles."""
+"""The dispatcher handles `initialize`."""
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:
@@ -85,7 +85,7 @@ def check_method(method: str, era: Era, terms: ClientTerms) -> None:
 
     Raises:
         RpcError: -32601, or -32600 for a second `initialize`.
-        MissingCapabilityError: -32021, the client has not declared the extension.
+        MissingCapabilityError: -32021.
     """
     found = METHODS.get(method)
     if found is None or era not in found.eras:

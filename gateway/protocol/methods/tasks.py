@@ -1,7 +1,4 @@
-"""tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling", "Task Update Requests", "Task Cancellation").
-
-Tasks of other callers are treated as unknown.
-"""
+"""tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling", "Task Update Requests", "Task Cancellation")."""
 
 from msgspec.structs import replace
 
@@ -23,7 +20,7 @@ async def get(call: Call) -> JsonObject:
 
 
 async def update(call: Call) -> JsonObject:
-    """Take responses to open requests. Unknown keys are ignored. If one response is invalid, none is taken."""
+    """Accept responses to open requests. Unknown keys are ignored. If a response is invalid, all are rejected."""
     task = await _own_task(call)
     responses = call.params.get("inputResponses")
     if not isinstance(responses, dict):
@@ -34,17 +31,13 @@ async def update(call: Call) -> JsonObject:
 
 async def cancel(call: Call) -> JsonObject:
     task = await _own_task(call)
-    # ext-tasks, "Task Cancellation": the acknowledgment does not contain the state, which may be final.
+    # ext-tasks, "Task Cancellation": the acknowledgment does not contain the state.
     await call.server.tasks.cancel(task.id)
     return {}
 
 
 async def _own_task(call: Call) -> Task:
-    """Return the requested task.
-
-    Raises:
-        RpcError: -32602, the caller has no such task.
-    """
+    """Return the requested task. Raise RpcError (-32602) if the caller has no such task."""
     found = await own_task(params.string(call.params, "taskId"), call)
     if found is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, "Task not found")
@@ -52,17 +45,13 @@ async def _own_task(call: Call) -> Task:
 
 
 async def own_task(task_id: str, call: Call) -> Task | None:
-    """Return the task with this id, if it belongs to the caller."""
+    """Return a task if it belongs to the caller."""
     task, caller = await call.server.tasks.get(task_id), call.caller
     return task if task is not None and task.belongs_to(caller.identity.subject_key, view=caller.view) else None
 
 
 def _answered(task: Task, responses: dict[str, Json], call: Call) -> Task | None:
-    """Return the task with the responses that it waits for; None if there are none.
-
-    Raises:
-        MalformedAnswerError: a response does not match its request.
-    """
+    """Return the task with the responses that it waits for. Return None if there are none."""
     if task.status is not TaskStatus.INPUT_REQUIRED:
         return None
     questions = open_questions(task.questions)

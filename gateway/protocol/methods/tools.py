@@ -21,12 +21,13 @@ log: Final = structlog.get_logger(__name__)
 
 
 async def call_tool(call: Call) -> JsonObject | bytes:
-    """Call a tool. Errors that the model can handle are results with `isError`.
+    """Call a tool after these checks.
 
     1. the tool exists: -32602, and the caller has its scopes: 403
     2. over HTTP, the `Mcp-Param-*` fields match the arguments: -32020
     3. the client has the required capabilities: -32021, and the arguments match the schema: `isError`
-    4. the call becomes a task, or runs: see `Run`
+
+    Errors that the model can handle are results with `isError`.
     """
     tool = call.target
     if not isinstance(tool, Tool):
@@ -59,8 +60,8 @@ async def call_tool(call: Call) -> JsonObject | bytes:
 
 
 def _log(error: ExecutionError, tool: Tool) -> None:
-    """Log timeouts and invalid arguments: where they are, but not their values."""
-    # A backend can add its output to the error of the deadline.
+    """Log timeouts and the paths of invalid arguments, but not their values."""
+    # A backend may wrap the timeout to add its output.
     if DeadlineExceededError in {type(error), type(error.__cause__)}:
         log.warning("call timed out", tool=tool.name)
     elif isinstance(error, ArgumentsError):
@@ -68,7 +69,7 @@ def _log(error: ExecutionError, tool: Tool) -> None:
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:
-    """Return the result of a call that a limit refuses, for the model."""
+    """Return the result of a call that a limit refuses."""
     return results.tool_result(_failure(str(error)), call.revision)
 
 

@@ -1,4 +1,4 @@
-"""One run of a tool for a call that is or may become a task: its exchange, progress, input requests and end."""
+"""Runs a tool for a call that is or may become a task."""
 
 import asyncio
 import math
@@ -38,49 +38,47 @@ from gateway.wire import jsonrpc
 log: Final = structlog.get_logger(__name__)
 
 ASKS_WITHIN: Final = 1.0
-"""The time before a call with `ask: before` becomes a task, unless `after` is longer."""
+"""Seconds before a call with `ask: before` becomes a task, unless `after` is longer."""
 _FIRST_STEPS: Final = 8
-"""Iterations of the event loop in which an async function reaches its first wait or a fast end."""
+"""Iterations of the event loop in which an async function reaches its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
-"""Parameters of one try, which are not stored with the task."""
+"""Parameters that are not stored with the task."""
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
-"""Errors of the request, which are returned instead of a task."""
+"""Errors that are returned instead of a task."""
 _MAX_MESSAGE_LENGTH: Final = 1000
-"""Characters of a status message."""
 
 
 class TaskCall:
-    """Runs the tool, and returns a task or a result. Implements `Exchange` and `ProgressReporter` for the run.
+    """One run of a tool, with a task or a result as its outcome.
 
-    Messages of the run are only sent while the request is open.
+    Messages of the run are sent only while the request is open.
     """
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
     ) -> None:
-        """Start with an open request, or with a run of an existing task."""
+        """`request` is the open request of a first run. `run` is a run of an existing task."""
         self.caller: Final = caller
         self.is_rerun: Final = run is not None
         self._tool: Final = tool
         self._tasks: Final = tasks
         self._run = run
-        """The stored task, if any."""
         self._may_be_stored = False
-        """Whether the task was sent to the store, and the store has not refused it."""
+        """Whether the store may contain the task."""
         self._can_be_task = True
-        """False after the store has refused the task: all input requests belong before the task."""
+        """False after the store has refused the task. All input requests then belong to the call."""
         self._is_request_open = request is not None
         self._exchange = None if request is None else request.exchange
         self._progress = None if request is None else request.progress
-        """The reporter of the open request."""
+        """Reporter of the open request."""
         self._ttl_ms: Final = 0 if request is None or tool.task is None else _ttl_ms(tool.task, request)
         self._message = ""
-        """The last progress message."""
+        """Last progress message."""
         self._result: JsonObject | None = None
         self._error: Exception | None = None
-        """The end of the tool: a result or an error."""
+        """The result or error of the tool."""
         self._requester: TaskRequester | None = None
-        """Set if the tool has used input requests or `once`."""
+        """Set if the tool has sent input requests or used `once`."""
         self._has_ended = False
         self._reported = -math.inf
 
@@ -118,7 +116,7 @@ class TaskCall:
             await self._exchange.close_stream(retry_ms)
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Note the progress for the state of the task and for an open request."""
+        """Record the progress of the task, and report it to an open request."""
         send = None if self._progress is None else self._progress.report(value, total, message)
         if not math.isfinite(value) or value <= self._reported:
             return send
@@ -130,7 +128,6 @@ class TaskCall:
         return send
 
     async def work(self, call: Call, arguments: JsonObject) -> Ending:
-        """Run the tool once."""
         try:
             return await self._ending(call, arguments)
         finally:
@@ -145,13 +142,13 @@ class TaskCall:
                     return outcome
                 result = outcome
             except OverLimitError as error:
-                # Kept for `Method.refused`, if the call does not become a task.
+                # `Method.refused` handles it if the call does not become a task.
                 self._error = error
                 result = failure_result(call, error)
             except ExecutionError as error:
                 result = failure_result(call, error)
         except RpcError as error:
-            # Masked here, because it is stored.
+            # Masked here, because the error is stored.
             self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
             return failed(error)
         except Exception:  # Boundary: a bug must only fail this call.
@@ -162,7 +159,6 @@ class TaskCall:
         return completed(self._result)
 
     async def _outcome(self, call: Call, arguments: JsonObject) -> ToolResult | Ending:
-        """Return the result of the tool, or the open input requests."""
         try:
             return await run_tool(call, self._tool, arguments)
         except AwaitingInput:
@@ -170,16 +166,16 @@ class TaskCall:
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
 
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Return a task or a result. Raises: see `task_calls.answer`."""
+        """Return a task or a result. See `task_calls.answer` for exceptions."""
         try:
             if not rules.is_required or rules.asks_before or brings_answers(call):
                 return await self._run_then_store(task_id, call, rules, arguments)
             task = self._record(task_id, call, rules)
-            # Before the write: a cancelled write may have stored the task.
+            # Set before the write, because a cancelled write may have succeeded.
             self._may_be_stored = True
             await self._tasks.add(task)
             return await self._run_stored(task, call, arguments)
-        except NotStoredError as error:  # other calls continue as ordinary calls
+        except NotStoredError as error:  # tasks that are not required continue as ordinary calls
             self._may_be_stored = False
             raise unavailable(str(error)) from error
         finally:
@@ -190,21 +186,20 @@ class TaskCall:
             self._close_request()
 
     async def _run_stored(self, task: Task, call: Call, arguments: JsonObject) -> JsonObject:
-        """Start the work of a stored task."""
         self._run = self._tasks.run_of(task)
         working = self._begin(call, arguments)
         try:
             await _first_steps(working)
             await self._wait_if_asking(working)
             self._check_request()
-        # Including cancellation: the client does not know the task.
+        # Includes cancellation: the client does not know the task.
         except BaseException:
             self._tasks.abandon(working)
             raise
         return self._answered(self._run, working)
 
     async def _run_then_store(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Run an ordinary call for some time, and return a task if the call has not ended by then."""
+        """Run the tool for some time as an ordinary call. Return a task if it has not ended by then."""
         working = self._begin(call, arguments)
         try:
             seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
@@ -217,10 +212,10 @@ class TaskCall:
             requester = self._requester
             if working.done() and rules.after and (requester is None or not requester.is_waiting):
                 return self._direct()
-            self._is_request_open = False  # further input requests belong inside the task
+            self._is_request_open = False  # later input requests belong to the task
             task = self._record(task_id, call, rules)
             if working.done():
-                task = ended(task, working.result())  # so that it is stored once
+                task = ended(task, working.result())  # stored only once
             elif requester is not None and requester.has_memory:
                 task = replace(task, memory=requester.memory())
             try:
@@ -254,14 +249,13 @@ class TaskCall:
         return wire.created(run.task, now=self._tasks.clock())
 
     def _close_request(self) -> None:
-        """Send nothing more to the client."""
         self._is_request_open = False
-        # The work may last for hours, and must not keep the connection in memory.
+        # The work may take hours, and must not keep the connection in memory.
         self._exchange = self._progress = None
         self._release()
 
     def _release(self) -> None:
-        """Drop the requester and the error, which refer to this object, once they are unused."""
+        """Break reference cycles."""
         if self._has_ended and self._exchange is None:
             self._requester = self._error = None
 
@@ -272,14 +266,14 @@ class TaskCall:
         return is_wanted or not self._can_be_task
 
     async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
-        """Raises: AwaitingInput: an input request belongs before the task."""
+        """Raise AwaitingInput if an input request belongs before the task."""
         if (requester := self._requester) is not None and requester.is_asking_before:
             # Wait for the end of the run, so that concurrent requests are sent together.
             await asyncio.wait({working})
             raise AwaitingInput(requester.answer_with_questions())
 
     def _check_request(self) -> None:
-        """Raises: RpcError: the request itself was rejected."""
+        """Raise the error if the request itself was invalid."""
         if isinstance(self._error, _OF_THE_REQUEST):
             raise self._error
 
@@ -287,14 +281,14 @@ class TaskCall:
         """Return the result of an ordinary call.
 
         Raises:
-            RpcError: the tool raised the error.
-            OverLimitError: the tool was not run.
+            RpcError: the tool raised it.
+            OverLimitError: a limit refused the call.
             AwaitingInput: the client must respond to input requests first.
         """
         if self._error is not None:
             raise self._error
         if self._result is None:
-            assert self._requester is not None  # noqa: S101 - only input requests end a run without either
+            assert self._requester is not None  # noqa: S101 - otherwise there is a result or an error
             raise AwaitingInput(self._requester.answer_with_questions())
         return self._result
 

@@ -1,8 +1,8 @@
 """Turns tool calls into tasks, and runs the tools of tasks again.
 
-A tool starts as in any call, and can first send input requests. At its first wait the task is stored and returned.
-With `after` or `ask: before` that happens later, if the call has not ended by then. If the task cannot be stored, the
-call continues as an ordinary call. A `required` task is stored before the tool starts.
+A tool starts as in any call, and may send input requests. At its first wait, the task is stored and returned. With
+`after` or `ask: before`, that happens later, unless the call ends first. If the task cannot be stored, the call
+continues as an ordinary call. A `required` task is stored before the tool starts.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,7 @@ from gateway.wire.jsonrpc import Request
 
 
 def accepts(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task.
-
-    Raises:
-        MissingCapabilityError: the call must become a task, but the client has not declared the extension.
-    """
+    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is impossible."""
     if wire.declares_tasks(call.terms.capabilities, call.revision):
         return True
     if rules.is_required:
@@ -38,7 +34,7 @@ def accepts(call: Call, rules: TaskRules) -> bool:
 
 
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-    """Return a task or the result of the call. None if tasks are unavailable: run an ordinary call instead.
+    """Return a task or the result of the call. Return None if tasks are unavailable.
 
     Raises:
         RpcError: a required task cannot be created, or the tool raised the error.
@@ -58,8 +54,8 @@ async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject
 
 
 async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:
-    """Run the tool of a task again. This is the work of `TaskRunner`."""
-    # Not reset: this runs in a separate asyncio task.
+    """Run the tool of a task again."""
+    # Never reset, because this is a separate asyncio task.
     LOG_CONTEXT.set({CALL: new_id()})
     task = run.task
     content: JsonObject = exact_json.loads(task.call)
@@ -88,7 +84,7 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
     )
     call = task_call.attached_to(call)
     try:
-        # The file and the caller's scopes may have changed.
+        # The configuration and the caller's scopes may have changed.
         check_access(tool, call)
         arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
     except RpcError as error:

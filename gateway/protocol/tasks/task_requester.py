@@ -1,7 +1,7 @@
-"""Input requests of a call that is or may become a task.
+"""Input requests of calls that are or may become tasks.
 
-While the request is open, the call can end with `input_required` (`MrtrRequester`). Inside a task an input request ends
-the run. The task waits for `tasks/update`, and the tool runs again with the responses.
+While the request is open, the call can end with `input_required`. Inside a task, an input request ends the run, and the
+tool runs again after `tasks/update`.
 """
 
 import asyncio
@@ -21,12 +21,10 @@ from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
 
 MAX_MEMORY_BYTES: Final = 2**20
-"""The largest memory of a task: responses, and results of `once`."""
+"""Bytes of responses and results of `once`."""
 
 
 class TaskRequester:
-    """The `InputRequester` of one run of a task."""
-
     def __init__(
         self,
         call: Call,
@@ -36,14 +34,9 @@ class TaskRequester:
         asks_before: Callable[[Where | None], bool],
         is_first: bool,
     ) -> None:
-        """Send nothing yet.
+        """Reuse the responses in `memory`, unless the tool's `definition` has changed.
 
-        Args:
-            call: the request.
-            definition: the version of the tool. Responses to a different version are requested again.
-            memory: responses and results of earlier runs.
-            asks_before: returns whether an input request belongs before the task.
-            is_first: whether the request is open, so that it can end with `input_required`.
+        `asks_before` returns whether an input request belongs before the task. If `is_first`, the request is open.
         """
         is_same = not memory.definition or memory.definition == definition
         self._call: Final = call
@@ -53,14 +46,17 @@ class TaskRequester:
         self._round: Final = memory.round if is_same else memory.round + 1
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
         self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None
-        # One budget for requests before and inside the task.
+        # The budget covers requests before and inside the task.
         self.budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
         if is_same:
             self.budget.results.update(memory.results)
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raises: AwaitingInput: a request is open. The exception has a result if it belongs before the task."""
+        """Raise AwaitingInput if a request is open.
+
+        The exception has a result if the request belongs before the task.
+        """
         if self._mrtr is not None:
             await self._mrtr.close(error)
         if self._open and not isinstance(error, asyncio.CancelledError):
@@ -89,16 +85,12 @@ class TaskRequester:
         return self._mrtr is not None and self._mrtr.is_asking
 
     def questions(self) -> bytes:
-        """Return the open input requests of the task, by the client's keys, encoded."""
+        """Return the open input requests of the task, encoded, by the client's keys."""
         prefix = key_prefix(self._round)
         return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._open.items()})
 
     def memory(self) -> bytes:
-        """Return the encoded memory for the next run.
-
-        Raises:
-            ExecutionError: the memory is too large.
-        """
+        """Return the encoded memory for the next run. Raise ExecutionError if it is too large."""
         memory = TaskMemory(
             answers=dict(self._answers),
             results=dict(self.budget.results),
@@ -120,22 +112,17 @@ class TaskRequester:
         return bool(self._open)
 
     def answer_with_questions(self) -> JsonObject:
-        """Return `InputRequiredResult` with all open requests, for a call that does not become a task.
-
-        Raises:
-            ExecutionError: the result is too large.
-        """
+        """Return an `InputRequiredResult` for a call that does not become a task."""
         if self._mrtr is None:
             raise RuntimeError("the request is not open")
         return self._mrtr.result_with(self._open)
 
 
 def key_prefix(asked_again: int) -> str:
-    """Return the prefix of keys in a new round, so that no key has two requests."""
+    """Return the prefix that makes keys unique in a new round."""
     return f"mcp-gateway.{asked_again + 1}:" if asked_again else ""
 
 
 def open_questions(encoded: bytes) -> dict[str, InputRequest]:
-    """Return the input requests of a task, by the client's keys."""
     found: dict[str, Json] = exact_json.loads(encoded)
     return {key: InputRequest(wire["method"], wire["params"]) for key, wire in found.items()}

@@ -1,4 +1,4 @@
-"""The wire form of tasks (ext-tasks 2026, "Tasks"), and the extension's name. Pure."""
+"""The wire form of tasks (ext-tasks 2026, "Tasks"). Pure."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ from gateway.tasks.task import Task, TaskStatus
 from gateway.wire.revisions import MODERN
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
-"""The extension's identifier, as client and server declare it."""
+"""Identifier of the extension."""
 
 _PAYLOAD: Final = {TaskStatus.COMPLETED: "result", TaskStatus.FAILED: "error"}
 
 
 def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
-    """Return whether the client has declared the extension, which only exists in modern revisions."""
+    """Return whether the client has declared the extension, which requires a modern revision."""
     extensions = client_capabilities.get("extensions")
     return revision in MODERN and isinstance(extensions, dict) and TASKS in extensions
 
@@ -28,14 +28,13 @@ def missing_extension() -> MissingCapabilityError:
 
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
-    """Return `CreateTaskResult`, always with the status `working`."""
-    # `CreateTaskResult` lacks the members that other statuses require.
+    """Return a `CreateTaskResult`. Its status is always `working`, because it lacks the members of other statuses."""
     begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
     return {"resultType": "task", **_metadata(begun, now)}
 
 
 def detailed(task: Task, *, now: float) -> dict[str, Json]:
-    """Return `DetailedTask`, for `tasks/get` and `notifications/tasks`."""
+    """Return a `DetailedTask`, for `tasks/get` and `notifications/tasks`."""
     wire = _metadata(task, now)
     if task.status is TaskStatus.INPUT_REQUIRED:
         wire["inputRequests"] = exact_json.loads(task.questions)

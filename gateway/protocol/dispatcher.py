@@ -56,7 +56,7 @@ _MAX_IMMEDIATE: Final = 64 * 1024
 """Largest request, in bytes, that is handled without a task."""
 _NOTHING: Final = Reply(body=None, status=202)
 _CANCELLED: Final = Reply(body=None)
-_STOPPED: Final = "The server stopped before this was done"
+_STOPPED: Final = "The server stopped before the request was finished"
 
 
 class Dispatcher:
@@ -286,7 +286,7 @@ class Dispatcher:
         if not isinstance(message, Request):
             if isinstance(message, Notification):
                 return _NOTHING
-            error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
+            error = RpcError(ErrorCode.INVALID_REQUEST, "Clients cannot send responses in this revision")
             return results.error_reply(error, request_id=None, revision=LATEST_MODERN)
         envelope = open_envelope(message, headers=fields)
         if isinstance(envelope, RpcError):
@@ -313,7 +313,7 @@ class Dispatcher:
             case Request(method="ping"):
                 return Reply(body=jsonrpc.encode_result(message.id, b"{}"))
             case Request():
-                error = RpcError(ErrorCode.INVALID_REQUEST, "A session begins with `initialize`")
+                error = RpcError(ErrorCode.INVALID_REQUEST, "Send `initialize` first")
                 return results.error_reply(error, request_id=message.id, revision=None)
             case _:
                 return _NOTHING  # notifications and responses have no response
@@ -364,7 +364,7 @@ class Dispatcher:
         """Handle a batch (2025-03-26 basic/index, "Batching")."""
         if session is None or session.revision != V2025_03_26:
             revision = None if session is None else session.revision
-            why = "A session begins with `initialize`" if revision is None else f"Revision {revision} has no batches"
+            why = "Send `initialize` first" if revision is None else f"Revision {revision} has no batches"
             return results.error_reply(RpcError(ErrorCode.INVALID_REQUEST, why), request_id=None, revision=revision)
 
         async def answer(entry: Request | Notification | Response | InvalidMessageError) -> Reply:

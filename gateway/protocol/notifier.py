@@ -313,4 +313,4 @@ def _update(uri: str, subscribers: Iterable[Subscriber]) -> None:
 def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:
     dropped = sum(not outbox.put(key, message) for outbox in outboxes)
     if dropped:
-        log.warning("announcements dropped: nobody reads them", method=message["method"], clients=dropped)
+        log.warning("announcements dropped: clients do not read them", method=message["method"], clients=dropped)

@@ -41,7 +41,7 @@ class ServedViews:
             if entry is not None and entry.is_visible:
                 raise InsufficientScopeError(entry.scopes)
             # Hidden and missing views have the same error.
-            raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
+            raise RpcError(ErrorCode.INVALID_REQUEST, f"The view {name!r} does not exist")
         scopes = caller.identity.scopes
         return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)
 

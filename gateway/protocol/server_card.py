@@ -124,7 +124,7 @@ def _revisions(kind: str) -> list[Json]:
 
 def _key_header(endpoint: PublicEndpoint) -> JsonObject:
     secret = {"isRequired": not endpoint.takes_tokens, "isSecret": True}
-    told = "An API key of this server" + (", where the client does not sign in by OAuth" * endpoint.takes_tokens)
+    told = "An API key of this server" + (", unless the client signs in with OAuth" * endpoint.takes_tokens)
     return {
         "name": "Authorization",
         "description": told,

@@ -165,7 +165,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_in_the_way_of_the_era(
         assert answer.error["code"] == -32602
     else:
         assert answer.result["isError"]
-        assert "does not fit what was asked: /name must be a string, was 7" in answer.text
+        assert "does not match the requested schema: /name must be a string, was 7" in answer.text
 
 
 @cells(since="2026-07-28")

@@ -144,7 +144,7 @@ async def test_a_kind_that_there_is_not_is_told_which_ones_are(tmp_path: Path, t
     async with product(tmp_path, text, {"plugins/naming.py": NAMING}) as client:
         answer = await client.call(tool)
     assert answer["isError"]
-    assert answer["content"][0]["text"] == f"'{named}' is no kind: there are tools, prompts, resources"
+    assert answer["content"][0]["text"] == f"Unknown kind '{named}'. Use one of tools, prompts, resources."
 
 
 SKILLED = '''

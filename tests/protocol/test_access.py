@@ -203,7 +203,7 @@ async def test_rename_hint_requires_access_to_the_old_name(folder: Path, era: st
         await served.edit("  secret: {", "  renamed: {")
         await served.edit(", aliases: [hidden]", "")
         for scopes, hint in (
-            (["ops", "admin"], " (since a reload it is renamed; list the tools again)"),
+            (["ops", "admin"], " (a reload renamed it to renamed; list the tools again)"),
             (["ops"], ""),
         ):
             refused = await (await of(served, era, *scopes)).request("tools/call", {"name": "secret"})

@@ -126,7 +126,7 @@ def test_2025_06_18_gets_enum_names_and_boolean_defaults_only() -> None:
 
 
 def test_2025_06_18_has_no_multiple_choice() -> None:
-    with pytest.raises(ExecutionError, match="cannot choose several values, as 'many' wants"):
+    with pytest.raises(ExecutionError, match="field 'many' allows several values"):
         for_revision(form({"many": {"type": "array", "items": {"enum": ["a"]}}}), "2025-06-18")
 
 
@@ -143,7 +143,7 @@ def test_older_revisions_get_one_block_per_message(revision: str) -> None:
     in_a_list = sampling([{"role": "user", "content": [block]}], {"maxTokens": 1})
     assert for_revision(in_a_list, revision).params["messages"] == [{"role": "user", "content": block}]
     for content in ([block, block], {"type": "tool_result", "toolUseId": "1", "content": []}):
-        with pytest.raises(ExecutionError, match="takes one block a message"):
+        with pytest.raises(ExecutionError, match="allows one block per message"):
             for_revision(sampling([{"role": "user", "content": content}], {"maxTokens": 1}), revision)
     audio = sampling([{"role": "user", "content": {"type": "audio", "data": "", "mimeType": "audio/wav"}}], {})
     if revision == "2024-11-05":
@@ -183,7 +183,7 @@ def test_max_tokens_is_limited() -> None:
         (sampling("Hello", {"maxTokens": 0}), "needs `maxTokens`"),
         (sampling("Hello", {"maxTokens": True}), "needs `maxTokens`"),
         (elicitation("m", {"type": "object", "properties": {"when": {"default": date(2026, 1, 2)}}}), "nor a choice"),
-        (sampling("Hello", {"maxTokens": 1, "metadata": {"x": object()}}), "cannot be written as JSON"),
+        (sampling("Hello", {"maxTokens": 1, "metadata": {"x": object()}}), "cannot be encoded as JSON"),
     ],
 )
 def test_invalid_request_error_names_the_problem(question: InputRequest, schema_problem: str) -> None:
@@ -199,7 +199,7 @@ def test_valid_request_is_unchanged(question: InputRequest) -> None:
 
 @pytest.mark.parametrize("wire", [None, [], "ping", {}, {"method": "ping"}, {"method": "roots/list", "params": []}])
 def test_unknown_request_is_an_error(wire: Json) -> None:
-    with pytest.raises(ToolError, match="A question is"):
+    with pytest.raises(ToolError, match="An input request must be"):
         read_input_request(wire)
 
 
@@ -228,8 +228,8 @@ def test_form_content_must_match_the_schema() -> None:
     check_answer("key", FORM, {"action": "accept", "content": {"name": "Ada", "more": 1}})
     contents: list[Json] = [{}, {"name": 7}, [], "Ada", None]
     for content in contents:
-        assert "does not fit what was asked" in malformed(FORM, {"action": "accept", "content": content})
-    assert "does not fit what was asked" in malformed(FORM, {"action": "accept"})
+        assert "does not match the requested schema" in malformed(FORM, {"action": "accept", "content": content})
+    assert "does not match the requested schema" in malformed(FORM, {"action": "accept"})
     assert "one of accept, decline, cancel" in malformed(FORM, {"action": "ok", "content": {"name": "Ada"}})
 
 

@@ -78,13 +78,13 @@ async def test_concurrent_requests_are_sent_together(asking: LocalGateway, era: 
 @ERAS
 async def test_key_with_two_requests_is_an_error(asking: LocalGateway, era: str) -> None:
     peer = await asking.of(era)
-    assert await text(peer, "same_key") == "error: The key 'key' belongs to another question of this call already"
+    assert await text(peer, "same_key") == "error: The key 'key' is already used for another input request of this call"
     assert len(peer.asked) == 1
 
 
 @ERAS
 async def test_key_of_confirm_is_reserved(asking: LocalGateway, era: str) -> None:
-    assert await text(await asking.of(era), "reserved") == "error: The key mcp-gateway.confirm is the gateway's own"
+    assert await text(await asking.of(era), "reserved") == "error: The key mcp-gateway.confirm is reserved"
 
 
 @ERAS
@@ -140,7 +140,7 @@ async def test_2025_06_18_gets_its_own_form(asking: LocalGateway) -> None:
     titled = peer.asked[0]["params"]["requestedSchema"]["properties"]["titled"]
     assert titled == {"type": "string", "enum": ["a"], "enumNames": ["A"]}
     assert await text(peer, "linked") == "error: This needs a client with the capability elicitation"
-    assert "cannot choose several values, as 'many' wants" in await text(peer, "chosen")
+    assert "field 'many' allows several values" in await text(peer, "chosen")
     assert len(peer.asked) == 6
 
 

@@ -144,4 +144,4 @@ async def test_response_from_another_session_is_ignored(asking: LocalGateway) ->
 async def test_unreachable_client_is_an_error_at_once(asking: LocalGateway) -> None:
     peer = await asking.legacy()
     peer.hears = False
-    assert "cannot be asked 'name'" in await text(peer, "named")
+    assert "The input request 'name' cannot be sent" in await text(peer, "named")

@@ -65,7 +65,7 @@ def test_state_is_valid_in_another_process_with_the_key() -> None:
     signed = RequestStateSigner(KEY).sign(STATE, BINDING, only_once=False)
     assert RequestStateSigner(KEY).open(signed, BINDING) == STATE
     assert (
-        refused(RequestStateSigner(SigningKeys([b"another"])), signed) == "`requestState` is not one of this server's"
+        refused(RequestStateSigner(SigningKeys([b"another"])), signed) == "`requestState` was not issued by this server"
     )
 
 

@@ -10,7 +10,7 @@ async def test_sampling_requests_per_call_are_limited(inside: LocalGateway, era:
     assert await text(peer, "chatty", times=2) == "said enough"
     assert [question["params"]["maxTokens"] for question in peer.asked] == [64, 64]
     assert await text(peer, "chatty", times=3) == (
-        "error: A call may ask the client's model 2 times at the most (limits.sampling)"
+        "error: A call can send at most 2 sampling requests (limits.sampling)"
     )
     assert len(peer.asked) == 4
     assert inside.gateway.app.core.pipeline.restart_required == []
@@ -21,7 +21,7 @@ async def test_sampling_rate_is_limited(inside: LocalGateway, era: str) -> None:
     await inside.edit("listen:", "limits: {sampling: {rate: 3/hour}}\nlisten:")
     peer = await inside.of(era)
     assert await text(peer, "chatty", times=2) == "said enough"  # a call with three tries counts two requests
-    assert "The client's model was asked too often: at most 3/hour" in await text(peer, "chatty", times=2)
+    assert "Too many sampling requests: at most 3/hour" in await text(peer, "chatty", times=2)
     assert len(peer.asked) == 3
 
 

@@ -134,7 +134,10 @@ async def test_invalid_message_raises_in_the_function(served: LocalGateway) -> N
     answer = await peer.request("tools/call", params_of("errs"))
     errors = answer["result"]["structuredContent"]
     assert [error.partition(":")[0] for error in errors] == [*["ToolError"] * 4, "TypeError", "ToolError"]
-    assert errors[1] == "ToolError: The data of a log message is not JSON: Type is not JSON serializable: object"
+    assert (
+        errors[1]
+        == "ToolError: The data of the log message cannot be encoded as JSON: Type is not JSON serializable: object"
+    )
     assert peer.sent == []
 
 

@@ -28,7 +28,7 @@ def test_old_key_stays_valid_during_rotation() -> None:
         Cursors(after).redeem(cursor, "tools", "f")
     state = RequestStateSigner(before).sign(State(), SCOPE, only_once=True)
     assert RequestStateSigner(both).open(state, SCOPE) == State()
-    with pytest.raises(RpcError, match="not one of this server's"):
+    with pytest.raises(RpcError, match="was not issued by this server"):
         RequestStateSigner(after).open(state, SCOPE)
 
 

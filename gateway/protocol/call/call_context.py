@@ -121,7 +121,7 @@ class CallContext(msgspec.Struct, eq=False):
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
         """Send a log message if the client has requested its level."""
         if level not in meta.LOG_LEVELS:
-            raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
+            raise ToolError(f"Unknown log level {level!r}. Use one of {', '.join(meta.LOG_LEVELS)}.")
         wanted = self.call.terms.log_level
         # 2026-07-28 server/utilities/logging, "Per-request log level".
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
@@ -203,7 +203,7 @@ class CallContext(msgspec.Struct, eq=False):
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the connection if the client can reconnect for the remaining messages."""
         if retry_ms is not None and retry_ms < 0:
-            raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
+            raise ToolError(f"`retry_ms` must not be negative (got {retry_ms})")
         return (
             _nothing()
             if self.is_over
@@ -220,7 +220,7 @@ class CallContext(msgspec.Struct, eq=False):
     async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
         # Reserved for the user's confirmation of the tool.
         if CONFIRMATION_KEY in asked:
-            raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
+            raise ToolError(f"The key {CONFIRMATION_KEY} is reserved")
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
         has_lines = not _has_breaks(self.call.params)
         put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
@@ -266,7 +266,7 @@ class CallContext(msgspec.Struct, eq=False):
         if self.is_over:
             raise ToolError("The call has ended")
         if (requester := self.open_requester()) is None:
-            raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
+            raise ToolError("Only calls of tools, prompts and resources can send input requests")
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
@@ -300,7 +300,7 @@ def _written(data: Json) -> bytes:
     try:
         return exact_json.dumps(data, default=jsonrpc.plain)
     except TypeError as error:
-        raise ToolError(f"The data of a log message is not JSON: {error}") from error
+        raise ToolError(f"The data of the log message cannot be encoded as JSON: {error}") from error
 
 
 def _has_breaks(value: Json) -> bool:
@@ -320,5 +320,5 @@ def _has_breaks(value: Json) -> bool:
 def _known(kind: ListKind) -> ListKind:
     """Check a kind at run time, because plugins may lack type checks."""
     if kind not in _KINDS:
-        raise ToolError(f"{kind!r} is no kind: there are {', '.join(_KINDS)}")
+        raise ToolError(f"Unknown kind {kind!r}. Use one of {', '.join(_KINDS)}.")
     return kind

@@ -286,7 +286,9 @@ async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> J
     prepared = tool.arguments.prepare(arguments) if is_small else await _prepared_in_thread(tool, arguments, call)
     # The earlier check does not cover objects that are sent as text. Its count includes the message and `params`.
     if prepared is not arguments and jsonrpc.is_deeper(prepared, call.server.max_depth - 2):
-        raise ExecutionError(f"The arguments nest more than {call.server.max_depth} deep (limits.request_depth)")
+        raise ExecutionError(
+            f"The arguments are nested more than {call.server.max_depth} levels deep (limits.request_depth)"
+        )
     return prepared
 
 
@@ -297,7 +299,7 @@ async def _prepared_in_thread(tool: Tool, arguments: JsonObject, call: Call) -> 
         deadline = asyncio.get_running_loop().time() + seconds
         return await threads.run(partial(tool.arguments.prepare, arguments), deadline=deadline)
     except NoThreadFreeError as error:
-        raise ExecutionError(f"{_DECODING} did not begin: all threads were busy for {seconds:g} s") from error
+        raise ExecutionError(f"{_DECODING} did not start: all threads were busy for {seconds:g} s") from error
     except TimeoutError as error:
         raise DeadlineExceededError(_DECODING, seconds) from error
 
@@ -346,7 +348,7 @@ def _hint(kind: ListKind, name: str, call: Call) -> str:
     successor = tombstone.now_called
     if successor is None or not _is_listed(kind, successor, call):
         return f" (it was removed by a reload; list the {kind} again)"
-    return f" (since a reload it is {successor}; list the {kind} again)"
+    return f" (a reload renamed it to {successor}; list the {kind} again)"
 
 
 def _is_listed(kind: ListKind, name: str, call: Call) -> bool:

@@ -74,7 +74,7 @@ async def listen(call: Call) -> JsonObject:
 async def subscribe(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
     if len(uri) > MAX_URI_LENGTH:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {MAX_URI_LENGTH} characters")
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI must have at most {MAX_URI_LENGTH} characters")
     found = call.catalog.resource(uri)
     if found is None:
         raise unknown_resource(uri, call)
@@ -82,9 +82,12 @@ async def subscribe(call: Call) -> JsonObject:
     if call.session is not None:
         watched = call.session.subscriptions | {uri}
         if len(watched) > MAX_URIS:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
+            raise RpcError(ErrorCode.INVALID_PARAMS, f"A session can watch at most {MAX_URIS} resources")
         if sum(map(len, watched)) > MAX_SESSION_LENGTH:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"Subscriptions of more than {MAX_SESSION_LENGTH} characters")
+            raise RpcError(
+                ErrorCode.INVALID_PARAMS,
+                f"The watched URIs of a session must have at most {MAX_SESSION_LENGTH} characters",
+            )
         call.session.watch(watched)
         call.server.notifier.watch_changed()
         # The client must not miss an update after the response.
@@ -169,5 +172,5 @@ def _uris(wanted: JsonObject) -> list[str]:
             f"`notifications.resourceSubscriptions` must be a list of {MAX_URIS} URIs at most",
         )
     if any(len(uri) > MAX_URI_LENGTH for uri in uris):
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI of more than {MAX_URI_LENGTH} characters")
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI must have at most {MAX_URI_LENGTH} characters")
     return list(dict.fromkeys(uris))

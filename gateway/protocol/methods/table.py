@@ -90,7 +90,7 @@ def check_method(method: str, era: Era, terms: ClientTerms) -> None:
     found = METHODS.get(method)
     if found is None or era not in found.eras:
         if method == "initialize" and era is Era.LEGACY:
-            raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
+            raise RpcError(ErrorCode.INVALID_REQUEST, "This session is already initialized")
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
     if found.is_of_tasks and not declares_tasks(terms.capabilities, terms.revision):
         raise missing_extension()

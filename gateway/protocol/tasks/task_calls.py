@@ -73,7 +73,7 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
         return failed(error)
     tool = catalog.tool(task.tool)
     if tool is None:
-        return failed(RpcError(ErrorCode.INVALID_PARAMS, "The tool is not on offer any more"))
+        return failed(RpcError(ErrorCode.INVALID_PARAMS, "The tool no longer exists"))
     task_call = TaskCall(caller, tool, server.tasks, run=run)
     call = open_call(
         Request(task.id, "tools/call", content["params"]),

@@ -1,1 +1,1 @@
-"""Input requests of calls: elicitation, sampling and roots, in both eras."""
+pass

@@ -1,6 +1,6 @@
-"""The input requests and the results of `once` of one call: capabilities of the client, `limits.sampling`.
+"""Checks the input requests of one call against the client's capabilities and `limits.sampling`.
 
-MCP client/elicitation, client/sampling, client/roots, "Capabilities": a server must not send undeclared requests.
+client/elicitation, client/sampling, client/roots, "Capabilities": servers must not send undeclared requests.
 """
 
 import secrets
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class CallBudget:
-    """The budget of one call. Each retry of a modern call repeats earlier requests, with a new budget."""
+    """The input requests of one call. Each retry of a modern call starts with a new budget."""
 
     __slots__ = ("_asked", "_call", "results")
 
@@ -32,27 +32,26 @@ class CallBudget:
         self._call: Final = call
         self._asked: dict[str, InputRequest] = {}
         self.results: Final[dict[str, Json]] = {}
-        """The results of `once`, by key."""
+        """Results of `once` by key."""
 
     def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
         """Return the requests with secrets masked and tokens limited.
 
-        Raises:
-            ExecutionError: a key was used for a different request, or the call exceeds `per_call`.
+        Raise ExecutionError if a key is reused for another request, or `per_call` is exceeded.
         """
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():
             # basic/patterns/mrtr: only the key relates a response to its request.
             if self._asked.get(key, question) != question:
-                raise ToolError(f"The key {key!r} belongs to another question of this call already")
+                raise ToolError(f"The key {key!r} is already used for another input request of this call")
         asked, most = {**self._asked, **entered}, self._limits.per_call
         if most is not None and _samples(asked) > most:
-            raise ExecutionError(f"A call may ask the client's model {most} times at the most (limits.sampling)")
+            raise ExecutionError(f"A call can send at most {most} sampling requests (limits.sampling)")
         self._asked = asked
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Add requests to those in `beside`, after checking capabilities and limits.
+        """Check new requests and add them to `beside`.
 
         Raises:
             MissingCapabilityError: the client has not declared the capability.
@@ -69,11 +68,7 @@ class CallBudget:
             raise
 
     async def charge(self, questions: Mapping[str, InputRequest]) -> None:
-        """Count requests against the rate limit of sampling, and notify the observer.
-
-        Raises:
-            ExecutionError: the rate limit of sampling is exceeded.
-        """
+        """Count requests against the rate limit of sampling. Raise ExecutionError if it is exceeded."""
         samples = _samples(questions)
         if self._limits.rate is not None and samples:
             limit = RateLimit(per_caller=self._limits.rate)
@@ -82,7 +77,7 @@ class CallBudget:
                 limit,
                 caller=self._call.caller.rate_limit_key,
                 cost=samples,
-                saying="The client's model was asked too often",
+                saying="Too many sampling requests",
             )
         if (observer := self._call.server.interaction_observer) is not None:
             observer.input_requested(self._call, {key: question.method for key, question in questions.items()})
@@ -91,16 +86,16 @@ class CallBudget:
         """Return the result of the first run of `function`, converted to JSON so that all tries see the same value.
 
         Raises:
-            TypeError: the result cannot be written as JSON.
+            TypeError: the result cannot be encoded as JSON.
             ValueError: the result contains a secret, which the client could read.
         """
         if key not in self.results:
             returned = await function()
             result = exact_json.loads(exact_json.dumps(returned, option=_STRICT))
             if (number := exact_json.non_finite(returned)) is not None:
-                raise TypeError(f"what once({key!r}, …) returned cannot be written as JSON: {number}")
+                raise TypeError(f"the result of once({key!r}, …) cannot be encoded as JSON: {number}")
             if self._call.catalog.redactor.json(result) != result:
-                raise ValueError(f"what once({key!r}, …) returned holds a secret, and clients can read it")
+                raise ValueError(f"the result of once({key!r}, …) contains a secret, which clients could read")
             self.results[key] = result
         kept: T = self.results[key]
         return kept
@@ -111,7 +106,7 @@ class CallBudget:
 
     def _permitted(self, question: InputRequest) -> InputRequest:
         catalog = self._call.catalog
-        # Control characters are removed from texts for models. In texts for people they are visible already.
+        # Texts for people show control characters. Texts for models must not contain them.
         scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
         return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
 
@@ -127,7 +122,7 @@ _ID_BYTES: Final = 16
 
 
 def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
-    """Raises: MissingCapabilityError: the client has not declared a capability, or its revision lacks it."""
+    """Raise MissingCapabilityError for a capability that the client lacks or its revision does not define."""
     missing: dict[str, Json] = {}
     for question in questions.values():
         for name, features in _NEEDS[question.method](question.params).items():
@@ -144,18 +139,14 @@ def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObje
 
 
 def for_revision(question: InputRequest, revision: str) -> InputRequest:
-    """Return a checked request in the form of `revision`.
-
-    Raises:
-        ExecutionError: the revision cannot express the request.
-    """
+    """Convert a checked request to `revision`. Raise ExecutionError if that is impossible."""
     if revision >= V2026_07_28:
         return question
     if question.method == SAMPLE and revision < V2025_11_25:
         messages = [_plain_message(message, revision) for message in question.params["messages"]]
         return replace(question, params={**question.params, "messages": messages})
     if question.method == ELICIT and not question.is_form:
-        # Required in 2025-11-25, and removed in 2026-07-28. An upstream announces the completion of its own id.
+        # Required in 2025-11-25 only. An upstream server announces the completion of its own id.
         given = question.params.get("elicitationId")
         elicitation_id = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
         return replace(question, params={**question.params, "elicitationId": elicitation_id})
@@ -165,7 +156,6 @@ def for_revision(question: InputRequest, revision: str) -> InputRequest:
 
 
 def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
-    """Limit the tokens of a sampling request."""
     if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
         return question
     return replace(question, params={**question.params, "maxTokens": max_tokens})
@@ -186,14 +176,13 @@ _NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = 
     SAMPLE: _sampling_needs,
     LIST_ROOTS: lambda _: {"roots": []},
 }
-"""The capabilities and features that each method requires."""
+"""Required capabilities and features by method."""
 
 _SINCE: Final = {"elicitation": V2025_06_18}
-"""The first revision of each capability that the oldest revision lacks."""
+"""First revision of each capability that the oldest revision lacks."""
 
 
 def _has_forms(capability: JsonObject, revision: str) -> bool:
-    """An empty object means forms (client/elicitation, "Capabilities")."""
     return revision < V2025_11_25 or "form" in capability or "url" not in capability
 
 
@@ -201,7 +190,7 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
     "form": _has_forms,
     "url": lambda capability, revision: revision >= V2025_11_25 and "url" in capability,
     "tools": lambda capability, revision: revision >= V2025_11_25 and "tools" in capability,
-    # Before 2025-11-25 the capability `sampling` had no features.
+    # Before 2025-11-25, `sampling` had no features.
     "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
 }
 """Whether a declared capability includes a feature."""
@@ -210,15 +199,15 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
 def _plain_form(params: JsonObject) -> JsonObject:
     schema = params["requestedSchema"]
     properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
-    # 2025-06-18 only has forms, without `mode`.
+    # 2025-06-18 has no `mode`.
     without_mode = {name: value for name, value in params.items() if name != "mode"}
     return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
 
 
 def _plain_field(name: str, field: JsonObject) -> JsonObject:
-    """Return a field in the form of 2025-06-18: `enumNames`, defaults for booleans only, no lists."""
+    """Convert a field to 2025-06-18, with `enumNames` and without lists."""
     if field["type"] == "array":
-        raise ExecutionError(f"A client of revision {V2025_06_18} cannot choose several values, as {name!r} wants")
+        raise ExecutionError(f"The field {name!r} allows several values, which revision {V2025_06_18} does not support")
     plain = {key: value for key, value in field.items() if key != "oneOf"}
     if field["type"] != "boolean":
         plain.pop("default", None)
@@ -229,10 +218,10 @@ def _plain_field(name: str, field: JsonObject) -> JsonObject:
 
 
 def _plain_message(message: JsonObject, revision: str) -> JsonObject:
-    """Return a sampling message before 2025-11-25: one block of text, an image, or since 2025-03-26 audio."""
+    """Convert a sampling message to a revision before 2025-11-25, which allows a single block."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     kinds = ("text", "image") if revision < V2025_03_26 else ("text", "image", "audio")
     if len(blocks) != 1 or blocks[0]["type"] not in kinds:
-        raise ExecutionError(f"A client of revision {revision} takes one block a message, of {' or '.join(kinds)}")
+        raise ExecutionError(f"Revision {revision} allows one block per message, of type {' or '.join(kinds)}")
     return {"role": message["role"], "content": blocks[0]}

@@ -1,4 +1,4 @@
-"""`confirm:` in the file: the user must accept each call of a tool."""
+"""Asks the user to confirm a call of a tool with `confirm:`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,19 +19,19 @@ _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 async def confirm(
     confirmation: Confirmation, arguments: JsonObject, call: Call, requester: InputRequester | None
 ) -> None:
-    """Wait for the confirmation of the user. Return at once if it is optional and the client lacks the capability.
+    """Wait for the user's confirmation. Return at once if it is optional and the client cannot ask.
 
     Raises:
-        ExecutionError: the user declined or dismissed the question, or the run cannot ask (`requester` is None).
+        ExecutionError: the user did not confirm, or the run cannot ask (`requester` is None).
         MissingCapabilityError: the client lacks the capability.
-        AwaitingInput: see `InputRequester.request`.
+        AwaitingInput: the client must ask the user first.
     """
     if requester is None:
-        raise ExecutionError("The user cannot be asked here")
+        raise ExecutionError("This call must be confirmed, but the user cannot be asked")
     shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:
-        # Proven: a client could otherwise send the confirmation with its first request, without asking the user.
+        # Without proof, a client could send the confirmation without asking the user.
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError as error:
         if confirmation.is_optional:
@@ -52,7 +52,7 @@ def _tell(call: Call, answer: str) -> None:
 
 
 def _visible(value: Json) -> Json:
-    """Escape line breaks and characters that hide or reorder text in the arguments."""
+    """Escape line breaks, and characters that hide or reorder text."""
     match value:
         case str():
             return visible(value, has_lines=False)

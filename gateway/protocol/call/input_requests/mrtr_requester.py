@@ -1,7 +1,7 @@
-"""Input requests of modern clients: multi round-trip requests (2026-07-28 basic/patterns/mrtr).
+"""Input requests in the modern era: multi round-trip requests (2026-07-28 basic/patterns/mrtr).
 
-A request without a response in `inputResponses` ends the call with `input_required`. The client retries with the
-responses, and the tool runs again from its start.
+A request without a response ends the call with `input_required`. The client retries with the responses, and the tool
+runs again from its start.
 """
 
 import asyncio
@@ -21,24 +21,19 @@ from gateway.protocol.call.input_requests.responses import check_answer
 
 
 def brings_answers(call: Call) -> bool:
-    """Return whether the request is a retry with responses (modern)."""
+    """Return whether the call is a modern retry with responses."""
     return call.session is None and ("inputResponses" in call.params or "requestState" in call.params)
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Check whether another replica has used the `requestState`. Call this before `open_requester`.
-
-    Raises:
-        InvalidRetryError, StoreAwayError: see `RequestStateSigner.claim`.
-    """
+    """Check whether another replica has used the `requestState`. Call this before `open_requester`."""
     await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
 
 
 class MrtrRequester:
     """The `InputRequester` of a modern request.
 
-    Once a request is open, the call ends with `input_required`, even if the tool catches the exception of `request`.
-    Concurrent requests are sent together.
+    Once a request is open, the call ends with `input_required`, even if the tool catches the exception.
     """
 
     __slots__ = (
@@ -57,12 +52,12 @@ class MrtrRequester:
         self._definition: Final = definition
         self.budget: Final = CallBudget(call)
         self._has_state, self._responses, self._answers = self._brought()
-        """Whether the state is valid, the responses beside it, and the accepted responses."""
+        """Whether the state is valid, the responses sent with it, and the accepted responses."""
         self._needs_proof = False
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raises: AwaitingInput: a question is open."""
+        """Raise AwaitingInput if an input request is open."""
         # A cancelled request has no response.
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self._result()) from None
@@ -79,7 +74,7 @@ class MrtrRequester:
         self._needs_proof |= proven
         entered = self.budget.register(questions)
         for key, question in entered.items():
-            # Without a signed state, the client may have sent the response before the request.
+            # Without a signed state, the response may be older than the request.
             if key not in self._answers and key in self._responses and (self._has_state or not proven):
                 check_answer(key, question, self._responses[key])
                 self._answers[key] = self._responses[key]
@@ -91,15 +86,10 @@ class MrtrRequester:
 
     @property
     def is_asking(self) -> bool:
-        """Whether the call will end with `input_required`."""
         return bool(self._open)
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:
-        """Return `InputRequiredResult` with the open requests and these, which were checked and counted.
-
-        Raises:
-            ExecutionError: the result is too large.
-        """
+        """Add checked requests to the open ones, and return an `InputRequiredResult`."""
         self._open.update(questions)
         return self._result()
 
@@ -121,11 +111,7 @@ class MrtrRequester:
         return True, responses, dict(state.answers)
 
     def _result(self) -> JsonObject:
-        """Return `InputRequiredResult`, with a state if there is something to keep or to prove.
-
-        Raises:
-            ExecutionError: the result is too large.
-        """
+        """Return an `InputRequiredResult`, with a state if one is needed. Raise ExecutionError if it is too large."""
         result: dict[str, Json] = {
             "resultType": "input_required",
             "inputRequests": {key: question.wire for key, question in self._open.items()},

@@ -1,8 +1,8 @@
-"""Signs and verifies `requestState`: the state of a call between its retries (MCP 2026-07-28 basic/patterns/mrtr).
+"""Signs and verifies `requestState`, which carries the state of a call between retries.
 
-The server stores nothing. The client keeps the state and can read it, so it contains no secret. The state is bound to
-the caller, the method, the arguments and the definition. A state of a different call is an error. An expired state, or
-one of a changed definition, causes the requests to be sent again. `UsedStates` records states that are valid once.
+2026-07-28 basic/patterns/mrtr: the client keeps the state and can read it, so it contains no secret. The state is bound
+to the caller, the method, the arguments and the definition. If it belongs to another call, that is an error. If it has
+expired or the definition has changed, the input requests are sent again.
 """
 
 import base64
@@ -26,7 +26,7 @@ from gateway.state.used_request_states import UsedStates
 from gateway.wire import jsonrpc
 
 MAX_BYTES: Final = 64 * 1024
-"""The largest signed state."""
+"""Of the signed state."""
 LIFETIME: Final = timedelta(minutes=15)
 
 _BOUND_PARAMS: Final = ("name", "uri", "arguments")
@@ -34,7 +34,7 @@ _BOUND_PARAMS: Final = ("name", "uri", "arguments")
 
 
 class StateScope(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that a state belongs to."""
+    """Identifies the call to which a state belongs."""
 
     owner: str | None
     """`Identity.subject_key` of the caller."""
@@ -42,7 +42,7 @@ class StateScope(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     params: JsonObject
     definition: str
-    """The version of the primitive."""
+    """Version of the primitive."""
 
     @property
     def call(self) -> Json:
@@ -51,17 +51,14 @@ class StateScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The responses and results of earlier tries."""
+    """Responses and results of earlier tries."""
 
     answers: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """Responses by key."""
     results: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """Results of `context.once`, by key."""
+    """Results of `context.once` by key."""
 
 
 class RequestStateSigner:
-    """Signs and verifies states."""
-
     def __init__(
         self, keys: SigningKeys, *, clock: Callable[[], float] = time.time, used: UsedStates | None = None
     ) -> None:
@@ -70,11 +67,7 @@ class RequestStateSigner:
         self._clock: Final = self._used.clock
 
     def sign(self, state: State, binding: StateScope, *, only_once: bool) -> str:
-        """Sign a state.
-
-        Raises:
-            ExecutionError: the state is larger than `MAX_BYTES`.
-        """
+        """Raise ExecutionError if the signed state is larger than `MAX_BYTES`."""
         nonce = secrets.token_urlsafe(9) if only_once else ""
         expires = int(self._clock() + LIFETIME.total_seconds())
         signer = self._signers()[0]
@@ -87,24 +80,24 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the state; None if it is no longer valid, so that the requests must be sent again.
+        """Return the state, or None if the input requests must be sent again.
 
         Raises:
-            InvalidRetryError: the signature is invalid, or the state belongs to a different call.
+            InvalidRetryError: the signature is invalid, or the state belongs to another call.
         """
         content = self._current(signed, binding)
         if content is None:
             return None
         expires, nonce, answers, results = content
-        if nonce and not self._used.take(nonce, expires=expires + 1):  # valid at `expires` itself
+        if nonce and not self._used.take(nonce, expires=expires + 1):  # still valid at `expires`
             return None
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Claim the state for this replica, if there are others. Await this before `open`.
+        """Claim the state for this replica. Call this before `open`.
 
         Raises:
-            InvalidRetryError: see `open`.
+            InvalidRetryError: the signature is invalid, or the state belongs to another call.
             StoreAwayError: the store is unreachable.
         """
         if signed is not None and self._used.shared is not None:
@@ -113,7 +106,7 @@ class RequestStateSigner:
                 await self._used.claim(content[1], expires=content[0] + 1)
 
     def _current(self, signed: Json, binding: StateScope) -> tuple[int, str, Json, Json] | None:
-        """Return the content of a state of this call; None if it has expired or the definition has changed."""
+        """Return the content of a state. Return None if it has expired or the definition has changed."""
         signer, (expires, call, definition, nonce, answers, results) = self._content(signed)
         if call != _mark(signer, binding.call):
             raise _invalid("belongs to another call")
@@ -122,16 +115,17 @@ class RequestStateSigner:
         return expires, nonce, answers, results
 
     def _content(self, signed: Json) -> tuple[Signer, list[Json]]:
-        """Return the content of a state and its signer."""
         if not isinstance(signed, str) or len(signed) > MAX_BYTES:
             raise _invalid("is malformed")
         given = signed.encode()
         content = given.rpartition(b".")[0]
-        # Including retired keys: a state stays valid after a key rotation.
+        # Retired keys stay valid.
         for signer in self._signers():
-            if hmac.compare_digest(signer.sign(content), given):  # byte by byte, because base64 decoders are lenient
+            if hmac.compare_digest(
+                signer.sign(content), given
+            ):  # not decoded first, because base64 decoding is lenient
                 return signer, exact_json.loads(base64.urlsafe_b64decode(content))
-        raise _invalid("is not one of this server's")
+        raise _invalid("was not issued by this server")
 
 
 def _signer(key: bytes) -> Signer:
@@ -139,8 +133,8 @@ def _signer(key: bytes) -> Signer:
 
 
 def _mark(signer: Signer, value: Json) -> str:
-    """Return a keyed digest, because clients can read the state."""
-    # A client may change the order of members in a retry.
+    """Return a keyed digest, which reveals nothing to clients."""
+    # A client may change the order of members.
     written = exact_json.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 

@@ -1,4 +1,4 @@
-"""The interface of input requests, which each era implements, and the suspension of runs."""
+"""The interface for input requests, which each era implements."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -16,12 +16,12 @@ Suspension = Callable[[], AbstractAsyncContextManager[None]]
 """Stops the clock of a run and suspends its permit."""
 
 Where = Literal["before", "inside"]
-"""Whether a call that may become a task asks before or inside the task."""
+"""Whether to ask before the call becomes a task, or inside the task."""
 
 
 class KeptResults(Protocol):
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the first run of `function`; see `gateway.plugin.Context.once`."""
+        pass
 
 
 class InputRequester(Protocol):
@@ -35,19 +35,18 @@ class InputRequester(Protocol):
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        """Return the responses by key, each checked against its request.
+        """Return the checked responses by key.
 
         Args:
-            questions: the input requests by key.
+            questions: input requests by key.
             pause: suspends the run.
-            proven: accept a response only once, and only with proof that this server sent the request for this call.
-            where: for a call that may become a task; None for the setting in the file.
+            proven: require proof that this server sent the request for this call, and accept a response only once.
+            where: before or inside a task. None for the configured default.
 
         Raises:
             MissingCapabilityError: the client has not declared the capability.
             MalformedAnswerError: a response does not match its request (modern).
-            ExecutionError: the client refused, did not respond in time, or sent an invalid response (legacy). Or the
-                call has sent too many requests, or two with the same key.
+            ExecutionError: the client refused, timed out or sent an invalid response (legacy), or a limit was exceeded.
             AwaitingInput: the client must respond first (modern).
         """
 
@@ -56,25 +55,21 @@ class InputRequester(Protocol):
         """The budget of the call, with the results of `once`."""
 
     async def close(self, error: BaseException | None) -> None:
-        """End together with the run, which may have ended with an error.
-
-        Raises:
-            AwaitingInput: the client must respond first (modern).
-        """
+        """End with the run. Raise AwaitingInput if the client must respond first (modern)."""
 
 
 class RunSuspension:
-    """Stops the clock of a run and suspends its permit while an input request is open."""
+    """Suspends a run while input requests are open."""
 
     __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
 
     def __init__(
         self, deadline: Deadline, permit: ConcurrencyPermit, *, waited: Callable[[float], None] = lambda _: None
     ) -> None:
-        """Suspend nothing yet; `waited` is called after each wait with its start on the event loop's clock."""
+        """`waited` is called after each wait with its start, on the event loop's clock."""
         self._waited = waited
         self._since = 0.0
-        """The time of the first open request, on the event loop's clock."""
+        """Start of the current wait."""
         self._deadline = deadline
         self._permit = permit
         self._open = 0
@@ -89,7 +84,7 @@ class RunSuspension:
         self._permit.suspend()
         try:
             yield
-        # The call is about to end, so it does not wait for the permit.
+        # The call is about to end, so do not wait for the permit.
         except asyncio.CancelledError:
             self._open -= 1
             if not self._open:
@@ -103,12 +98,11 @@ class RunSuspension:
         await self._end_one()
 
     async def _end_one(self) -> None:
-        """Note the end of a request, and resume unless another request is open."""
         self._open -= 1
         if not self._open:
             self._waited(self._since)
         try:
-            # Two responses at once must not resume the permit twice.
+            # Concurrent responses must not resume the permit twice.
             async with self._returning:
                 if not self._open:
                     await self._permit.resume()
@@ -122,6 +116,5 @@ class RunSuspension:
 
 @asynccontextmanager
 async def both(outer: Suspension, inner: Suspension) -> AsyncIterator[None]:
-    """Suspend an inner run together with its outer run."""
     async with outer(), inner():
         yield

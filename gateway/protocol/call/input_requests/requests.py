@@ -1,6 +1,6 @@
-"""Builds and checks input requests (elicitation, sampling, roots) in the form of 2026-07-28. Pure.
+"""Builds and checks input requests in the form of 2026-07-28. Pure.
 
-MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots.
+client/elicitation, client/sampling and client/roots in MCP 2025-11-25 and 2026-07-28.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +21,12 @@ SAMPLE: Final = "sampling/createMessage"
 LIST_ROOTS: Final = "roots/list"
 
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
-"""The key of the request for `confirm:`. Tools must not use it."""
+"""Reserved for `confirm:`."""
 
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One request to the client."""
-
     method: str
     params: JsonObject
 
@@ -50,7 +48,7 @@ def url_elicitation(message: str, url: str) -> InputRequest:
 
 
 def sampling(messages: str | Sequence[JsonObject], fields: JsonObject) -> InputRequest:
-    """`fields` are the other parameters; None means absent."""
+    """Return a sampling request. Fields with the value None are left out."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
     given = {name: value for name, value in fields.items() if value is not None}
@@ -62,24 +60,22 @@ def roots() -> InputRequest:
 
 
 def read_input_request(wire: Json) -> InputRequest:
-    """Return a request that a plugin has written in the form of the protocol.
-
-    Raises:
-        ToolError: the value is not a request.
-    """
+    """Return a request that a plugin has built. Raise ToolError if it is not a request."""
     match wire:
         case {"method": str(method), **rest} if method in _PROBLEMS and isinstance(
             params := rest.get("params", {}), dict
         ):
             return InputRequest(method, params)
-    raise ToolError(f"A question is {{'method': …, 'params': {{…}}}} with one of the methods {', '.join(_PROBLEMS)}")
+    raise ToolError(
+        f"An input request must be {{'method': …, 'params': {{…}}}} with one of the methods {', '.join(_PROBLEMS)}"
+    )
 
 
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
-    """Escape control characters and characters that reorder text, so that the user sees the actual text.
+    """Escape characters that would hide or reorder text that the user sees.
 
-    Values that the response repeats, such as choices, stay unchanged. `with_names_of` restores the names of fields.
-    `has_lines`: keep line breaks of the message.
+    Choices stay unchanged, because the response repeats them. `with_names_of` restores field names. Line breaks of the
+    message are kept if `has_lines`.
     """
     if question.method != ELICIT:
         return question
@@ -94,7 +90,7 @@ def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
 
 
 def with_names_of(question: InputRequest, answer: JsonObject) -> JsonObject:
-    """Return an answer to `shown(question)` with the field names of `question`."""
+    """Replace the escaped field names in a response to `shown(question)`."""
     if not question.is_form or not isinstance(content := answer.get("content"), dict):
         return answer
     names = {_shown_name(name): name for name in question.params["requestedSchema"]["properties"]}
@@ -126,7 +122,7 @@ def _shown(value: Json, *, has_lines: bool) -> Json:
 
 
 def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str, Json]:
-    """Give escaped titles to choices with special characters, and escape default texts."""
+    """Escape default texts, and add escaped titles to choices."""
 
     def seen(text: Json) -> Json:
         return visible(text, has_lines=has_lines) if isinstance(text, str) else text
@@ -144,23 +140,19 @@ def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str,
 
 
 def checked(key: str, question: InputRequest) -> InputRequest:
-    """Return a request as plain JSON.
-
-    Raises:
-        ToolError: the request is invalid.
-    """
+    """Return a request as plain JSON. Raise ToolError if it is invalid."""
     try:
-        # A copy: responses are checked against it, and the plugin may change the original.
+        # A copy, because the plugin may change the original before the response is checked.
         params = exact_json.loads(jsonrpc.encode(question.params))
     except (TypeError, RecursionError) as error:
-        raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
-    # orjson writes null for numbers that JSON lacks.
+        raise ToolError(f"The input request {key!r} cannot be encoded as JSON: {error}") from error
+    # orjson encodes such numbers as null.
     if (number := exact_json.non_finite(question.params)) is not None:
-        raise ToolError(f"The question {key!r} cannot be written as JSON: {number}")
+        raise ToolError(f"The input request {key!r} cannot be encoded as JSON: {number}")
     question = InputRequest(question.method, params)
     schema_problem = _PROBLEMS[question.method](params)
     if schema_problem is not None:
-        raise ToolError(f"The question {key!r} {schema_problem}")
+        raise ToolError(f"The input request {key!r} {schema_problem}")
     return question
 
 
@@ -176,7 +168,7 @@ def _problem_of_elicitation(params: JsonObject) -> str | None:
 
 
 def _problem_of_form(schema: Json) -> str | None:
-    """Forms are flat (client/elicitation, "Requested Schema")."""
+    """Return the problem of a form, which must be flat (client/elicitation, "Requested Schema")."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return 'needs a schema with `"type": "object"`'
     fields = schema.get("properties")
@@ -241,4 +233,4 @@ _PROBLEMS: Final[Mapping[str, Callable[[JsonObject], str | None]]] = {
     SAMPLE: _problem_of_sampling,
     LIST_ROOTS: lambda _: None,
 }
-"""Returns the problem of a request, by method."""
+"""Functions that return the problem of a request."""

@@ -1,7 +1,4 @@
-"""Checks and reads responses to input requests. Pure.
-
-MCP 2026-07-28 basic/patterns/mrtr: servers validate responses. client/elicitation: against the requested schema.
-"""
+"""Checks and reads responses to input requests (2026-07-28 basic/patterns/mrtr). Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -16,7 +13,7 @@ _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 def check_answer(key: str, question: InputRequest, answer: Json) -> None:
-    """Raises: MalformedAnswerError: the response does not match the request."""
+    """Raise MalformedAnswerError if a response does not match its request."""
     if not isinstance(answer, dict):
         raise MalformedAnswerError(key, "must be an object")
     _CHECKS[question.method](key, question, answer)
@@ -45,18 +42,18 @@ def _check_elicited(key: str, question: InputRequest, answer: JsonObject) -> Non
         return
     errors = validation_errors(question.params["requestedSchema"], _filled_in(answer))
     if errors:
-        raise MalformedAnswerError(key, f"does not fit what was asked: {'; '.join(map(str, errors))}")
+        raise MalformedAnswerError(key, f"does not match the requested schema: {'; '.join(map(str, errors))}")
 
 
 def _filled_in(answer: JsonObject) -> Json:
     content = answer.get("content")
-    # The response to a form without fields, such as `confirm:`, may lack content.
+    # The response to a form without fields may lack content.
     return {} if content is None else content
 
 
 def _check_sampled(key: str, _question: InputRequest, answer: JsonObject) -> None:
     content = answer.get("content")
-    # client/sampling: one block, or since 2025-11-25 a list of blocks.
+    # client/sampling: one block, or a list since 2025-11-25.
     blocks = content if isinstance(content, list) else [content]
     if not all(_is_block(block) for block in blocks):
         raise MalformedAnswerError(key, "must have `content`: a content block, or a list of them")

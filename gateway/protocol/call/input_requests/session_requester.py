@@ -1,4 +1,4 @@
-"""Input requests of legacy sessions: JSON-RPC requests on the stream of the call, which waits for the responses."""
+"""Input requests of legacy sessions: JSON-RPC requests on the stream of a waiting call."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,12 +17,10 @@ from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 
 _MAX_REASON_LENGTH: Final = 1000
-"""Characters of the client's error message, which the model reads."""
+"""Characters of the client's error message."""
 
 
 class SessionRequester:
-    """The `InputRequester` of a session."""
-
     __slots__ = ("_answers", "_asking", "_call", "_session", "_timeout", "budget")
 
     def __init__(self, call: Call, session: Session, *, ask_timeout: timedelta) -> None:
@@ -34,7 +32,6 @@ class SessionRequester:
         self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
 
     async def close(self, _error: BaseException | None) -> None:
-        """Cancel the open requests of the run."""
         if self._asking:
             await self._withdraw(self._asking)
 
@@ -47,7 +44,7 @@ class SessionRequester:
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
         del where  # legacy revisions have no tasks
-        del proven  # the response comes on the same session, with a unique id
+        del proven  # responses are matched by a unique id within the session
         entered = self.budget.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new:
@@ -85,11 +82,11 @@ class SessionRequester:
             async with asyncio.timeout(self._timeout):
                 if not await self._send({"id": request_id, **question.wire}):
                     raise ExecutionError(
-                        f"The client cannot be asked {key!r}: it takes no event stream, or is gone for good"
+                        f"The input request {key!r} cannot be sent: the client has no open event stream"
                     )
                 response = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
-            # 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that it no longer waits for.
+            # 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that timed out.
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
                 what = f"The client's answer to {key!r}"
@@ -102,7 +99,7 @@ class SessionRequester:
         try:
             check_answer(key, question, response.result)
         except MalformedAnswerError as error:
-            # The response is not part of the call's request, so it is not a protocol error of the call.
+            # Not a protocol error of the call, because the response is not part of its request.
             raise ExecutionError(error.message) from error
         answer: JsonObject = response.result
         return answer

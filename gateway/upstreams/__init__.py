@@ -1,15 +1,13 @@
-"""Other MCP servers, whose primitives are served as if they were defined in the file.
+"""MCP servers whose primitives are served as if the file defined them.
 
 Each class owns those below it:
 
-    UpstreamSource       all upstreams of the file, and their definitions
-      UpstreamServer     one upstream: a task that connects, probes and reads its lists
-        SessionPool      its sessions by client, and calls: limited, repeated and counted
-          CircuitBreaker when to try again after failures
-          Session        one session in either era: handshake, requests, watched resources
-            Link         its transport: standard streams, Streamable HTTP or HTTP+SSE
+    UpstreamSource       all upstream servers of the file
+      UpstreamServer     one server: connects and reads its lists
+        SessionPool      its sessions and calls
+          CircuitBreaker when to retry after failures
+          Session        one session in either era
+            Link         its transport
             ServerMessages
                          requests and notifications of the server
-
-A call goes from a relay of the catalog (`relay`) to the pool as a `RelayedCall`.
 """

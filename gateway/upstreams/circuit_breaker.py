@@ -1,7 +1,7 @@
-"""The backoff and circuit breaker of one upstream.
+"""The backoff and the circuit breaker of one upstream server.
 
-A failed connection is tried again after 1 s, 2 s … 60 s, with jitter. Five calls in a row without a response open the
-circuit. Calls then fail at once until a probe succeeds. An error response is a response.
+Failed connections are retried after 1 s, 2 s … 60 s, with jitter. Five calls in a row without a response open the
+circuit. Calls then fail at once until a probe succeeds. An error counts as a response.
 """
 
 import random
@@ -23,30 +23,25 @@ FAILED_CALLS: Final = 5
 MAX_BACKOFF: Final = 60.0
 _REMEMBERED_FAILURES: Final = 20
 _SAME_FAILURE_SECONDS: Final = 0.5
-"""The same failure within this time is recorded once, because one cause fails all open calls."""
+"""One cause can fail all open calls, so repetitions within this time are not recorded."""
 
 
 class PastFailure(msgspec.Struct, frozen=True):
-    """A failure of an upstream."""
-
     at: float
     """Unix time."""
     message: str
 
 
 class CircuitBreaker:
-    """Counts the failed connections and calls of one upstream."""
-
     def __init__(self, name: str) -> None:
         self.reason = ""
-        """Why the upstream cannot be reached."""
+        """Why the server cannot be reached."""
         self.next_try = 0.0
-        """The earliest time of the next connection, by `time.monotonic`."""
+        """Earliest time of the next connection, by `time.monotonic`."""
         self.since = time.time()
-        """Unix time at which the upstream became reachable or unreachable."""
+        """Unix time at which the server became reachable or unreachable."""
         self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
         self.warning: Final = RepeatedWarning()
-        """Whether to log that the upstream is away."""
         self._name: Final = name
         self._failed_connects = 0
         self._failed_calls = 0
@@ -57,7 +52,6 @@ class CircuitBreaker:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether the last attempt to connect failed."""
         return self._failed_connects > 0
 
     @property
@@ -65,17 +59,17 @@ class CircuitBreaker:
         return max(1, round(self.next_try - monotonic()))
 
     def check_call(self) -> None:
-        """Raises: UnreachableError: the circuit is open."""
+        """Raise UnreachableError if the circuit is open."""
         if self.is_open:
             raise self.unreachable(self.reason)
 
     def check_connect(self) -> None:
-        """Raises: UnreachableError: it is too early for the next connection."""
+        """Raise UnreachableError during the backoff."""
         if monotonic() < self.next_try:
             raise self.unreachable(self.reason)
 
     def connect_failed(self, reason: str) -> None:
-        """Increase the backoff. Failures during a wait do not increase it again."""
+        """Increase the backoff, at most once per attempt."""
         if not self.reason:
             self.since = time.time()
         self._record(reason)
@@ -83,18 +77,17 @@ class CircuitBreaker:
         if monotonic() < self.next_try:
             return
         self._failed_connects += 1
-        # Bounded, because 2.0 ** 1024 is an OverflowError.
+        # 2.0 ** 1024 would raise OverflowError.
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
         # Jitter keeps replicas from reconnecting at the same time.
         self.next_try = monotonic() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
 
     def connected(self) -> None:
-        """Note a handshake. It does not close an open circuit, because each call may still fail."""
+        """Record a handshake. It does not close an open circuit, because calls may still fail."""
         if not self.is_open:
             self._close_backoff()
 
     def lost(self, reason: str) -> None:
-        """Note the end of a session."""
         self.since = time.time()
         self._record(reason)
 
@@ -107,9 +100,8 @@ class CircuitBreaker:
                 log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
 
     def answered(self, *, is_connected: bool) -> None:
-        """Note a response, including errors."""
         self._failed_calls = 0
-        # The response of a closed session does not prove that new connections succeed.
+        # A response in a closed session does not prove that new connections succeed.
         if self._failed_connects and is_connected:
             self._close_backoff()
 
@@ -119,7 +111,7 @@ class CircuitBreaker:
         self._close_backoff()
 
     def with_name(self, error: UpstreamError) -> UpstreamError:
-        """Add the name of the upstream to an error."""
+        """Prefix an error with the name of the server."""
         text = str(error)
         if text.startswith(f"{self._name} "):
             return error

@@ -1,8 +1,8 @@
 """Connects to a server, and detects its transport and era.
 
-2026-07-28 basic/versioning, "Backward Compatibility": a client sends `server/discover` first, to which only modern
-servers respond. 2025-03-26 basic/transports, "Backwards Compatibility": a server that responds to `initialize` with 4xx
-may speak HTTP+SSE.
+2026-07-28 basic/versioning, "Backward Compatibility": clients send `server/discover` first, because only modern servers
+respond to it. 2025-03-26 basic/transports, "Backwards Compatibility": a server that responds to `initialize` with 4xx
+may use HTTP+SSE.
 """
 
 import asyncio
@@ -29,12 +29,10 @@ from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
-"""The time after which `initialize` is also sent, because a legacy server may ignore `server/discover`."""
+"""Seconds before `initialize` is sent as well, because a legacy server may ignore `server/discover`."""
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A transport and an era."""
-
     transport: str
     era: Era
 
@@ -49,13 +47,11 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     subject: Subject | None = None,
     seconds: float,
 ) -> tuple[Session, Way]:
-    """Open a session: first in the `known` way, then in each other way.
-
-    `seconds` limits the whole attempt: starting a process, the probe and the handshake.
+    """Open a session within `seconds`. Try the `known` way first.
 
     Raises:
-        NoAnswerError: the time is over.
-        UpstreamError: all ways failed. The message is that of the known way, or of the way that came furthest.
+        NoAnswerError: the time is up.
+        UpstreamError: all ways failed. The message is from the known way, or from the one that came furthest.
     """
     attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
     failure: UpstreamError | None = None
@@ -86,7 +82,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
 
 
 def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
-    """Whether all other ways would fail for the same reason."""
+    """Return whether all other ways would fail for the same reason."""
     if isinstance(error, RefusedCredentialsError):
         return not is_probe  # a server may refuse unknown methods
     return isinstance(error, NoCredentialsError) or type(error) is UnreachableError
@@ -96,7 +92,7 @@ def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
 class _ConnectionAttempt:
     """One attempt to connect. The ways of one transport share a session.
 
-    A server that starts slowly may respond to the first handshake after the second was sent.
+    A slow server may respond to the first handshake after the second was sent.
     """
 
     spec: ServerSpec
@@ -108,7 +104,7 @@ class _ConnectionAttempt:
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handshake(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
-        """Start another handshake. Return the session of the first that succeeds, or None after `seconds`.
+        """Start another handshake. Return the first session that succeeds, or None after `seconds`.
 
         Raises:
             UpstreamError: all handshakes have failed.
@@ -129,7 +125,7 @@ class _ConnectionAttempt:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
         newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
         self.handshakes.add(newest)
-        # Over HTTP, one response is conclusive. A child may not have read the first request yet.
+        # Over HTTP, one response is conclusive. A child process may not have read the first request yet.
         while self.handshakes and (way.transport == "stdio" or not newest.done()):
             ended, self.handshakes = await asyncio.wait(
                 self.handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -167,6 +163,6 @@ def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
             way = Way(transport, each)
-            # HTTP+SSE is a transport of 2024-11-05, so it is always legacy.
+            # HTTP+SSE is a transport of 2024-11-05.
             if way != known and not (transport == "sse" and each is Era.MODERN):
                 yield way

@@ -1,4 +1,4 @@
-"""Makes definitions from the lists of an upstream, as selected and changed by its entry in the file. Pure."""
+"""Converts the lists of an upstream server to definitions, as selected and changed by its entry in the file. Pure."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -32,29 +32,27 @@ from gateway.upstreams.type_checks import well_typed
 from gateway.upstreams.uris import page_uris, ui_of
 from gateway.wire.revisions import Era
 
-# MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but the APIs of several models accept only 64.
+# MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
-"""A call becomes a task only if the upstream asks a question during the call."""
+"""A call becomes a task only if the server sends an input request."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
-"""Keys of an upstream that apply to all its primitives without their own override."""
+"""Keys of an entry that apply to all its primitives."""
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_RELAYED: Final = frozenset({"execution"})
-"""Members of definitions that are not relayed. Tasks of 2025-11-25 are ordinary calls for clients."""
+"""Tasks of 2025-11-25 are ordinary calls for clients."""
 
 Definitions = dict[tuple[str, str], SourceDefinition]
 
 
 class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's entry, and what its definitions need."""
-
     name: str
     config: Upstream
     relay: Relay
     written: JsonObject
-    """The entry as it is written."""
+    """The entry as written in the file."""
     warnings: list[tuple[DocumentPath, str]]
-    """Warnings, with their places in the entry."""
+    """Warnings with their paths within the entry."""
 
     @property
     def prefix(self) -> str:
@@ -62,7 +60,6 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
-    """Return all definitions of an upstream, in the order of its lists."""
     found: Definitions = {}
     for key, definition in (*_tools(entry, lists), *_resources(entry, lists), *_prompts(entry, lists)):
         if key in found:
@@ -74,7 +71,7 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
 
 
 def sign_in_tool(entry: UpstreamEntry) -> Definitions:
-    """Return the only tool of an upstream to which no user has signed in yet."""
+    """Return the only tool of a server to which no user has signed in."""
     if unfit_prefix(entry.name, entry.config):
         return {}
     wire: dict[str, Json] = {
@@ -121,9 +118,9 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
-        # An override can change results, which then do not match the upstream's output schema.
+        # An overridden result may not match the server's output schema.
         own = _without(wire, *_NOT_RELAYED, *(("outputSchema",) if _changes_output(override) else ()))
-        # 2025-11-25 schema, Tool: the root must have `type: object`. Otherwise, clients refuse the whole list.
+        # 2025-11-25 schema, Tool: clients refuse the whole list if a root is not `type: object`.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = ToolRelay(
@@ -264,7 +261,7 @@ def _matching(
 def _warn_of_unmatched(
     entry: UpstreamEntry, kind: str, selection: ToolSelection | ResourceSelection | PromptSelection, names: list[str]
 ) -> None:
-    """Report patterns and overrides that match nothing."""
+    """Warn about patterns and overrides that match nothing."""
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
             # `*` is the default.
@@ -296,7 +293,7 @@ def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
 
 
 def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dict[str, Json]:
-    """Return the common fields of a definition: from the override, the entry or the upstream, in this order."""
+    """Return the fields that all definitions share: from the override, the entry, or the server, in this order."""
     config = entry.config
     fields: dict[str, Json] = {
         name: getattr(override, name) for name in Definition.model_fields if name in override.model_fields_set
@@ -326,7 +323,7 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
 
 
 def _is_for_pages(tool: JsonObject) -> bool:
-    # SEP-1865: without `visibility`, models and pages may call the tool.
+    # SEP-1865: models and pages are the default.
     visibility = ui_of(tool).get("visibility")
     return "app" in visibility if isinstance(visibility, list) else True
 
@@ -353,12 +350,11 @@ def _with_ask_timeout(relay: Relay, timeout: timedelta | None) -> Relay:
 def _source_definition(
     entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition
 ) -> SourceDefinition:
-    """Return a definition with its place in the file and all that it was made of."""
     override: Json = entry.written
     for key in place:
         override = override.get(key) if isinstance(override, dict) else None
     path: DocumentPath = ("upstreams", entry.name) if override is None else ("upstreams", entry.name, *place)
-    # Timeouts and limits are left out, because changing them needs no new review.
+    # Changes of timeouts and limits need no review.
     common = {key: entry.written.get(key) for key in ("access", "tags", "validate") if key in entry.written}
     return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
 

@@ -1,4 +1,4 @@
-"""Errors of upstreams. The messages are for models and operators."""
+"""Errors of upstream servers. Models and operators read the messages."""
 
 from typing import Final
 
@@ -6,23 +6,23 @@ from gateway.errors import ExecutionError
 
 
 class UpstreamError(ExecutionError):
-    """An upstream did not respond as it should. The upstream's own errors are `RpcError`s."""
+    """The server did not respond properly. Its own errors are `RpcError`s."""
 
 
 class UnreachableError(UpstreamError):
-    """The connection or its handshake failed, so the request was not begun."""
+    """The connection or handshake failed, so the request was not started."""
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended during a request, which may have been begun."""
+    """The connection ended during a request, which may have been started."""
 
 
 class BadAnswerError(ConnectionLostError):
-    """The upstream sent an HTTP error or an unreadable body instead of a result."""
+    """The server sent an HTTP error or an unreadable body instead of a result."""
 
 
 class SessionLostError(UpstreamError):
-    """The upstream no longer knows the session, so the request was not begun."""
+    """The server no longer knows the session, so the request was not started."""
 
 
 class NoAnswerError(UnreachableError):
@@ -30,11 +30,11 @@ class NoAnswerError(UnreachableError):
 
 
 class NotMcpError(UnreachableError):
-    """The server does not speak MCP, or not over this transport."""
+    """The server does not speak MCP over this transport."""
 
 
 class RequestRefusedError(UnreachableError):
-    """The server refuses a request because of its content, size or rate. The session continues."""
+    """The server refused one request because of its content, size or rate."""
 
 
 class NoCredentialsError(UpstreamError):
@@ -42,7 +42,7 @@ class NoCredentialsError(UpstreamError):
 
 
 class RefusedCredentialsError(UnreachableError):
-    """The upstream refuses the credentials (HTTP 401 or 403)."""
+    """The server refused the credentials (HTTP 401 or 403)."""
 
 
 ANSWERS: Final = (
@@ -52,4 +52,4 @@ ANSWERS: Final = (
     RequestRefusedError,
     SessionLostError,
 )
-"""Errors that prove that the upstream is reachable. In a session, they concern one request only."""
+"""Errors that prove that the server is reachable."""

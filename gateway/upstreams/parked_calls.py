@@ -1,11 +1,10 @@
-"""Calls to upstreams that wait for the answers of modern clients between two requests.
+"""Calls to legacy servers that stay open between two requests of a modern client.
 
-A modern client is asked by the result of its request, `input_required`, and sends the request again with the answer.
-The call to a legacy upstream stays open in between. Its id is part of the signed `requestState`, which binds the call
-to the principal and to the request. A client with tasks gets a task, whose next run brings the answer.
+A modern client receives an input request as the result `input_required`, and retries its request with the response. The
+signed `requestState` contains the id of the open call, which binds the call to the principal and the request.
 
-A parked call exists only in the process that started it. Threats: parked calls without end (`MAX_PARKED`,
-`PARKED_SECONDS`), and two retries that answer at the same time.
+A parked call exists only in the process that started it. Threats: calls that are never continued (`MAX_PARKED`,
+`PARKED_SECONDS`), and two concurrent retries.
 """
 
 import asyncio
@@ -27,19 +26,17 @@ from gateway.upstreams.failures import UpstreamError
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
-"""The longest wait for a client's retry. A call of a task waits as long as the task's question."""
+"""For calls that are not tasks."""
 _KEYS: Final = ("upstream.call", "upstream.second_call")
-"""The keys of call ids in a request: of the first call, and of the call that was made again."""
+"""Keys of the ids of the first call, and of a call that was repeated."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
-"""Members of questions that 2026-07-28 no longer has."""
+"""Members of input requests that 2026-07-28 has removed."""
 
 Answers = Mapping[str, JsonObject] | RpcError
-"""The client's answers by the key of each question, or an error if the client cannot be asked."""
+"""Responses by key, or an error if the client cannot be asked."""
 
 
 class _Question(msgspec.Struct):
-    """An open question of an upstream."""
-
     key: str
     method: str
     params: JsonObject
@@ -47,12 +44,12 @@ class _Question(msgspec.Struct):
 
 
 class ParkedCall(RelayedCall):
-    """A call to an upstream that outlives the requests of its client."""
+    """A call that outlives the requests of its client."""
 
     def __init__(
         self, invocation: Invocation, config: Upstream, *, upstream: str, call_id: str, ended: Callable[[], object]
     ) -> None:
-        """`ended` is called when the call is cancelled or its result has been taken."""
+        """`ended` is called when the call is cancelled or its result was taken."""
         super().__init__(invocation, config, upstream=upstream)
         self._id: Final = call_id
         self._ended: Final = ended
@@ -72,11 +69,11 @@ class ParkedCall(RelayedCall):
             finally:
                 self._changed.set()
 
-        # A task: the call continues after the request that started it has ended with a question.
+        # A task, because the call outlives the request that started it.
         self._task = asyncio.create_task(run(), name="call to an upstream")
 
     def attach(self, invocation: Invocation) -> bool:
-        """Serve this request of the client from now on. Return False if another request is being served."""
+        """Serve this request of the client. Return False if another request is being served."""
         if self._invocation is not None and self._invocation is not invocation:
             return False
         if self._expiry is not None:
@@ -85,12 +82,11 @@ class ParkedCall(RelayedCall):
         return True
 
     def park(self, seconds: float) -> None:
-        """Wait for the client's next request, and cancel the work after `seconds`."""
+        """Wait for the client's next request. Cancel the work after `seconds`."""
         self._invocation = None
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """Cancel the work if it still runs."""
         self._ended()
         if self._task is not None:
             self._task.cancel()
@@ -101,11 +97,11 @@ class ParkedCall(RelayedCall):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
-        """Answer the upstream, and return its result or its next questions.
+        """Respond to the server. Return its result or its next input requests.
 
         Raises:
-            RpcError: the upstream's own error.
-            UpstreamError: the upstream did not respond, or the call was cancelled.
+            RpcError: the server's own error.
+            UpstreamError: the server did not respond, or the call was cancelled.
         """
         for question in self._unanswered:
             if isinstance(answers, RpcError):
@@ -139,12 +135,12 @@ class ParkedCall(RelayedCall):
 
 
 class ParkedCalls:
-    """The parked calls of this process, by id."""
+    """The parked calls of this process."""
 
     def __init__(self) -> None:
         self._calls: Final[dict[str, ParkedCall]] = {}
         self._process: Final = secrets.token_urlsafe(6)
-        """The start of all ids, which tells the calls of other processes apart."""
+        """Prefix of all ids, which distinguishes processes."""
 
     async def request(  # noqa: PLR0913 - the parts of a call
         self,
@@ -156,12 +152,12 @@ class ParkedCalls:
         ask_timeout: timedelta,
         is_repeatable: bool,
     ) -> JsonObject:
-        """Make a call, or continue the call for which this request brings an answer.
+        """Start a call, or continue the call that waits for this request.
 
         Raises:
-            AwaitingInput: the client has to answer first.
-            MalformedAnswerError: the answer is not valid. The call still waits.
-            ExecutionError: the call is gone.
+            AwaitingInput: the client must respond first.
+            MalformedAnswerError: the response is invalid. The call still waits.
+            ExecutionError: the call no longer exists.
         """
 
         async def begin() -> str:
@@ -190,7 +186,7 @@ class ParkedCalls:
                 call.end()
 
     def give_up(self, kept: JsonObject) -> None:
-        """Cancel the call that waits for an answer, given the results that its request has kept."""
+        """Cancel a parked call, given the results that its request has recorded."""
         for key in _KEYS:
             call = self._calls.get(str(kept.get(key, "")))
             if call is not None and call.is_parked:
@@ -202,14 +198,14 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return the call of a request: a new one for the first request, and for a retry the one that waits.
+        """Return a new call for a first request, or the parked call for a retry.
 
-        A call that another process started is made again, once, if it is repeatable.
+        A repeatable call of another process is repeated once.
         """
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)
-            # A second retry at the same time must not answer what the first one answers.
+            # Two concurrent retries must not both continue the call.
             if call is not None and call.attach(invocation):
                 return call
             if call_id.startswith(self._process):
@@ -220,7 +216,7 @@ class ParkedCalls:
 
 
 async def _conversation(call: ParkedCall, context: Context) -> JsonObject:
-    """Bring questions to the client and answers to the upstream, until the call is done."""
+    """Relay input requests and responses until the call is done."""
     answers: Answers = {}
     while isinstance(stage := await call.proceed(answers), list):
         questions = {

@@ -1,6 +1,6 @@
-"""The sessions with one upstream, shared or one per client: opened when needed, and closed when idle.
+"""The sessions with one upstream server, shared or one per client.
 
-States: idle → connecting → up → degraded (the circuit is open) → backing_off; see `CircuitBreaker`.
+States: idle, connecting, up, degraded (the circuit is open), backing_off.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 SHARED: Final = ""
-"""The key of the shared session."""
+"""Key of the shared session."""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
-"""Child processes that start at the same time."""
+"""Child processes that may start at the same time."""
 _START_SECONDS: Final = 4.0
-"""The time after which the next child can start, because this one may hang."""
+"""A child process that takes longer does not delay others."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOREVER: Final = 1e8
@@ -59,19 +59,15 @@ _FOREVER: Final = 1e8
 
 
 class PoolListener(Listener, Protocol):
-    """Is notified of new sessions and of messages in all sessions."""
-
     async def session_opened(self, session: Session) -> None:
         """Prepare a session before its first request."""
 
 
 class SessionPool:
-    """All sessions with one upstream."""
-
     def __init__(
         self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener, starting: asyncio.Semaphore
     ) -> None:
-        """`starting` limits how many child processes of all upstreams start at the same time."""
+        """`starting` limits how many child processes start at the same time."""
         self.name: Final = name
         self._starting: Final = starting
         self.config = config
@@ -80,12 +76,12 @@ class SessionPool:
         self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
         self._lost_by: Final[set[str]] = set()
-        """The keys of lost sessions. Each is reopened once without waiting for the backoff."""
+        """Keys of lost sessions. Each is reopened once without backoff."""
         self._closing: Final = BackgroundTasks()
         self._semaphore: Final = FairSemaphore()
         self._is_closed = False
         self._in_use_by = 0
-        """Calls that run, or wait for a session."""
+        """Calls that run or wait for a session."""
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
@@ -96,9 +92,9 @@ class SessionPool:
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
         self.within = [0] * (len(SECONDS_BUCKETS) + 1)
-        """The number of requests per bucket of `SECONDS_BUCKETS`."""
+        """Requests by bucket of `SECONDS_BUCKETS`."""
         self.last_response_at = 0.0
-        """The time of the last response, by `time.monotonic`."""
+        """By `time.monotonic`."""
 
     @property
     def state(self) -> str:
@@ -114,7 +110,6 @@ class SessionPool:
 
     @property
     def client_sessions(self) -> list[Session]:
-        """The sessions that each serve one client."""
         return [session for key, session in self._held.items() if key != SHARED and not session.is_closed]
 
     async def request(
@@ -126,12 +121,12 @@ class SessionPool:
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request in the session of a call. Send it again if it was not begun, or can be repeated.
+        """Send a request in the session of a call. Send it again if it was not started or is repeatable.
 
         Raises:
-            RpcError: the upstream's own error.
-            UpstreamError: there was no response. The text contains the upstream's name.
-            OverLimitError: too many calls wait already.
+            RpcError: the server's own error.
+            UpstreamError: there was no response. The message contains the server's name.
+            OverLimitError: too many calls are waiting.
         """
         self.circuit.check_call()
         began = monotonic()
@@ -145,7 +140,7 @@ class SessionPool:
                     try:
                         result = await session.request(method, params, call=call, mirrored=mirrored)
                         if "task" in params and isinstance(task := result.get("task"), dict):
-                            # 2025-11-25 basic/utilities/tasks: the response comes once the task is done.
+                            # 2025-11-25 basic/utilities/tasks: the response arrives when the task is done.
                             result = await session.request("tasks/result", {"taskId": task.get("taskId")}, call=call)
                         break
                     except UpstreamError as error:
@@ -157,7 +152,7 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            # The cause says whether the caller can sign in.
+            # The cause tells whether the caller can sign in.
             raise self.circuit.with_name(error) from error.__cause__
         except ANSWERS as error:
             self._answered("error", began)
@@ -172,7 +167,7 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """Return the session for a call, or the shared session if there is no call.
+        """Return the session for a call, or the shared session without a call.
 
         Raises:
             UpstreamError: no session could be opened.
@@ -195,28 +190,24 @@ class SessionPool:
             connecting = asyncio.create_task(self._connect(key, call), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
-            # Marks the exception as retrieved, if all calls that wait were cancelled.
+            # All waiting calls may have been cancelled.
             connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         with nullcontext() if call is None else self._in_use():
             # Other calls may wait for the same connection.
             return await asyncio.shield(connecting)
 
     async def probe(self) -> None:
-        """Check whether the upstream responds, and close the circuit if so.
-
-        Raises:
-            UpstreamError: there was no response.
-        """
-        # An open circuit is closed by any response. A closed one is only confirmed by a success.
+        """Close the circuit if the server responds. Raise UpstreamError if it does not."""
+        # Any response closes an open circuit. A closed circuit is only confirmed by a success.
         with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
             await self.in_any_session(self._ping)
         self._note_response()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Ask the server in any open session, or in the shared session.
+        """Call `ask` with any open session, or with the shared session.
 
         Raises:
-            RpcError: the upstream's own error.
+            RpcError: the server's own error.
             UpstreamError: there was no response.
         """
         for session in self.sessions:
@@ -227,12 +218,12 @@ class SessionPool:
         return await ask(await self.session_for(None))
 
     async def in_shared_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Ask the server in the shared session, which has all capabilities that the keys allow.
+        """Call `ask` with the shared session, which has all capabilities that the entry allows.
 
-        Fall back to the session of a client if `max_sessions` is reached, or if the server requires a caller.
+        Fall back to the session of a client if `max_sessions` is reached or the server requires a caller.
 
         Raises:
-            RpcError: the upstream's own error.
+            RpcError: the server's own error.
             UpstreamError: there was no response.
         """
         held = self._held.get(SHARED)
@@ -250,7 +241,7 @@ class SessionPool:
             return await self.in_any_session(ask)
 
     def concerns_caller(self, error: Exception) -> bool:
-        """Whether an error is about the credentials of one caller, and not about the server."""
+        """Return whether an error concerns the credentials of one caller rather than the server."""
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
@@ -269,36 +260,35 @@ class SessionPool:
         return None if self._spec.stderr_tail is None else self._spec.stderr_tail.text
 
     def forget_failures(self) -> None:
-        """Allow a new connection at once, and close sessions without open calls."""
+        """Allow a new connection at once, and close unused sessions."""
         self.circuit.reset()
         for session in tuple(self._held.values()):
             if not session.open_calls:
                 self.drop(session)
 
     def roots_changed(self, key: str) -> None:
-        """Notify the session of this client that the client's roots have changed."""
         held = self._held.get(key)
         if held is not None and not held.is_closed:
             held.roots_changed()
 
     def end_session_of(self, key: str) -> None:
-        """Close the session of this client, even if a call is open."""
+        """Close the session of a client, even during a call."""
         if (connecting := self._connecting.get(key)) is not None:
-            # An earlier callback has removed the task from `_connecting` by then.
+            # By then, an earlier callback has removed the task from `_connecting`.
             connecting.add_done_callback(lambda _: self.end_session_of(key))
         elif (held := self._held.get(key)) is not None:
             self.drop(held)
         self._lost_by.discard(key)
 
     def drop(self, session: Session) -> None:
-        """Close a session. New calls no longer use it."""
+        """Close a session, which new calls no longer use."""
         for key, held in tuple(self._held.items()):
             if held is session:
                 del self._held[key]
         self._end(session)
 
     def close_idle(self) -> None:
-        """Close sessions that were not used for `idle`. An eager upstream keeps its shared session."""
+        """Close sessions that were not used for `idle`. An eager server keeps its shared session."""
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
@@ -307,12 +297,11 @@ class SessionPool:
                 self.drop(session)
 
     async def quiet(self) -> None:
-        """Wait until no call runs or waits for a session."""
         while self._in_use_by:
             await self._is_quiet.wait()
 
     async def close(self) -> None:
-        # Set first, so that no new connection is made.
+        # Set first, so that no new connection is opened.
         self._is_closed = True
         for connecting in tuple(self._connecting.values()):
             connecting.cancel()
@@ -324,7 +313,7 @@ class SessionPool:
     def _key(self, call: RelayedCall | None) -> str:
         if call is None or self.config.session == "shared":
             return SHARED
-        # A stateless HTTP server cannot tell sessions apart, so all clients share one.
+        # A stateless HTTP server cannot distinguish sessions.
         if self.config.session is None and self.is_stateless:
             return SHARED
         return call.key
@@ -391,7 +380,7 @@ class SessionPool:
         return session
 
     def _lost(self, session: Session, reason: str) -> None:
-        # Sessions that this pool has closed itself are not failures.
+        # Ignore sessions that this pool has closed itself.
         if keys := {key for key, held in self._held.items() if held is session}:
             self._lost_by.update(keys, {SHARED})
             self.restarts += 1
@@ -402,7 +391,7 @@ class SessionPool:
             self._listener.lists_changed()
 
     def _declared(self, call: RelayedCall | None) -> JsonObject:
-        """Return the capabilities of a legacy session: of its client, or all that the keys allow."""
+        """Return the capabilities of a legacy session: those of its client, or all that the entry allows."""
         if self.config.session == "shared":
             return {}
         if call is not None and call.key != SHARED:
@@ -438,16 +427,16 @@ class SessionPool:
         self._closing.begin(session.close(), name=f"end a session with {self.name}")
 
     def _can_send_again(self, session: Session, error: UpstreamError, *, is_repeatable: bool) -> bool:
-        """Drop the session if it has ended, and return whether the request can be sent again in another one.
+        """Return whether the request can be sent again. Drop the session if it has ended.
 
         Raises:
-            UnreachableError: the upstream cannot be reached.
+            UnreachableError: the server cannot be reached.
         """
         if isinstance(error, SessionLostError):
             self._lost(session, str(error))
             return True
         if isinstance(error, UnreachableError):
-            # A server without sessions can have been replaced by a server of the other era. A handshake shows that.
+            # A server of the other era may have replaced a stateless server.
             if isinstance(error, NotMcpError) and session.is_stateless:
                 self.drop(session)
                 return True
@@ -455,17 +444,13 @@ class SessionPool:
                 self.circuit.connect_failed(str(error))
                 raise self.circuit.unreachable(str(error)) from error
             return False
-        # The request may have been begun. Over HTTP, the session outlives its connections.
+        # The request may have been started. Over HTTP, a session outlives its connections.
         if isinstance(error, ConnectionLostError) and session.is_closed:
             self.drop(session)
         return isinstance(error, ConnectionLostError) and is_repeatable
 
     async def _permit(self, call: RelayedCall) -> ConcurrencyPermit:
-        """Wait for a permit for one of the upstream's concurrent calls.
-
-        Raises:
-            OverLimitError: too many calls wait already.
-        """
+        """Wait for a permit. Raise OverLimitError if too many calls are waiting."""
         queue = _QUEUE if self.config.queue is None else self.config.queue
         limit = (self.config.concurrency or _CONCURRENCY, queue)
         if not self._semaphore.try_acquire(limit):

@@ -1,7 +1,7 @@
-"""Executors that relay calls to an upstream.
+"""Executors that relay calls to an upstream server.
 
-A modern upstream asks questions with an `input_required` result, and the request is sent again with the answers. A
-legacy upstream asks during the call. For modern clients, such a call is parked (`parked_calls`).
+A modern server sends input requests in an `input_required` result, and the request is sent again with the responses. A
+legacy server sends them during the call, which is parked for modern clients (`parked_calls`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,29 +29,27 @@ from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
-"""The most rounds of questions of one call."""
-# 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions have no questions.
+"""Rounds of input requests per call."""
+# 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
 _COMPLETE: Final = "completion/complete"
 _OURS: Final = "io.modelcontextprotocol/"
 
 
 class Servers(Protocol):
-    """The configured upstreams."""
-
     @property
     def parked(self) -> ParkedCalls: ...
     def pool(self, name: str) -> SessionPool | None: ...
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests of calls to one upstream."""
+    """Sends requests of calls to one upstream server."""
 
     servers: Servers
     upstream: str
     uris: PrefixedUris
     ask_timeout: timedelta
     pages: LockedPages | None = None
-    """The locked pages, if the lock is enforced."""
+    """Set if the lock is enforced."""
 
     async def request(
         self,
@@ -62,12 +60,12 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, relay questions, and return the complete result.
+        """Send a request, relay input requests, and return the complete result.
 
         Raises:
-            UpstreamError: the upstream did not return a result.
+            UpstreamError: the server did not return a result.
             DeadlineExceededError: the deadline of the invocation passed.
-            RpcError: the upstream's own error.
+            RpcError: the server's own error.
         """
         pool = self.servers.pool(self.upstream)
         if pool is None:
@@ -89,7 +87,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
     ) -> JsonObject:
         call = RelayedCall(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
         async with invocation.deadline.limit(self.upstream):
-            # The era is known once the session is open.
+            # The era is only known once the session is open.
             session = await pool.session_for(call)
             if not call.capabilities or (session.era is Era.LEGACY and not call.is_modern):
                 result = await pool.request(method, params, call=call, is_repeatable=is_repeatable, mirrored=mirrored)
@@ -115,7 +113,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         return call.with_notes(self.uris.in_result(result))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
-        """Send the request until the result is complete. A retry of the client repeats no round."""
+        """Send the request until the result is complete. A retry of the client does not repeat rounds."""
         more: JsonObject = {}
         context = invocation.context
         for number in range(_MAX_ROUNDS):
@@ -144,14 +142,12 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls one tool of an upstream."""
-
     relay: Relay
     name: str
     is_repeatable: bool
     mirrored: tuple[HeaderParameter, ...] = ()
     is_task: bool = False
-    """Whether the upstream runs each call as a task of 2025-11-25."""
+    """Whether the server runs each call as a task of 2025-11-25."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"calls `{self.name}` of the upstream {self.relay.upstream}")
@@ -172,7 +168,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignInTool(msgspec.Struct, frozen=True, kw_only=True):
-    """Signs a user in to an upstream whose tools are not known before."""
+    """Signs a user in to a server whose tools are not known yet."""
 
     relay: Relay
 
@@ -180,14 +176,13 @@ class SignInTool(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does=f"signs in to the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        # The challenge of the upstream says how to sign in.
         await self.relay.request("tools/list", {}, invocation, is_repeatable=True)
         text = f"You are signed in to {self.relay.upstream}. List the tools again."
         return Relayed(content=({"type": "text", "text": text},))
 
 
 class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads one resource of an upstream, or all that fit a template."""
+    """Reads one resource, or any resource that matches a template."""
 
     relay: Relay
     template: str
@@ -197,12 +192,12 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does=f"reads `{self.template}` of the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        # The URI is sent as the client spelled it, because expanding the template could change the spelling.
+        # Expanding the template could change the spelling of the URI.
         uri = self.relay.uris.theirs(invocation.arguments[URI]) if self.is_template else self.template
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
-            # The code is -32002 up to 2025-11-25. 2026-07-28 has -32602, with the URI in `data`.
+            # -32002 until 2025-11-25. Since 2026-07-28, -32602 with the URI in `data`.
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise
@@ -212,12 +207,10 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Gets one prompt of an upstream."""
-
     relay: Relay
     name: str
     description: str | None = None
-    """The operator's description, instead of the upstream's."""
+    """Overrides the server's description."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")
@@ -234,8 +227,6 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Completes one argument at an upstream."""
-
     relay: Relay
     reference: JsonObject
     argument: str
@@ -265,7 +256,7 @@ def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
 
 
 def _forwarded_meta(result: JsonObject) -> JsonObject:
-    """Return the members of `_meta` that are not about the connection to the upstream."""
+    """Return the members of `_meta` that do not concern the connection."""
     fields = result.get(meta.META)
     return (
         {name: value for name, value in fields.items() if not name.startswith(_OURS)}

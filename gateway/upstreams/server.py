@@ -1,4 +1,4 @@
-"""One upstream of the file: its sessions, and a task that keeps its lists up to date."""
+"""Maintains one upstream server of the file."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ from gateway.upstreams.server_spec import ServerSpec
 log: Final = structlog.get_logger(__name__)
 
 SETTLE_SECONDS: Final = 0.2
-"""Seconds during which changes of lists are collected."""
+"""Seconds during which list changes are collected."""
 _MAX_NAMED: Final = 5
 _ONLY_IN_CLIENT_SESSION: Final = (
     "offers {} only in the session of a client, so it is not listed. With `session: shared`, all clients use one"
@@ -34,15 +34,14 @@ _ONLY_IN_CLIENT_SESSION: Final = (
 )
 _CHECK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
-"""The pause between two reads of lists grows while changes follow each other within this time."""
+"""If changes follow each other within this time, the pause between reads grows."""
 _STORM_WARNING: Final = 16 * SETTLE_SECONDS
-"""The pause that causes a warning."""
+"""A pause of this length causes a warning."""
 _REPORT_SECONDS: Final = 60.0
-"""The least time between two reports of malformed JSON."""
 
 
 class UpstreamServer:
-    """Maintains one upstream from `start` to `close`. The `Listener` of its sessions."""
+    """Keeps the lists and the watched resources of one server up to date."""
 
     def __init__(  # noqa: PLR0913 - what it is, and whom it tells
         self,
@@ -60,15 +59,15 @@ class UpstreamServer:
         """Create the server without starting it.
 
         Args:
-            name: the key of the entry.
+            name: key of the entry.
             config: the entry.
             spec: how to connect.
             memory: stores the lists.
             changed: called when the lists have changed.
             updated: called with the URI of an updated resource.
-            connection: the entry in `connections` that the entry names.
+            connection: the entry in `connections` that `config` names.
             starting: limits how many child processes start at the same time.
-            inherited: the lists of the entry's former server, which are served until this server responds.
+            inherited: lists of the former server of this entry, used until this server responds.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
@@ -77,7 +76,7 @@ class UpstreamServer:
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
         self._is_watching: Final = asyncio.Event()
-        """Set once all sessions watch the wanted resources, or have failed to."""
+        """Set unless sessions still have to watch or unwatch resources."""
         self._is_watching.set()
         self._changed: Final = changed
         self._updated: Final = updated
@@ -86,24 +85,22 @@ class UpstreamServer:
         """Whether the lists may have changed."""
         self._is_remembered = False
         self._note_on_sessions = ""
-        """Names what only the sessions of some clients offer."""
+        """What only the sessions of some clients offer."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self.lists = inherited
         self._is_inherited = inherited is not None
-        """Whether the lists are those of the entry's former server."""
+        """Whether the lists are those of the former server."""
         self.is_served = False
-        """Whether the lists are, or were, part of the catalog."""
+        """Whether the lists are or were part of the catalog."""
         self._malformed = 0
-        """The number of messages that were not valid JSON."""
         self._reported_at = -math.inf
-        """When malformed JSON was last reported."""
         self._list_pause = 0.0
-        """Seconds between two reads of the lists. Grows while changes are announced without end."""
+        """Seconds between reads. Grows while the server announces changes without end."""
         self._not_before = -math.inf
-        """The earliest time of the next read."""
+        """Earliest time of the next read."""
         self._failed_lists = 0
-        """The number of failed reads in a row."""
+        """In a row."""
         self._ask_again_at = math.inf
         """When to read failed lists again."""
         self.is_awaited = False
@@ -114,23 +111,22 @@ class UpstreamServer:
         return self.pool.config
 
     def is_for(self, config: Upstream, document: Document) -> bool:
-        """Whether an entry connects to the same server in the same way, so that the sessions can continue."""
+        """Return whether the sessions can continue with this entry."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
         return is_same and document.connections.get(config.connection or "") == self._connection
 
     def answers_for(self, config: Upstream, document: Document) -> bool:
-        """Whether the lists are those of the server of this entry."""
+        """Return whether the lists are from the server of this entry."""
         return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
-        """Watch exactly these resources."""
         if uris != self._watched:
             self._watched = uris
             self._is_watching.clear()
             self._wake.set()
 
     async def watching(self) -> None:
-        """Wait until the resources are watched, or the upstream could not be reached."""
+        """Wait until the resources are watched, or the server could not be reached."""
         await self._is_watching.wait()
 
     async def session_opened(self, session: Session) -> None:
@@ -141,7 +137,7 @@ class UpstreamServer:
                 await session.watch(self._watched)
 
     def lists_changed(self) -> None:
-        """Read the lists again soon. Also called after the end of a session, whose changes were not announced."""
+        """Read the lists again soon. Also called after the end of a session, which may have missed changes."""
         self._is_stale = True
         self._wake.set()
 
@@ -156,18 +152,18 @@ class UpstreamServer:
         log.warning("upstream sent malformed JSON", upstream=self.name, reason=message.reason, excerpt=message.excerpt)
 
     def reconnect(self) -> None:
-        """Connect again without waiting, and read the lists."""
+        """Connect at once and read the lists."""
         self.pool.forget_failures()
         self._is_stale, self._is_remembered, self._not_before = True, False, -math.inf
         self._wake.set()
 
     def follow(self, config: Upstream) -> None:
-        """Use a changed entry that connects to the same server in the same way."""
+        """Use a changed entry that allows the sessions to continue."""
         self.pool.config = config
         self._wake.set()
 
     async def start(self) -> None:
-        """Load the remembered lists, and start the task. Do nothing if already started."""
+        """Load the remembered lists and start the task. Repeated calls have no effect."""
         if self._has_begun:
             return
         remembered = None if self._is_inherited else await self._memory.recall(self.name)
@@ -175,14 +171,14 @@ class UpstreamServer:
             return
         if remembered is not None:
             self.lists = remembered
-            # The lists of an HTTP server are read once after the start. A child is not started for its lists.
+            # The lists of an HTTP server are read after the start. A child process is not started for its lists.
             self._is_remembered = self.pool.is_child
             self._known.set()
             self._report_change()
         self._task = asyncio.create_task(self._run(), name=f"upstream {self.name}")
 
     async def known(self) -> None:
-        """Wait until the lists are known, or the upstream could not be reached."""
+        """Wait until the lists are known, or the server could not be reached."""
         await self._known.wait()
 
     async def retire(self) -> None:
@@ -208,14 +204,13 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """The state of the sessions; `connecting` before the lists are served, and `degraded` if a list is missing."""
+        """`connecting` before the lists are served. `degraded` if a list is missing."""
         state = self.pool.state
         if state == "up" and not self.is_served:
             return "connecting"
         return "degraded" if state == "up" and self.lists is not None and self.lists.missing else state
 
     def status(self) -> dict[str, Json]:
-        """Return the entry of the status."""
         lists, pool = self.lists, self.pool
         shown: dict[str, Json] = {
             "state": self.state,
@@ -264,13 +259,13 @@ class UpstreamServer:
                 self._known.set()
             if watched == self._watched:
                 self._is_watching.set()
-            # In this task, so that no session is closed while its lists are read.
+            # Done here, so that no session is closed while its lists are read.
             self.pool.close_idle()
             await self._pause()
 
     async def _check(self) -> None:
         circuit, pool = self.pool.circuit, self.pool
-        # Only a probe closes an open circuit, because calls are refused.
+        # The circuit refuses calls, so only a probe can close it.
         if circuit.is_open or (circuit.is_backing_off and (pool.sessions or self.config.required)):
             await pool.probe()
         if self._wants_lists:
@@ -282,7 +277,7 @@ class UpstreamServer:
         await self._subscribe()
 
     async def _subscribe(self) -> None:
-        """Watch the wanted resources in all sessions, because an update may be visible in only one of them."""
+        """Watch the resources in all sessions, because a server may announce an update in only one of them."""
         if not self._offers_updates:
             return
         if self._watched and not self.pool.sessions:
@@ -310,7 +305,7 @@ class UpstreamServer:
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
-        # Set first, because a change can be announced during the read.
+        # Set first, because a change may be announced during the read.
         self._is_stale = False
         self._increase_pause()
         try:
@@ -335,7 +330,7 @@ class UpstreamServer:
         """Read a resource without a client, and return its contents.
 
         Raises:
-            RpcError: the upstream's own error.
+            RpcError: the server's own error.
             UpstreamError: there was no response.
         """
 
@@ -346,7 +341,7 @@ class UpstreamServer:
         return (await self.pool.in_shared_session(ask)).get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
-        """Note what only the session of a client offers. It is not served."""
+        """Record what the server offers only in the sessions of clients."""
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 names = sorted((await self._discover(session)).names - lists.names)
@@ -360,7 +355,7 @@ class UpstreamServer:
                 self._note_on_sessions = note
 
     def _increase_pause(self) -> None:
-        """Increase the pause between reads while an upstream announces changes without end."""
+        """Increase the pause between reads while the server announces changes without end."""
         now, before = monotonic(), self._list_pause
         is_storm = now < self._not_before + before + _STORM_SECONDS
         self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
@@ -371,7 +366,7 @@ class UpstreamServer:
             )
 
     def _plan_retry(self, lists: ServerLists) -> None:
-        """Schedule another read of lists that could not be read. Lists that were too long are not read again."""
+        """Schedule another read of lists that failed, except those that were too long."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
         if failed and not self._failed_lists:
             log.warning("lists of an upstream could not be read", upstream=self.name, reasons=failed)
@@ -397,11 +392,11 @@ class UpstreamServer:
                     await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:
             pass
-        # Cleared last: the next look covers all announcements up to now.
+        # Cleared last, because the next check covers all announcements up to now.
         self._wake.clear()
 
 
-# Other keys (`tools`, `timeout`, `tags` …) can change without a new connection.
+# Other keys, such as `tools` and `timeout`, can change without a new connection.
 _CONNECTING: Final = (
     *("command", "args", "env", "cwd", "sandbox", "url", "headers", "type", "transport", "connection"),
     *("allow_private", "tls", "auth", "era", "session", "sampling", "elicitation", "roots"),
@@ -409,6 +404,6 @@ _CONNECTING: Final = (
 
 
 def server_digest(config: Upstream) -> str:
-    """Return a digest that identifies a server. Arguments and URLs can contain secrets."""
+    """Return a digest that identifies a server. Arguments and URLs may contain secrets."""
     facts = (config.argv, config.cwd, config.url, config.connection, config.kind)
     return hashlib.sha256(repr(facts).encode()).hexdigest()

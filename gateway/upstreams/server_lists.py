@@ -19,11 +19,11 @@ log: Final = structlog.get_logger(__name__)
 MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
-"""The size of the entries and cursors of all lists."""
+"""Of all lists and cursors."""
 MAX_INSTRUCTIONS: Final = 4096
 """Bytes."""
 CUT: Final = "cut"
-"""The first word of the reason if a list is too long. Such a list is not read again."""
+"""Prefix of the reason if a list is too long. Such a list is not read again."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -32,11 +32,11 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "templates": ("resources/templates/list", "resourceTemplates", "resources"),
     "prompts": ("prompts/list", "prompts", "prompts"),
 }
-"""List → its method, the member of the result, and the required capability."""
+"""Method, member of the result, and required capability."""
 
 
 class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists of a server in the wire form of its revision."""
+    """The lists of a server, in the wire form of its revision."""
 
     tools: list[dict[str, Json]] = []
     resources: list[dict[str, Json]] = []
@@ -51,17 +51,16 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}
-    """The lists that could not be read, with the reason."""
+    """Reasons by list that could not be read."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names and URIs of all entries."""
         lists = ((self.tools, "name"), (self.prompts, "name"), (self.resources, "uri"), (self.templates, "uriTemplate"))
         return frozenset(str(each.get(member)) for entries, member in lists for each in entries)
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists. A list that cannot be read is replaced by that of `before`. A list that is too long is cut.
+    """Read all lists. Lists that cannot be read are taken from `before`, and long lists are cut.
 
     Raises:
         UpstreamError: the server did not respond.
@@ -99,19 +98,17 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
 
 def _bounded(instructions: str) -> str:
     data = strip_control_characters(instructions).strip().encode(errors="replace")
-    # A character at the cut is dropped.
+    # A partial character at the end is dropped.
     return data[:MAX_INSTRUCTIONS].decode(errors="ignore") + (" […]" if len(data) > MAX_INSTRUCTIONS else "")
 
 
 class _Pages:
-    """Reads the pages of all lists of one server, up to `MAX_BYTES`."""
-
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._bytes_left = MAX_BYTES
 
     async def all_of(self, method: str, member: str) -> tuple[list[dict[str, Json]], str]:
-        """Return the entries of a list, and the reason if the list was cut."""
+        """Return the entries of a list, and the reason if it was cut."""
         items: list[dict[str, Json]] = []
         cursor: str | None = None
         seen: set[str] = set()
@@ -130,7 +127,7 @@ class _Pages:
                     return items, _TOO_LARGE
                 items.append(item)
             cursor = page.get("nextCursor")
-            # A repeated cursor would lead to an endless loop.
+            # A repeated cursor would cause an endless loop.
             if not isinstance(cursor, str) or cursor in seen:
                 return items, ""
             if not self._has_room_for(cursor):
@@ -144,7 +141,7 @@ class _Pages:
 
 
 class RememberedLists:
-    """Stores the lists of one server by name. Lists of another server with the same name are ignored."""
+    """Stores the lists of one server by name. Ignores the lists of another server with that name."""
 
     def __init__(self, documents: DocumentStore | None, *, server: str) -> None:
         self._documents: Final = documents
@@ -156,7 +153,7 @@ class RememberedLists:
             return None
         try:
             record = msgspec.json.decode(content, type=_Record)
-        except msgspec.DecodeError:  # for example of an older version
+        except msgspec.DecodeError:  # from an older version
             return None
         return record.lists if record.server == self._server else None
 
@@ -172,7 +169,7 @@ class RememberedLists:
 class _Record(msgspec.Struct, kw_only=True):
     server: str
     lists: ServerLists = msgspec.field(name="offer")
-    """`offer` is the name in records of earlier versions."""
+    """The name in records of earlier versions."""
 
 
 def _key(name: str) -> str:

@@ -37,13 +37,11 @@ _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The ways to connect to an upstream."""
-
     links: Mapping[str, Callable[[], Link]]
     stderr_tail: LineTail | None = None
-    """The last lines of standard error, or None if the upstream is not a child process."""
+    """Last lines of standard error, if the server is a child process."""
     signs_in_callers: bool = False
-    """Whether requests are authenticated as their caller."""
+    """Whether requests are authenticated as their callers."""
     has_sign_in: bool = False
     """Whether users sign in to the server in a browser."""
 
@@ -51,7 +49,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 def compile_spec(
     config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
 ) -> ServerSpec | None:
-    """Compile one entry. Return None after an error, which is reported to `problems`."""
+    """Compile one entry. Return None after an error, which is added to `problems`."""
     if config.command is not None:
         return _over_stdio(config, services=services, problems=problems)
     return _over_http(config, document=document, services=services, redactor=redactor, problems=problems)
@@ -83,7 +81,7 @@ def _over_http(
         problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
         return None
     written = _url_of(config, shared)
-    # The URL of an MCP endpoint can have a query. Fragments are not sent.
+    # An MCP endpoint can have a query. Fragments are not sent.
     if problem := base_url_problem(re.split("[?#]", written, maxsplit=1)[0]):
         problems.at("url").error(problem)
         return None
@@ -106,7 +104,7 @@ def _over_http(
             services=services,
             redactor=redactor,
             issuers=[] if document.auth is None else document.auth.issuers,
-            # Problems with the `auth` of a connection are reported once, at the connection.
+            # The connection itself reports problems with its `auth`.
             problems=(
                 problems.at("auth")
                 if config.auth is not None
@@ -129,7 +127,7 @@ def _over_http(
 
 
 def sign_in_keys(document: Document) -> frozenset[str]:
-    """Return the keys of the entries of a file that users sign in to."""
+    """Return the keys of all entries that users sign in to."""
     found: list[str] = []
     for name, connection in document.connections.items():
         if connection.auth is not None and (code := connection.auth.authorization_code) is not None:

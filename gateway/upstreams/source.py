@@ -1,4 +1,4 @@
-"""The definitions of all upstreams of the file."""
+"""The definitions of all upstream servers in the file."""
 
 import asyncio
 import hashlib
@@ -39,13 +39,13 @@ from gateway.upstreams.uris import PrefixedUris, page_uris
 log: Final = structlog.get_logger(__name__)
 
 FIRST_LISTS_SECONDS: Final = 5.0
-"""The longest wait for the first lists of all upstreams at the start of a daemon."""
+"""Longest wait for the first lists when the daemon starts."""
 _WATCH_SECONDS: Final = 5.0
-"""The longest wait of a subscription for an upstream."""
+"""Longest wait of a subscription for a server."""
 
 
 class UpstreamSource:
-    """All upstreams of the file. Implements `DefinitionSource` and `Servers`."""
+    """Implements `DefinitionSource` and `Servers`."""
 
     def __init__(
         self,
@@ -56,14 +56,15 @@ class UpstreamSource:
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
     ) -> None:
-        """Create the source without upstreams.
+        """Create the source without servers.
 
         Args:
-            services: shared by all executors.
-            documents: stores lists across restarts. None: lists are not stored.
-            events: reports the end of sessions and changed roots. Updated resources are published here.
-            first_lists_seconds: the longest wait for first lists. None: until each upstream has responded or failed.
-            is_at_start: whether to wait for the first lists. Later lists are announced.
+            services: services that executors share.
+            documents: stores the lists across restarts, unless it is None.
+            events: the source of session events, and the receiver of resource updates.
+            first_lists_seconds: longest wait for the first lists. None to wait until each server has responded or
+        failed.
+            is_at_start: whether to wait for the first lists.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -74,7 +75,7 @@ class UpstreamSource:
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
-        """The last definitions of each upstream. Written by the thread that loads."""
+        """Last definitions by server. Written by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
@@ -101,14 +102,14 @@ class UpstreamSource:
                 yield self._sign_in_entry(name, upstream, config)
                 continue
             made = self._definitions_of(name, upstream, server.lists, config, lock)
-            # Warnings about the lists of the entry's former server would be wrong.
+            # Warnings about the lists of a former server would be wrong.
             if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
                     place.at(*path).warning(warning)
             yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        # Unchanged servers keep their sessions. Others close in the background, after their open calls.
+        # Unchanged servers keep their sessions. Others close after their open calls.
         for name, server in self._servers.items():
             if name in self._entries and self._entries[name].lists is server.lists:
                 server.is_served = True
@@ -126,7 +127,7 @@ class UpstreamSource:
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
-        # Also the unchanged servers: this reload may have cancelled their start.
+        # This reload may have cancelled the start of unchanged servers.
         await asyncio.gather(*(server.start() for server in self._servers.values()))
         if self._is_at_start:
             self._is_at_start = False
@@ -141,7 +142,7 @@ class UpstreamSource:
         await self._closing.cancel()
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
-        """Watch exactly these resources, each a pair of an upstream's name and a URI at that upstream."""
+        """Watch exactly these resources, given as server names and URIs at the server."""
         wanted: dict[str, set[str]] = {name: set() for name in self._servers}
         for name, uri in uris:
             if name in wanted:
@@ -150,7 +151,7 @@ class UpstreamSource:
             server.watch(frozenset(wanted[name]))
 
     async def watching(self) -> None:
-        """Wait until upstreams watch the wanted resources, for at most `_WATCH_SECONDS`."""
+        """Wait up to `_WATCH_SECONDS` until the resources are watched."""
         if not self._servers:
             return
         with suppress(TimeoutError):
@@ -158,23 +159,21 @@ class UpstreamSource:
                 await asyncio.gather(*(server.watching() for server in self._servers.values()))
 
     def _roots_changed(self, event: RootsChanged) -> None:
-        """Notify the upstream sessions of this client session."""
         for server in self._servers.values():
             server.pool.roots_changed(f"session {event.session_id}")
 
     def _session_ended(self, event: SessionEnded) -> None:
-        """Close the upstream sessions of this client session."""
         for server in self._servers.values():
             server.pool.end_session_of(f"session {event.session_id}")
 
     def _sign_ins_changed(self, _event: SignInsChanged) -> None:
-        """Ask upstreams for lists that were not available before a user signed in."""
+        """Read lists that were unavailable before a user signed in."""
         for server in self._servers.values():
             if server.lists is None:
                 server.reconnect()
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
-        """Return the upstream that serves a URI, and the URI at that upstream. None if no upstream serves it."""
+        """Return the server of a URI, and the URI at that server."""
         found = catalog.resource(uri)
         executor = None if found is None else found[0].executor
         if isinstance(executor, CachingExecutor):
@@ -184,7 +183,6 @@ class UpstreamSource:
         return executor.relay.upstream, executor.relay.uris.theirs(uri)
 
     def status(self) -> dict[str, Json]:
-        """Return the part `upstreams` of the status."""
         found = {name: server.status() for name, server in self._servers.items()}
         for name, made in self._entries.copy().items():
             if name in found and made.pages is not None and made.pages.differing:
@@ -192,7 +190,7 @@ class UpstreamSource:
         return found
 
     async def read_pages(self, loaded: LoadedConfig, problems: Problems) -> dict[Name, DefinitionDigest]:
-        """Digest the pages to which the tools in `loaded` refer. A page that cannot be read is a warning."""
+        """Return digests of the pages of all tools. A page that cannot be read is a warning."""
         found: dict[Name, DefinitionDigest] = {}
         for (section, _), origin in loaded.origins.items():
             if section != "tools" or origin.path[0] != "upstreams":
@@ -216,7 +214,7 @@ class UpstreamSource:
 
     @property
     def unready(self) -> list[str]:
-        """The names of required upstreams that cannot be reached."""
+        """Names of required servers that cannot be reached."""
         return [
             name
             for name, server in self._servers.items()
@@ -224,7 +222,7 @@ class UpstreamSource:
         ]
 
     def _sign_in_entry(self, name: str, upstream: Upstream, config: LoadedConfig) -> SourceEntry:
-        """Return the tool for signing in to an upstream whose lists are not known, if users sign in to the upstream."""
+        """Return the sign-in tool of a server whose lists are unknown, if users sign in to it."""
         shared = config.document.connections.get(upstream.connection or "")
         auth = upstream.auth or (None if shared is None else shared.auth)
         if auth is None or auth.authorization_code is None:
@@ -244,9 +242,9 @@ class UpstreamSource:
         config: LoadedConfig,
         lock: Lock | None,
     ) -> "_UpstreamDefinitions":
-        """Return the definitions of an upstream: the same objects as before if nothing has changed.
+        """Return the definitions of a server. They are the same objects as before if nothing has changed.
 
-        `lock` is enforced. It contains the locked lists and pages.
+        `lock` contains the enforced lists and pages.
         """
         locked = {} if lock is None else lock.offered.get(name, {})
         found = config.sources.written(("upstreams", name))
@@ -316,7 +314,7 @@ class UpstreamSource:
 
 
 class _UpstreamDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of an upstream, and all that they were made of."""
+    """The definitions of a server, and their sources."""
 
     lists: ServerLists
     made_of: tuple[Upstream, JsonObject, timedelta, Lock | None]

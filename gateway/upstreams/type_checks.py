@@ -1,6 +1,6 @@
-"""Removes members whose type is not that of MCP's schema from the lists and results of servers. Pure.
+"""Removes members with wrong types from lists and results of servers, because clients would refuse a whole list.
 
-Clients that validate a list refuse all of it because of one wrong member.
+Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,15 +35,15 @@ _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
     "resource": {"resource": dict},
     "resource_link": {"uri": str, "name": str},
 }
-"""The required members of content blocks, by type. Other types may be of a later revision."""
+"""Required members of content blocks by type. Later revisions may add types."""
 
 
 def well_typed(entry: JsonObject) -> dict[str, Json]:
-    """Return an entry of a list, or a content block, without members of the wrong type."""
+    """Return a list entry or content block without members of the wrong type."""
     found = _typed(entry, _ENTRY)
     if "annotations" in found:
         found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
-    # Only the root of a schema is checked. Some servers write an empty object as a list.
+    # Some servers write an empty object as a list. Only the root of a schema is checked.
     for member in ("inputSchema", "outputSchema"):
         if member in found:
             found[member] = _typed(found[member], _SCHEMA)
@@ -64,12 +64,12 @@ def well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
 
 
 def well_typed_contents(value: Json) -> list[JsonObject]:
-    """Return the contents of resources that have a URI, and text or a blob."""
+    """Return resource contents that have a URI, and text or a blob."""
     return [_typed(each, _ENTRY) for each in mappings(value) if _are_contents(each)]
 
 
 def well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
-    """Return the messages of a prompt that have a role and content."""
+    """Return prompt messages that have a role and content."""
     return [
         {**each, "content": _block(each["content"], sender)}
         for each in mappings(value)

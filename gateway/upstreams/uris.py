@@ -1,4 +1,4 @@
-"""URIs of an upstream as clients see them: with `uri_prefix`, in results and in references of tools to pages. Pure."""
+"""Adds `uri_prefix` to the URIs of an upstream server. Pure."""
 
 from typing import Final
 
@@ -7,16 +7,14 @@ import msgspec
 from gateway.json_types import Json, JsonObject
 
 _WITH_URIS: Final = frozenset({"content", "contents", "messages"})
-"""The members of results that contain URIs."""
+"""Members of results that contain URIs."""
 _UI: Final = "ui"
 _URI: Final = "resourceUri"
-# SEP-1865: this flat key is deprecated, but some servers still send it.
+# SEP-1865: deprecated, but still sent by some servers.
 _OLD_KEY: Final = "ui/resourceUri"
 
 
 class PrefixedUris(msgspec.Struct, frozen=True):
-    """Adds a prefix to the URIs of an upstream, and removes it from URIs of clients."""
-
     prefix: str = ""
 
     def ours(self, uri: str) -> str:
@@ -56,12 +54,11 @@ class PrefixedUris(msgspec.Struct, frozen=True):
 
 
 def page_uris(tool: JsonObject) -> list[str]:
-    """Return the URIs, at the upstream, of the page that shows a tool's results."""
+    """Return the server's URIs of the page that shows a tool's results."""
     return [uri for uri in (ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
 
 
 def ui_of(tool: JsonObject) -> JsonObject:
-    """Return `_meta.ui` of a tool."""
     ui = _meta(tool).get(_UI)
     return ui if isinstance(ui, dict) else {}
 

@@ -265,11 +265,11 @@ async def test_a_name_that_a_reload_took_away_says_so(tmp_path: Path, cell: Cell
         no_resource = -32602 if cell.is_modern else -32002
         for method, params, code, said in (
             ("tools/call", {"name": "dropped"}, -32602, REMOVED.format("tools")),
-            ("tools/call", {"name": "old"}, -32602, "it is new"),
+            ("tools/call", {"name": "old"}, -32602, "renamed it to new"),
             ("prompts/get", {"name": "dropped"}, -32602, REMOVED.format("prompts")),
-            ("prompts/get", {"name": "old"}, -32602, "it is new"),
+            ("prompts/get", {"name": "old"}, -32602, "renamed it to new"),
             ("resources/read", {"uri": "x:dropped"}, no_resource, REMOVED.format("resources")),
-            ("resources/read", {"uri": "x:old"}, no_resource, "it is x:new"),
+            ("resources/read", {"uri": "x:old"}, no_resource, "renamed it to x:new"),
             ("resources/read", {"uri": "item://7"}, no_resource, REMOVED.format("resources")),
             ("resources/read", {"uri": "docs:///page.md"}, no_resource, REMOVED.format("resources")),
         ):

@@ -147,7 +147,7 @@ def test_older_revisions_get_one_block_per_message(revision: str) -> None:
             for_revision(sampling([{"role": "user", "content": content}], {"maxTokens": 1}), revision)
     audio = sampling([{"role": "user", "content": {"type": "audio", "data": "", "mimeType": "audio/wav"}}], {})
     if revision == "2024-11-05":
-        with pytest.raises(ExecutionError, match="of text or image"):
+        with pytest.raises(ExecutionError, match="of type text or image"):
             for_revision(audio, revision)
     else:
         assert for_revision(audio, revision) == audio

@@ -1,1 +1,1 @@
-"""Sessions with MCP servers of either era, over stdio, Streamable HTTP or HTTP+SSE."""
+"""Sessions with MCP servers of either era and every transport."""

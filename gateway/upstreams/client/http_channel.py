@@ -1,7 +1,7 @@
 """HTTP requests to one MCP server.
 
-Threats: an address that must not be reached (`AddressGuard`), credentials that follow a redirect to another origin
-(only redirects within the origin are followed), and endless responses (bounded by the readers).
+Threats: forbidden addresses (`AddressGuard`), credentials that follow a redirect to another origin (only redirects
+within the origin are followed), and endless responses (readers limit them).
 """
 
 import asyncio
@@ -44,19 +44,17 @@ _UNAUTHORIZED: Final = 401
 _SEE_OTHER: Final = 303
 """A redirect to a GET request (RFC 9110 §15.4.4), which would lose the message."""
 _EXCERPT: Final = 300
-# RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors about the content or size of a request, or the rate.
+# RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors that concern one request.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
 _LOSS: Final = (
     r"\b(?:not found|unknown|expired|invalid|no longer|terminated|not exist|n.t exist|ended|closed|no such)\b"
 )
 _SESSION: Final = r"\bsession(?:[ _-]?id)?\b(?![ _-]?(?:token|cookie))"
 LOST_SESSION: Final = re.compile(rf"{_SESSION}.{{0,80}}{_LOSS}|{_LOSS}.{{0,20}}{_SESSION}", re.IGNORECASE | re.DOTALL)
-"""An error message about an unknown or expired session, and not about a token."""
+"""Matches errors about an unknown or expired session, but not about a token."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A server over HTTP."""
-
     url: URL
     headers: Mapping[str, str]
     sender: Sender
@@ -84,14 +82,14 @@ class HttpChannel:
         url: URL | None = None,
         outgoing: Outgoing | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send an authenticated request, and yield its response.
+        """Send an authenticated request, and yield the response.
 
         Args:
             method: GET, POST or DELETE.
             fields: header fields.
             body: an encoded message.
-            url: the target, if it is not the URL of the server.
-            outgoing: the MCP request. It is authenticated as its caller.
+            url: defaults to the URL of the server.
+            outgoing: the MCP request, which is authenticated as its caller.
 
         Raises:
             NoCredentialsError: there are no credentials for the caller.
@@ -131,11 +129,7 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
-        """Follow a redirect within the origin, now and for later requests.
-
-        Raises:
-            NotMcpError: the target is not a URL, or at another origin.
-        """
+        """Follow a redirect within the origin. Raise NotMcpError for other redirects."""
         if status == _SEE_OTHER:
             return None
         url = request.url
@@ -143,10 +137,10 @@ class HttpChannel:
             target = url.join(parse_url(location))
         except ValueError as error:
             raise NotMcpError(f"{url.raw_host} redirects to an invalid URL") from error
-        # The request contains the credentials for this server.
+        # The request contains credentials for this server.
         if origin_of(target) != origin_of(url):
             raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}. Use that as `url`.")
-        # A redirect of another URL says nothing about this one.
+        # Later requests go to the new URL.
         if url == self.url:
             self.url = target
         return replace(request, url=target)
@@ -164,11 +158,7 @@ async def _authenticated(step: Awaitable[T]) -> T:
 
 
 async def read_body(answer: Answer) -> bytes:
-    """Read a body of at most `MAX_BODY` bytes.
-
-    Raises:
-        BadAnswerError: the body is longer.
-    """
+    """Read a body. Raise BadAnswerError if it is longer than `MAX_BODY` bytes."""
     try:
         return await answer.read(max_bytes=MAX_BODY)
     except BodyTooLargeError:
@@ -176,7 +166,7 @@ async def read_body(answer: Answer) -> bytes:
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
-    """Return the error for an HTTP status, if the body is not a response to the request."""
+    """Return the error for an HTTP status."""
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
@@ -194,11 +184,11 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
 
 
 def reports_lost_session(answer: Answer, text: str) -> bool:
-    """Whether the text of an HTTP error means that the server does not know the session."""
+    """Return whether an HTTP error means that the server does not know the session."""
     if answer.status == _UNAUTHORIZED:
-        # RFC 6750 §3.1: an error code in the challenge is about the access token.
+        # RFC 6750 §3.1: an error code in the challenge concerns the access token.
         return LOST_SESSION.search(text) is not None and "error=" not in answer.headers.get("WWW-Authenticate", "")
-    # The TypeScript SDK says "Server not initialized".
+    # The TypeScript SDK sends "Server not initialized".
     pattern = re.compile("session|not initialized", re.IGNORECASE)
     return answer.status in {400, 404, 410, 422, 503} and pattern.search(text) is not None
 

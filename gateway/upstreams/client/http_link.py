@@ -1,7 +1,7 @@
-"""A link over Streamable HTTP. Each message is a POST, and the response can be an event stream.
+"""A link over Streamable HTTP. Each message is a POST, and a response can be an event stream.
 
 Legacy servers (2025-03-26 to 2025-11-25 basic/transports) can have sessions, resumable streams, and a GET stream for
-messages outside of requests. Modern servers (2026-07-28) have none of these.
+other messages. Modern servers (2026-07-28) have none of these.
 """
 
 import asyncio
@@ -39,26 +39,26 @@ from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Response
 
 SESSION: Final = "Mcp-Session-Id"
-# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST names both.
+# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST accepts both.
 _ACCEPT: Final = "application/json, text/event-stream"
 _EVENT_STREAM: Final = "text/event-stream"
-# The prefixes of header fields that mirror the body of a request.
+# Prefixes of header fields that mirror the body.
 _OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
 _MAX_RESUMPTIONS: Final = 20
-"""Resumptions in a row without a new event."""
+"""In a row, without a new event."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _SHORT: Final = 5.0
 """Seconds. The pause grows after GET streams that end sooner."""
 LEAST_PAUSE: Final = 0.1
-"""Seconds between two GET streams, even if the server wants less."""
+"""Seconds between two GET streams."""
 _DELETE_SECONDS: Final = 2.0
 _SESSION_NOT_FOUND: Final = -32001
-"""The code of several SDKs, also for other errors."""
+"""Several SDKs use this code, also for other errors."""
 
 
 class HttpLink:
-    """A session over Streamable HTTP, or independent requests if the server assigns no session id."""
+    """A session over Streamable HTTP. Requests are independent if the server assigns no session id."""
 
     has_fields = True
     noise = ""
@@ -98,10 +98,10 @@ class HttpLink:
                 raise self._refused(answer, await read_body(answer))
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Hold the GET stream open, and open it again when it ends.
+        """Keep the GET stream open.
 
-        Any other response to the first GET means that the server has no such stream. Later, it can mean that the server
-        has restarted. The session ends if the response to `ping` is a 404.
+        If the first GET has no stream, the server does not offer one. Later, the server may have restarted. Then `ping`
+        ends the session if its response is a 404.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -131,7 +131,7 @@ class HttpLink:
         self._lost("was closed")
         if self.session_id is None or is_lost:
             return
-        # 2025-06-18 basic/transports, "Session Management": DELETE ends a session, but a server can refuse with 405.
+        # 2025-06-18 basic/transports, "Session Management": DELETE ends a session, but a server can refuse it with 405.
         with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(_DELETE_SECONDS), self._channel.exchange("DELETE", fields=self._of_session()):
                 self.session_id = None
@@ -149,12 +149,12 @@ class HttpLink:
         if (response := self._response_among(messages_in(body), request_id, alone=True)) is not None:
             if answer.status < 400:
                 self._note_session(answer)
-            # An error with the id of the request is about the request, unless it names the session.
+            # An error with the id of the request concerns the request, unless it mentions the session.
             is_own = response.id is not None and not reports_lost_session(answer, repr(response.error))
             if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:
-            # The server accepted the request, and may have run it.
+            # The server may have run the request.
             said = f"responds with {answer.status} {answer.media_type} instead of JSON or an event stream"
             if answer.media_type == "application/json":
                 said = f"responds with {answer.status} without a JSON-RPC response to the request"
@@ -162,7 +162,7 @@ class HttpLink:
         raise self._refused(answer, body)
 
     def _refused(self, answer: Answer, body: bytes) -> Exception:
-        """Return the error for the response to a POST. Only such a response ends the session."""
+        """Convert a failed response to a POST to an error. Only such a response ends the session."""
         error = refusal(answer, body, has_session=self.session_id is not None)
         if isinstance(error, SessionLostError):
             self._lost(str(error))
@@ -171,7 +171,7 @@ class HttpLink:
     async def _response_in(
         self, answer: Answer, request_id: int | None, seen: "_StreamPosition | None" = None
     ) -> "tuple[Response | None, _StreamPosition]":
-        """Read a stream up to the response. The response is None if the stream ends first."""
+        """Read a stream up to the response. Return None as the response if the stream ends first."""
         seen = seen or _StreamPosition()
         parser = EventParser()
         try:
@@ -196,9 +196,9 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response to the request, if it is among the messages. Others go to the inbox.
+        """Return the response to the request, and pass other messages to the inbox.
 
-        If a body contains it `alone`, an error without an id is the response: the server could not read the request.
+        If the messages are a whole body (`alone`), an error without an id is the response.
         """
         found: Response | None = None
         for each in messages:
@@ -206,7 +206,7 @@ class HttpLink:
                 self._inbox(each, during=request_id)
                 if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:
                     raise BadAnswerError(f"sends a message that cannot be read: {each.reason}")
-            # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
+            # JSON-RPC 2.0 §5: the id is null if the server could not read it.
             elif each.id == request_id or (alone and each.id is None and each.error is not None):
                 found = each
         return found
@@ -215,7 +215,7 @@ class HttpLink:
         """Resume a stream that ended before the response (2025-11-25, "Resumability").
 
         Raises:
-            BadAnswerError: the stream cannot be resumed, or brings no response.
+            BadAnswerError: the stream cannot be resumed, or contains no response.
         """
         reason, in_vain = "ended the stream without a response", 0
         while seen.event_id is not None and in_vain < _MAX_RESUMPTIONS:
@@ -226,7 +226,7 @@ class HttpLink:
                     if answer is None:
                         break
                     response, _ = await self._response_in(answer, request_id, seen)
-            # These errors would mean that the request was not begun. It was, so it must not be sent again.
+            # Raised as other errors, because the request was started and must not be sent again.
             except UpstreamError as error:
                 reason = str(error)
                 if isinstance(error, SessionLostError | NotMcpError | RefusedCredentialsError | NoCredentialsError):
@@ -259,7 +259,7 @@ class HttpLink:
 
 
 def _is_session_lost(response: Response) -> bool:
-    """Whether a JSON-RPC error means that the server does not know the session: some servers send it with HTTP 200."""
+    """Return whether the server does not know the session. Some servers send this error with HTTP 200."""
     error = response.error
     if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
         return False
@@ -268,12 +268,10 @@ def _is_session_lost(response: Response) -> bool:
 
 
 class _StreamPosition:
-    """The position up to which a stream has been read."""
-
     def __init__(self) -> None:
         self.event_id: str | None = None
         self.events = 0
-        """The number of events with data or `retry`."""
+        """Events with data or `retry`."""
         self.retry: float | None = None
         """Seconds between two connections, as requested by the server."""
 
@@ -282,5 +280,5 @@ class _StreamPosition:
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:
-            # 2025-11-25 basic/transports: clients must respect `retry`. Bounded, because a caller waits.
+            # 2025-11-25 basic/transports: clients must respect `retry`. Limited, because a caller waits.
             self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

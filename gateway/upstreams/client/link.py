@@ -1,4 +1,4 @@
-"""The interface of transports, and reading and repairing messages of servers."""
+"""The interface of transports, and a reader for messages that repairs malformed JSON."""
 
 import asyncio
 import json
@@ -18,17 +18,17 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
 MAX_DEPTH: Final = 128
-"""Levels of nesting in a message."""
+"""Of JSON in a message."""
 INTERNAL_ERROR: Final = "failed because of an internal error"
 
 _MAX_REPAIRED: Final = 8 * 2**20
-"""Bytes: larger malformed messages are not repaired, because Python's own parser would block the event loop."""
+"""Bytes. Larger messages are not repaired, because Python's own parser would block the event loop."""
 _EXCERPT: Final = 200
 _ENDS: Final = 4096
 """Bytes at each end of an unreadable message that are searched for its id."""
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
 _ID: Final = rb'"id"\s*:\s*(?:(\d+)|"(\d+)")'
-# With only string members before or after it, the id is that of the message and not of an object in the result.
+# Between string members, the id is that of the message rather than of an object in the result.
 _FIRST_ID: Final = re.compile(rb"\s*\{\s*(?:%b\s*:\s*%b\s*,\s*)*%b" % (_TEXT, _TEXT, _ID))
 _LAST_ID: Final = re.compile(rb"%b\s*(?:,\s*%b\s*:\s*%b\s*)*\}\s*\Z" % (_ID, _TEXT, _TEXT))
 # The id of a request is the server's own.
@@ -38,24 +38,22 @@ _MEMBERS: Final = frozenset({"id", "method", "params", "result", "error"})
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is not valid JSON, repaired or not."""
+    """A message that is not valid JSON."""
 
     reason: str
     excerpt: str
     answers: int | None = None
-    """The id of the request that has no response because of this message."""
+    """Id of the request whose response this message was."""
 
 
 Incoming = Request | Notification | Unreadable
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to a server."""
-
     id: int
     message: JsonObject
     subject: Subject | None = None
-    """The caller that the request is authenticated as, where the server authenticates callers."""
+    """The caller as whom the request is authenticated."""
     is_own: bool = False
     """Whether the gateway itself sends the request."""
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -63,10 +61,10 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Protocol):
-    """Takes messages that are not responses."""
+    """Receives messages that are not responses."""
 
     def __call__(self, message: Incoming, *, during: RequestId | None) -> None:
-        """`during` is the request whose stream brought the message, if known."""
+        """`during` is the request whose stream contained the message, if known."""
 
 
 class Link(Protocol):
@@ -75,37 +73,24 @@ class Link(Protocol):
     has_fields: bool
     """Whether messages have header fields."""
     noise: str
-    """The first output of the server that is not a message. Empty once the server has sent a message."""
+    """First output of the server that is not a message. Empty once the server has sent a message."""
     closed: asyncio.Future[str]
-    """Done with a reason when nothing can be sent any more."""
+    """Done, with a reason, when nothing more can be sent."""
 
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
-        """Connect.
+        """Connect. Raise UnreachableError if that fails.
 
-        Args:
-            inbox: takes messages that are not responses.
-            subject: the caller that the session is for; None for the gateway's own session.
-
-        Raises:
-            UnreachableError: the server cannot be reached.
+        `inbox` receives messages that are not responses. `subject` is the caller that the session is for.
         """
 
     async def request(self, outgoing: Outgoing) -> Response:
-        """Send a request, and return its response.
-
-        Raises:
-            UpstreamError: no response will come.
-        """
+        """Return the response to a request. Raise UpstreamError if there is none."""
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
-        """Send a notification or a response.
-
-        Raises:
-            UpstreamError: the message could not be sent.
-        """
+        """Send a notification or a response. Raise UpstreamError if that fails."""
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Take messages outside of requests until cancelled, if the transport needs a stream for them.
+        """Receive messages outside of requests until cancelled, if the transport has a stream for them.
 
         `ping` checks whether the server still knows the session.
         """
@@ -117,7 +102,7 @@ class Link(Protocol):
 def messages_in(data: bytes) -> list[Incoming | Response]:
     """Return the messages of a line, an event or a body.
 
-    Malformed messages are repaired if their meaning is clear. Otherwise the request with their id fails at once.
+    Malformed messages are repaired if their meaning is clear. Otherwise, the request with their id fails.
     """
     messages: list[Incoming | Response] = []
     read: list[jsonrpc.Message | InvalidMessageError]
@@ -125,7 +110,7 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
         read = [jsonrpc.decode(data, max_depth=MAX_DEPTH)]
     except InvalidMessageError as error:
         read = _repaired(data)
-        # Programs also log to standard output. Only text that looks like a message is reported.
+        # Programs also log to standard output, so only text that looks like a message is reported.
         if error.code == ErrorCode.PARSE_ERROR and (read or data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{")):
             messages.append(unreadable(data, error.message, is_repaired=bool(read)))
     for each in read[0].entries if read and isinstance(read[0], Batch) else read:
@@ -140,7 +125,7 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
 
 
 def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
-    """Return the messages of a last event that has no closing blank line, if its data is complete."""
+    """Return the messages of a final event without a blank line, if its data is complete."""
     if (event := parser.end()) is None:
         return []
     try:
@@ -151,7 +136,7 @@ def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:
-    """Describe a message that cannot be read. `end` is the end of the message if `data` is only the start."""
+    """Describe an unreadable message. If `data` is only the start of the message, `end` is its end."""
     found = None
     if not is_repaired and not _REQUEST.match(data[:_ENDS]):
         found = _FIRST_ID.match(data[:_ENDS]) or _LAST_ID.search((end or data)[-_ENDS:])
@@ -163,7 +148,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return an id of ours that a server has sent back, perhaps as a string or a float."""
+    """Return an id of ours, which a server may have sent back as a string or a float."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:
@@ -176,7 +161,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
     text = data.decode("utf-8-sig", errors="replace").strip() if len(data) <= _MAX_REPAIRED else ""
     found: list[jsonrpc.Message | InvalidMessageError] = []
     end = 0
-    # The program may have printed text before a message without ending the line.
+    # The program may have printed text on the same line.
     while (start := _OBJECT.search(text, end)) is not None:
         try:
             value, end = _SLOPPY.raw_decode(text, start.start())
@@ -194,7 +179,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
 
 
 def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
-    """Return a valid JSON-RPC message, or None if the object is no message, such as a log line in JSON."""
+    """Return a valid JSON-RPC message. Return None if the object is no message, such as a log line in JSON."""
     if "jsonrpc" not in entry and not (is_alone and entry.keys() <= _MEMBERS):
         return None
     fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
@@ -208,7 +193,7 @@ def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
     return fixed
 
 
-# `strict=False` accepts control characters in strings. Numbers that JSON does not have become null.
+# `strict=False` accepts control characters in strings. Numbers that JSON lacks become null.
 _OBJECT: Final = re.compile(r'\{\s*"')
 _SLOPPY: Final = json.JSONDecoder(
     strict=False,
@@ -218,19 +203,18 @@ _SLOPPY: Final = json.JSONDecoder(
 
 
 class Pending:
-    """The requests that wait for a response, by id."""
+    """Requests that wait for a response."""
 
     def __init__(self) -> None:
         self._waiting: Final[dict[RequestId, asyncio.Future[Response]]] = {}
         self._has_notified = False
-        """Whether an error without an id can be about a notification or response that was sent."""
+        """Whether an error without an id may concern a notification or response."""
 
     def expect(self, request_id: RequestId) -> asyncio.Future[Response]:
         waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         return waiting
 
     def note_notification(self) -> None:
-        """Note that a notification or response is sent."""
         self._has_notified = True
 
     def forget(self, request_id: RequestId) -> None:
@@ -255,7 +239,7 @@ class Pending:
                 waiting.set_exception(BadAnswerError(f"sends a message that cannot be read: {message.reason}"))
 
     def _attributed(self, response: Response) -> Response | Unreadable:
-        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request, if there is only one."""
+        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request."""
         if response.id is not None or response.error is None:
             return response
         open_ids = [request_id for request_id, waiting in self._waiting.items() if not waiting.done()]
@@ -267,8 +251,7 @@ class Pending:
         return Unreadable(reason="an error without a request id", excerpt=str(response.error)[:_EXCERPT])
 
     def fail(self, error: Exception) -> None:
-        """Fail all requests."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # marks the exception as retrieved if the request was cancelled
+                waiting.exception()  # marks the exception as retrieved

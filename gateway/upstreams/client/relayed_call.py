@@ -1,5 +1,3 @@
-"""A call that is relayed to an upstream, and the way back to its client."""
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
@@ -22,23 +20,26 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""The requests that a server can send to its client, with the capability that each needs."""
+"""Requests that a server can send, with the capability that each needs."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """All client capabilities that `QUESTIONS` need."""
 MAX_WAITING: Final = 1000
-"""Notifications of one call that wait for the client. Later ones are dropped."""
+"""Notifications per call that wait for the client. Others are dropped."""
 MAX_TEXT: Final = 4096
-"""Characters of a message of an upstream, such as one about progress."""
+"""Characters of a progress message or logger name."""
 _MAX_LOGGED: Final = 64 * 1024
-"""Characters of one log message of an upstream."""
+"""Characters of one log message."""
 _CONNECTION_KEYS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
 
 
 class RelayedCall:
-    """One call of a client. Notifications reach the client in order, and before the response."""
+    """A call that is relayed to an upstream server.
+
+    Notifications reach the client in order, and before the response.
+    """
 
     def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
-        """`may_ask` is false for requests that must not have questions."""
+        """`may_ask` is False for requests that do not support input requests."""
         context, call = invocation.context, invocation.call
         self._invocation: Invocation | None = invocation
         """None between the requests of a parked call."""
@@ -51,25 +52,25 @@ class RelayedCall:
         self._waiting = 0
         self._last: asyncio.Task[None] | None = None
         self.key: Final = call.client_key
-        """The key of the client's session, if clients do not share one."""
+        """Key of the client's session, if clients have separate sessions."""
         self.subject: Final = call.caller.subject
-        """The caller that requests are authenticated as, where the server authenticates callers."""
+        """The caller as whom requests are authenticated."""
         self.is_modern: Final = context.protocol_version in MODERN
-        # The server of a shared session cannot tell clients apart, so it must not ask them.
+        # In a shared session, the server cannot distinguish clients.
         is_shared = config.session == "shared"
         offered: JsonObject = {} if is_shared else allowed(config, context.client_capabilities)
         self.capabilities: Final[JsonObject] = offered if may_ask else {}
-        """The client's capabilities that the keys of the upstream allow."""
+        """The client's capabilities that the entry allows."""
         # A principal can have several modern clients with different capabilities.
         self.declared: Final = allowed(config, EVERYTHING) if self.is_modern else offered
-        """The capabilities of a session that is opened for this call."""
+        """Capabilities of a session that is opened for this call."""
         self.announce: Final = call.announce
-        """Queues a notification for the client, also after the call. None if the client takes none."""
+        """Queues a notification for the client, also after the call."""
         self.log_level: Final = call.terms.log_level if config.logging else None
         self.wants_progress: Final = context.progress_token is not None
         headers = call.caller.headers
         self.fields: Final = {name: headers[name.lower()] for name in config.forward_headers if name.lower() in headers}
-        """Header fields of the client's request that are forwarded."""
+        """Forwarded header fields of the client's request."""
 
     @property
     def meta(self) -> JsonObject:
@@ -85,11 +86,10 @@ class RelayedCall:
             return fields if step.context is None else {**fields, **step.context.fields}
 
     def attach_permit(self, permit: ConcurrencyPermit) -> None:
-        """Set the permit that is released while the client answers a question."""
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client a question of the upstream. Until the answer, another call can use the permit.
+        """Send an input request of the server to the client. Until the response, another call can use the permit.
 
         Raises:
             RpcError: the client cannot be asked, or refused.
@@ -97,7 +97,7 @@ class RelayedCall:
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)
-        # A few unanswered questions must not stop the upstream.
+        # A few open input requests must not block the server.
         self._open_questions += 1
         permit.suspend()
         try:
@@ -105,7 +105,7 @@ class RelayedCall:
         except BaseException:
             self._open_questions -= 1
             if not self._open_questions:
-                # Unlike resume(), this does not wait, so that a failed or cancelled call can end.
+                # Unlike resume(), this does not wait, so a failed or cancelled call can end.
                 permit.force_resume()
             raise
         self._open_questions -= 1
@@ -126,11 +126,7 @@ class RelayedCall:
         return answer
 
     def decline(self, method: str) -> JsonObject:
-        """Return the answer to a question that the client does not support.
-
-        Raises:
-            RpcError: the method has no such answer.
-        """
+        """Return the response of a client that does not support an input request. Raise RpcError if there is none."""
         capability = QUESTIONS[method]
         self._declined.append(capability)
         if method == "elicitation/create":
@@ -138,7 +134,7 @@ class RelayedCall:
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client does not support {capability}")
 
     def with_notes(self, result: JsonObject) -> JsonObject:
-        """Return the result, with a note for the model about questions that were declined."""
+        """Add a note for the model about declined input requests."""
         if not self._declined or not isinstance(content := result.get("content"), list):
             return result
         asked = " and ".join(dict.fromkeys(self._declined))
@@ -163,7 +159,6 @@ class RelayedCall:
         self._queue(send)
 
     async def finish(self) -> None:
-        """Wait until all notifications have been sent to the client."""
         if self._last is not None:
             # Cancelling the call must not cut a notification off.
             await asyncio.shield(self._last)
@@ -179,14 +174,14 @@ class RelayedCall:
             await asyncio.wait([before])
         try:
             await send()
-        except Exception:  # Boundary: a notification of an upstream must not end the call.
+        except Exception:  # Boundary: a notification must not end the call.
             log.exception("a notification of an upstream was not passed on")
         finally:
             self._waiting -= 1
 
 
 def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
-    """Return the capabilities that the keys of an upstream let it use."""
+    """Return the capabilities that the entry of a server allows."""
     if not capabilities:
         return {}
     permitted = {name for name in QUESTIONS.values() if getattr(config, name)}

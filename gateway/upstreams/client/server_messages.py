@@ -16,44 +16,42 @@ from gateway.wire.jsonrpc import Notification, Request, RequestId
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 MAX_OPEN_REQUESTS: Final = 1000
-"""Open requests of one server. More are dropped."""
+"""Per server. Others are dropped."""
 _MAX_ID_LENGTH: Final = 1024
 _Announce = Callable[[str, JsonObject], object]
 
 
 class Listener(Protocol):
-    """Is notified of messages outside of calls."""
+    """Receives messages outside of calls."""
 
     def lists_changed(self) -> None:
-        """A list of the server may have changed."""
+        """Called if a list of the server may have changed."""
 
     def resource_updated(self, uri: str) -> None: ...
     def unreadable(self, message: Unreadable) -> None:
-        """The server has sent a message that is not valid JSON."""
+        pass
 
 
 class ServerMessages:
-    """The messages of one session that are not responses."""
-
     def __init__(
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
-        """`send` sends responses to the server's requests, in tasks of `tasks`."""
+        """`send` sends responses, in tasks of `tasks`."""
         self.calls: Final[dict[RequestId, RelayedCall]] = {}
-        """The open calls by request id, oldest first."""
+        """Open calls by request id, oldest first."""
         self._listener: Final = listener
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
         self._elicitations: Final[dict[str, _Announce | None]] = {}
-        """Elicitations by id: how to notify the client, or None if complete before the client is known."""
+        """How to notify the client by elicitation id. None if the elicitation completed before the client was known."""
         self.has_changed_lists = False
-        """Whether the server has announced a change of its lists, and the lists have not been compared yet."""
+        """Whether the server has announced list changes that were not compared yet."""
         self._sending_roots: asyncio.Task[None] | None = None
         self.wants_roots = False
-        """Whether the server has asked for roots while no call was open."""
+        """Whether the server has asked for roots outside of a call."""
         self.may_ask = True
-        """Whether the server can send requests. Since 2026-07-28, questions are part of results."""
+        """Whether the server can send requests. Since 2026-07-28, results contain them."""
         self.acknowledged: Final = asyncio.Event()
         """Set once the server has acknowledged the newest `subscriptions/listen`."""
 
@@ -74,7 +72,7 @@ class ServerMessages:
             self._notification(message, during)
 
     async def roots_sent(self) -> bool:
-        """Wait for the response to the server's last request for roots. Return False if there was no new request."""
+        """Wait for the response to the server's last request for roots. Return False if there was none."""
         telling, self._sending_roots = self._sending_roots, None
         if telling is None:
             return False
@@ -82,13 +80,13 @@ class ServerMessages:
         return True
 
     def expect_completion(self, elicitation: Json, call: RelayedCall) -> None:
-        """Remember which client to notify when an elicitation by URL is complete (2025-11-25 client/elicitation)."""
+        """Remember which client to notify of a completed elicitation (2025-11-25 client/elicitation)."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
         if isinstance(name, str) and call.announce is not None:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Notify the client once the client and the completion (None) are known, in either order."""
+        """Notify the client once both the client and the completion (None) are known."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:
@@ -132,7 +130,6 @@ class ServerMessages:
             call.log(str(level), params.get("data"), _text(params.get("logger")))
 
     def _call_of(self, during: RequestId | None) -> RelayedCall | None:
-        """Return the call to which a message belongs."""
         call = None if during is None else self.calls.get(during)
         # Over stdio, messages do not name their request. The newest call is the best guess.
         return call or next(reversed(self.calls.values()), None)
@@ -148,7 +145,7 @@ class ServerMessages:
             await self._send(message)
 
     async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
-        # 2025-06-18 basic/utilities/ping: the response is an empty result.
+        # 2025-06-18 basic/utilities/ping: the result is empty.
         if request.method == "ping":
             return {}
         capability = QUESTIONS.get(request.method) if self.may_ask else None
@@ -163,12 +160,12 @@ class ServerMessages:
         self.expect_completion(request.params, call)
         try:
             return await call.answer(request.method, request.params)
-        except MissingCapabilityError:  # legacy revisions do not have its error code
+        except MissingCapabilityError:  # legacy revisions lack its error code
             return call.decline(request.method)
 
 
 def _id(value: Json) -> RequestId:
-    """Return an id, or an unused id for other values. Lists are not hashable, and True would be found as 1."""
+    """Return an id, or an unused id for other values. Lists are not hashable, and `True == 1`."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 

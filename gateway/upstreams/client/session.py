@@ -1,5 +1,3 @@
-"""A session with an upstream, in either era."""
-
 import asyncio
 import itertools
 from collections.abc import Mapping
@@ -31,22 +29,22 @@ _PING_SECONDS: Final = 5.0
 _ROOTS_SECONDS: Final = 0.2
 """Time for a server to process new roots before the next call."""
 _MAX_MESSAGE: Final = 4096
-"""Characters of the message of an error."""
+"""Characters of an error message."""
 _MAX_DATA: Final = 64 * 1024
-"""Characters of the data of an error."""
+"""Characters of error data."""
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 5.0
 _TEMPORARY: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
-"""Temporary errors of a server that is busy or starting."""
+"""Errors of a server that is busy or starting."""
 _RESOURCES: Final = "resourceSubscriptions"
 _REASON: Final = 300
 """Characters of an error without a message."""
 
 
 class Session:
-    """One session with a server."""
+    """One session with a server, in either era."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """`capabilities` are those of the client. Requests of the modern era contain their own."""
+        """`capabilities` are those of the client. Modern requests contain their own."""
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities
@@ -64,20 +62,20 @@ class Session:
         self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
         self._roots_lock: Final = asyncio.Lock()
         self._has_begun = False
-        """Whether a call of a client with roots was sent in this session."""
+        """Whether a call of a client with roots was sent."""
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
         self.revision = LATEST_MODERN
         self.capabilities: JsonObject = {}
-        """The server's."""
+        """Of the server."""
         self.server_info: JsonObject = {}
         self.instructions = ""
-        """The server's, for models."""
+        """Of the server."""
         self.used_at = 0.0
-        """The time of the last use, by `time.monotonic`."""
+        """By `time.monotonic`."""
         self.subscribed: frozenset[str] = frozenset()
-        """The URIs of watched resources."""
+        """URIs of watched resources."""
 
     @property
     def is_closed(self) -> bool:
@@ -93,39 +91,33 @@ class Session:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server keeps no state between requests."""
-        # Only `HttpLink` has the attribute. With other links, the connection is the session.
+        # Only `HttpLink` has the attribute. Over other links, the connection is the session.
         session_id = getattr(self._link, "session_id", "")
         return session_id is None or (self.era is Era.MODERN and hasattr(self._link, "session_id"))
 
     @property
     def noise(self) -> str:
-        """See `Link.noise`."""
         return self._link.noise
 
     def take_list_change(self) -> bool:
-        """Return whether the server announced a change of its lists since the last call."""
+        """Return whether the server has announced list changes since the last call."""
         has_changed, self._incoming.has_changed_lists = self._incoming.has_changed_lists, False
         return has_changed
 
     async def open(self, *, subject: Subject | None) -> None:
-        """Connect; see `Link.open`.
-
-        Raises:
-            UnreachableError: the server cannot be reached.
-        """
+        """Connect. Raise UnreachableError if that fails."""
         await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
-        """Do the handshake of an era. After a failure, another era can be tried on the same connection.
+        """Perform the handshake of an era. If it fails, another era can be tried on the same connection.
 
         Raises:
-            UpstreamError: the server does not speak this era.
+            UpstreamError: the server does not support this era.
         """
         try:
             await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
-            # An error about the revision can list the revisions that the server supports.
+            # The error may list the supported revisions.
             data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
             supported = [version for version in known if version in _list(data.get("supported"))]
             if not supported:
@@ -173,7 +165,7 @@ class Session:
             fields=self._fields(method, given, call, mirrored),
         )
         if call is not None:
-            # Questions and progress can arrive before the response.
+            # Input requests and progress can arrive before the response.
             self._incoming.calls[request_id] = call
         try:
             if call is not None and self.era is Era.LEGACY and "roots" in call.capabilities:
@@ -192,13 +184,13 @@ class Session:
         return _result_of(response)
 
     async def _refresh_roots(self) -> None:
-        """Make a server that asked for roots outside of a call ask again within this call, before it is sent."""
+        """Make a server that asked for roots outside of a call ask again within this call."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
                 return
             with suppress(UpstreamError, RpcError, TimeoutError):
                 if not self._has_begun:
-                    # Servers ask for roots after `initialized`, and before they respond to this ping.
+                    # Servers ask for roots after `initialized`, before they respond to this ping.
                     self._has_begun = True
                     await self._ping_briefly()
                 if self._incoming.wants_roots:
@@ -221,18 +213,14 @@ class Session:
                 self._incoming.expect_completion(elicitation, call)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
-        """Send a notification.
-
-        Raises:
-            UpstreamError: the notification could not be sent.
-        """
+        """Send a notification. Raise UpstreamError if that fails."""
         message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "method": method}
         if params is not None:
             message["params"] = dict(params)
         await self._link.send(message, self._fields(method, {}, None, ()))
 
     def roots_changed(self) -> None:
-        """Notify a legacy server that the roots of its client have changed. Modern servers ask when they need roots."""
+        """Notify a legacy server of changed roots. Modern servers ask when they need roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
             self._tasks.begin(self._notify_roots_changed(), name="tell upstream of roots")
 
@@ -244,13 +232,13 @@ class Session:
         """Check whether the server responds.
 
         Raises:
-            RpcError: the server responds with an error.
+            RpcError: the server responded with an error.
             UpstreamError: there was no response.
         """
         await self.request("server/discover" if self.era is Era.MODERN else "ping")
 
     async def watch(self, uris: frozenset[str]) -> None:
-        """Watch exactly these resources. Return after the server's confirmation, or a timeout.
+        """Watch exactly these resources. Wait for the server's confirmation or a timeout.
 
         Raises:
             UpstreamError: the server did not respond.
@@ -268,7 +256,7 @@ class Session:
 
     async def _ask_for_each(self, method: str, uris: frozenset[str]) -> None:
         for uri in sorted(uris):
-            # A URI that fits a template need not exist at the server.
+            # A URI that matches a template may not exist.
             with suppress(RpcError):
                 await self.request(method, {"uri": uri})
 
@@ -301,14 +289,14 @@ class Session:
         known = [version for version in MODERN if version in _list(versions)]
         if not known:
             raise NotMcpError(f"supports revisions {versions!r}, but the gateway supports only {', '.join(MODERN)}")
-        # `MODERN` is in the order of dates.
+        # `MODERN` is sorted by date.
         self.era, self.revision, self._incoming.may_ask = Era.MODERN, known[-1], False
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
         self.instructions = str(result.get("instructions") or "")
 
     def _watch(self) -> None:
-        """Listen for messages outside of requests, including updates of the watched resources."""
+        """Listen for messages outside of requests, including updates of watched resources."""
         if self._watching is not None:
             self._watching.cancel()
         self._incoming.acknowledged.clear()
@@ -347,7 +335,7 @@ class Session:
     def _with_meta(self, params: JsonObject, request_id: int, call: RelayedCall | None) -> JsonObject:
         fields: dict[str, Json] = {} if call is None else dict(call.meta)
         if call is not None and call.wants_progress:
-            # 2025-06-18 basic/utilities/progress: tokens must be unique in a session, so the client's cannot be used.
+            # 2025-06-18 basic/utilities/progress: tokens are unique per session, so the client's token cannot be used.
             fields[meta.META_PROGRESS_TOKEN] = request_id
         if self.era is Era.MODERN:
             fields[meta.META_PROTOCOL_VERSION] = self.revision
@@ -375,7 +363,6 @@ class Session:
         return {"MCP-Protocol-Version": self.revision}
 
     async def _set_level(self, level: str) -> None:
-        """Set the log level of a legacy server to that of its client."""
         if self.era is Era.MODERN or level == self._log_level or "logging" not in self.capabilities:
             return
         # Set first, so that a server that refuses is not asked again.

@@ -1,4 +1,4 @@
-"""A link over HTTP+SSE (2024-11-05 basic/transports): one stream from the server, and a POST for each message to it."""
+"""A link over HTTP+SSE (2024-11-05 basic/transports)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -66,7 +66,7 @@ class SseLink:
                 raise refusal(answer, await read_body(answer), has_session=True)
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Do nothing, because all messages arrive on the same stream."""
+        pass
 
     async def close(self) -> None:
         if self._reading is not None:
@@ -84,7 +84,7 @@ class SseLink:
         except asyncio.CancelledError:
             self._lost(ConnectionLostError("was closed"))
             raise
-        except Exception:  # Boundary: calls must not wait forever after an internal error.
+        except Exception:  # Boundary: calls must not wait forever after an internal error
             log.exception("stream of an upstream given up")
             self._lost(ConnectionLostError(INTERNAL_ERROR))
 
@@ -105,12 +105,12 @@ class SseLink:
         self._pending.take(messages_at_end(parser), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
-        """Use the endpoint for messages. It must be within the origin of the stream."""
+        """Use the endpoint for messages, if it has the origin of the stream."""
         try:
             url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:
             raise NotMcpError("names an endpoint with an invalid URL") from error
-        # Credentials are sent with each POST.
+        # Each POST contains credentials.
         if origin_of(url) != origin_of(self._channel.url):
             raise NotMcpError("names an endpoint at another origin")
         if not self._target.done():

@@ -1,7 +1,7 @@
 """A link over the standard streams of a child process (basic/transports/stdio).
 
-Threats: a child that floods standard output with text (`MAX_GARBAGE`), writes lines that are too long (`MAX_LINE`,
-`_MAX_LINES`), does not read its input (`MAX_UNREAD`), or ignores the end of its input (its process tree is ended).
+Threats: a child that floods standard output (`MAX_GARBAGE`), writes long lines (`MAX_LINE`, `_MAX_LINES`), does not
+read its input (`MAX_UNREAD`), or ignores the end of its input (its process tree is killed).
 """
 
 import asyncio
@@ -37,41 +37,41 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_LINE: Final = 32 * 2**20
 _MAX_LINES: Final = 8
-"""The child is ended after a line of so many times `MAX_LINE`."""
+"""The child is killed after a line of this many times `MAX_LINE`."""
 _TAIL: Final = 4096
-"""Bytes at the end of a line that is too long. Some servers write the id last."""
+"""Bytes at the end of a long line. Some servers write the id last."""
 _NOISE: Final = 200
 """Bytes of the first line that is not a message."""
 MAX_GARBAGE: Final = 2**20
-"""Bytes between two messages in lines that are not messages."""
+"""Bytes between two messages that are not messages."""
 MAX_UNREAD: Final = 32 * 2**20
 """Bytes that the child has not read yet."""
 CLOSE_SECONDS: Final = 2.0
-"""The time for a child to exit after the end of its input."""
+"""Time for a child to exit after the end of its input."""
 _JOIN_SECONDS: Final = 1.0
-"""The longest wait for the next line of pretty-printed JSON."""
+"""Longest wait for the next line of pretty-printed JSON."""
 _MAX_APART: Final = 1000
-"""Lines that are read one by one if they are not one JSON text. More would block the event loop."""
+"""Longer texts are not read line by line, because that would block the event loop."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
 _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
-"""The start of a longer line on standard error is kept."""
+"""Longer lines on standard error are cut."""
 _FOREVER: Final = 1e8
 """Seconds."""
 
 
 class StdioLink:
-    """A child process, which is ended with the link."""
+    """A child process, which ends with the link."""
 
     has_fields = False
 
     def __init__(
         self, command: Callable[[LastingInput], Command], *, processes: Processes, stderr_tail: "LineTail"
     ) -> None:
-        """`command` returns the command to run, given its standard input."""
+        """`command` returns the command for a standard input."""
         self._command: Final = command
         self._processes: Final = processes
         self._stderr_tail: Final = stderr_tail
@@ -122,19 +122,18 @@ class StdioLink:
             raise ConnectionLostError("does not read its standard input")
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Do nothing, because all messages arrive on the same stream."""
+        pass
 
     async def close(self) -> None:
         if self._running is None:
             return
-        # 2025-06-18 basic/lifecycle, "Shutdown": close the input first, and kill a server that does not exit.
+        # 2025-06-18 basic/lifecycle, "Shutdown": close the input first, then kill a server that does not exit.
         self._input.close()
         await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
         self._end("was closed")
         await asyncio.wait([self._running])
 
     async def _run(self) -> None:
-        """Run the child until it exits, or until this is cancelled."""
         loop = asyncio.get_running_loop()
         try:
             code = await self._processes.run(
@@ -148,7 +147,7 @@ class StdioLink:
         except asyncio.CancelledError:
             self._lost("was closed")
             raise
-        except Exception:  # Boundary: calls must not wait forever after an internal error.
+        except Exception:  # Boundary: calls must not wait forever after an internal error
             log.exception("process of an upstream given up")
             self._lost(INTERNAL_ERROR)
         else:
@@ -163,7 +162,7 @@ class StdioLink:
     def _take(self, chunk: bytes) -> None:
         try:
             self._split(chunk)
-        except Exception:  # Boundary: as in `_run`.
+        except Exception:  # Boundary: see `_run`
             log.exception("message of an upstream not taken")
             self._end(INTERNAL_ERROR)
 
@@ -185,7 +184,7 @@ class StdioLink:
             self._take_line(line)
 
     def _skip(self, more: bytes, *, is_end: bool) -> None:
-        """Discard a line that is too long, except for its start and end, which can contain the id."""
+        """Discard a long line, except for its start and end, which can contain the id."""
         if not self._skipped:
             self._skipped, self._tail = len(self._line), bytes(self._line[-_TAIL:])
             del self._line[_TAIL:]
@@ -212,7 +211,7 @@ class StdioLink:
             self._take_messages(line, messages)
 
     def _continue_text(self) -> None:
-        """Wait for the next line of a text that is not complete."""
+        """Wait for the next line unless the text is complete."""
         self._cancel_join()
         if self._text.is_complete:
             self._end_text()
@@ -220,7 +219,7 @@ class StdioLink:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
-        """Take the lines as one text, or each by itself if they are not one."""
+        """Read the lines as one text, or one by one if they are not."""
         self._cancel_join()
         lines = self._text.end()
         text = b"\n".join(lines)
@@ -239,7 +238,7 @@ class StdioLink:
     def _take_messages(self, text: bytes, messages: list[Incoming | Response]) -> None:
         if not text.strip() or self.closed.done():
             return
-        # Some servers also log to standard output: accepted as long as messages come between.
+        # Some servers also log to standard output.
         is_noise = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
         self._garbage = self._garbage + len(text) + 1 if is_noise else 0
         self._has_spoken = self._has_spoken or not is_noise
@@ -268,7 +267,7 @@ class StdioLink:
 
 
 class _MultilineText:
-    """The lines of a JSON text that is not complete, such as a pretty-printed message."""
+    """The lines of an incomplete JSON text, such as a pretty-printed message."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -281,7 +280,7 @@ class _MultilineText:
         return self._open <= 0
 
     def start(self, line: bytes) -> bool:
-        """Start with a line. Return whether it can be the first of several."""
+        """Return whether a line can be the first of several."""
         self._size = self._open = 0
         return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
 
@@ -296,13 +295,12 @@ class _MultilineText:
         return True
 
     def end(self) -> list[bytes]:
-        """Return the lines, and forget them."""
         lines, self.lines = self.lines, []
         return lines
 
 
 def _open_brackets(line: bytes) -> int | None:
-    """Count the brackets that a line opens, minus those that it closes; None if a string does not end in it."""
+    """Return opened minus closed brackets. Return None if a string does not end in the line."""
     rest = _STRING.sub(b"", line)
     if b'"' in rest:
         return None
@@ -314,7 +312,7 @@ def _is_message_line(line: bytes) -> bool:
 
 
 class LineTail:
-    """The last lines that processes have written to standard error."""
+    """Last lines of standard error."""
 
     def __init__(self) -> None:
         self._lines: Final[deque[bytes]] = deque(maxlen=_TAIL_LINES)

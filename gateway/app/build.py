@@ -114,8 +114,6 @@ class ConsoleParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts of a daemon, for `Gateway`."""
-
     core: Core
     health: Health
     status: Callable[[], JsonObject]
@@ -557,7 +555,6 @@ def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) 
 
 
 def _sign_out_of_removed(stack: AsyncExitStack, services: Services, pipeline: ReloadPipeline, events: Events) -> None:
-    """Sign users out of services that are no longer configured."""
     tasks = BackgroundTasks()
     stack.push_async_callback(tasks.cancel)
 

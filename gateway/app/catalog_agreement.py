@@ -29,8 +29,6 @@ _LISTS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources")
 
 
 class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """Message: the lists that a replica serves."""
-
     replica: str
     fingerprints: Mapping[str, str] | None
     """By list. None if the replica has stopped."""
@@ -48,14 +46,11 @@ class ListDiffered(msgspec.Struct, frozen=True):
 
 
 class CatalogAgreement:
-    """Implements `ReplicaAgreement`."""
-
     def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
         self._replica: Final = replica
         self._store: Final = store
         self._events: Final = events
         self._others: Final[dict[str, Mapping[str, str]]] = {}
-        """Fingerprints by replica."""
         self._differing: frozenset[str] = frozenset()
         """Lists that differ on another replica."""
         self._owed: frozenset[str] = frozenset()

@@ -173,7 +173,6 @@ class Gateway:
             await self._stack.enter_async_context(self._worker.supervised(on_loss=self._stop_wanted.set))
 
     async def stop(self) -> None:
-        """Refuse new work, end streams, and wait `drain_timeout` for calls in flight."""
         log.info("stopping")
         # `/-/ready` must fail while connections are still accepted.
         self.app.health.begin_stopping()

@@ -1,5 +1,3 @@
-"""Opens and drains the transports of a daemon."""
-
 import asyncio
 import os
 from collections.abc import Callable, Collection, Iterator

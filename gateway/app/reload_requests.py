@@ -58,7 +58,6 @@ class ReloadRequests:
             await tasks.cancel()
 
     def summary(self) -> str:
-        """Return a one-line status for the service manager."""
         problems = len(self._reloader.status.problems)
         if problems:
             return f"Serving the last good configuration: {problems} problems in the new configuration"

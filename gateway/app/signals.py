@@ -21,8 +21,6 @@ _START_SECONDS: Final = 10.0
 
 
 class ExitWatchdog:
-    """Ends the process at a deadline."""
-
     def __init__(self, *, on_exit: Callable[[], None]) -> None:
         self._on_exit: Final = on_exit
         # Signal handlers need a reentrant `put`.
@@ -36,7 +34,6 @@ class ExitWatchdog:
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:
-        """End the process without clean-up."""
         self._on_exit()
         os._exit(exit_code)
 

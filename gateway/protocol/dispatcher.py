@@ -60,8 +60,6 @@ _STOPPED: Final = "The server stopped before the request was finished"
 
 
 class Dispatcher:
-    """Handles messages of both eras from every transport."""
-
     def __init__(  # noqa: PLR0913 - the parts of a server
         self,
         *,
@@ -222,7 +220,6 @@ class Dispatcher:
         return True
 
     def stop(self) -> None:
-        """From now on, respond to cancelled requests with an error."""
         self._is_stopping = True
 
     def identity_changed(self, session: Session, identity: Identity) -> None:
@@ -239,7 +236,6 @@ class Dispatcher:
 
     @property
     def server_info(self) -> JsonObject:
-        """The current `Implementation`."""
         return self.store.current.server_info
 
     def _open(

@@ -15,7 +15,6 @@ from gateway.protocol.session import Session
 FORWARDING_HEADERS: Final = frozenset(
     {"forwarded", "via", "x-real-ip", *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto"))}
 )
-"""Header fields that proxies add, in lower case."""
 
 
 class Binding(StrEnum):
@@ -27,12 +26,9 @@ class Binding(StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of a message, as reported by the transport."""
-
     binding: Binding
     identity: Identity = ANONYMOUS
     view: str | None = None
-    """None for the whole catalog."""
     address: str = ""
     """The client's address, possibly reported by a trusted proxy."""
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -112,7 +108,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     """HTTP status, unless a stream has started."""
     retry_after: int | None = None
-    """Seconds."""
     missing_scopes: frozenset[str] = frozenset()
     """The required scopes, if the caller lacks one (RFC 6750 §3.1)."""
     session: Session | None = None

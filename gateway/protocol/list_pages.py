@@ -19,15 +19,12 @@ class _List(msgspec.Struct, frozen=True, kw_only=True):
     entries: Callable[[Catalog], Iterable[JsonObject]]
     convert: Callable[[JsonObject, str], JsonObject]
     key: str
-    """The member that identifies an entry."""
     kind: str
-    """The key in `Catalog.fingerprints`."""
 
 
 MAX_PAGES: Final = 4096
 """Pages in the cache. Callers with different scopes have different pages."""
 _ENTRY_BYTES: Final = 9
-"""Length of the entry digest in a cursor."""
 
 LISTS: Final[Mapping[str, _List]] = {
     "tools": _List(
@@ -64,7 +61,6 @@ LISTS: Final[Mapping[str, _List]] = {
         kind="resources",
     ),
 }
-"""Lists by the result member that contains the entries."""
 
 
 class ListPages:
@@ -125,7 +121,6 @@ class ListPages:
 
 
 def _list_name(name: str, catalog: Catalog) -> str:
-    """Return a name that makes cursors specific to a view."""
     return name if catalog.view is None else f"{name} of {catalog.view}"
 
 

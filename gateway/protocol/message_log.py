@@ -39,8 +39,6 @@ def new_log_context() -> Iterator[None]:
 
 
 class LoggedExchange:
-    """Logs the messages in both directions."""
-
     __slots__ = ("_exchange", "caller")
 
     def __init__(self, exchange: Exchange) -> None:

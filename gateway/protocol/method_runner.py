@@ -91,8 +91,6 @@ def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
 
 
 class CallRecorder(msgspec.Struct, eq=False):
-    """Notifies observers of the start and the end of a call."""
-
     call: Call
     observers: Sequence[Observer]
     _outcome: Outcome = Outcome.CANCELLED

@@ -56,7 +56,6 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     kinds: frozenset[ListKind]
     subscriptions: frozenset[str]
-    """URIs of resources."""
     task_ids: frozenset[str]
     scopes: Scopes
     view: str | None
@@ -95,8 +94,6 @@ class ReplicaAgreement(Protocol):
 
 
 class ChangeNotifier:
-    """Notifies legacy sessions and modern subscriptions."""
-
     def __init__(
         self,
         parts: CallerCatalogs,
@@ -113,9 +110,7 @@ class ChangeNotifier:
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         self._subscriptions: Final[set[Subscription]] = set()
         self._by_handler: Final[dict[asyncio.Task[Json] | None, Subscription]] = {}
-        """By the asyncio task that handles the request."""
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
-        """By task id."""
         self.counters: Final = NotificationCounters()
         self._held: Catalog | None = None
         """The catalog that clients know while announcements are delayed."""
@@ -184,7 +179,6 @@ class ChangeNotifier:
         view: str | None = None,
         task_ids: frozenset[str] = frozenset(),
     ) -> Iterator[Subscription]:
-        """Keep a subscription open while the context lasts."""
         subscription = Subscription(
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
@@ -229,7 +223,6 @@ class ChangeNotifier:
             self.announce_held()
 
     def announce_held(self) -> None:
-        """Announce all changes since the last announcement."""
         old, new = self._held, self._newest
         self._held = self._newest = None
         if old is None or new is None:
@@ -268,7 +261,6 @@ class ChangeNotifier:
         return frozenset().union(*(each.subscriptions for each in self._subscribers()))
 
     def close(self) -> None:
-        """End all subscriptions, including later ones."""
         self._is_closed = True
         for subscription in self._subscriptions:
             # Queued messages are still sent.
@@ -278,7 +270,6 @@ class ChangeNotifier:
         return chain(self._subscriptions, self._sessions)
 
     def _by_part(self) -> Mapping[tuple[Scopes, str | None], list[Subscriber]]:
-        """Group the subscribers by what they can see."""
         groups: defaultdict[tuple[Scopes, str | None], list[Subscriber]] = defaultdict(list)
         for subscriber in self._subscribers():
             groups[subscriber.scopes, subscriber.view].append(subscriber)

@@ -7,12 +7,9 @@ from gateway.json_types import JsonObject
 from gateway.wire import jsonrpc
 
 MAX_MESSAGES: Final = 1000
-"""For clients that do not open a stream."""
 
 
 class NotificationCounters:
-    """Sent and dropped notifications by method."""
-
     __slots__ = ("dropped", "sent")
 
     def __init__(self) -> None:

@@ -44,10 +44,8 @@ _IN_MODERN: Final[Mapping[int, int]] = {
 _OF_MODERN: Final = frozenset(
     {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}
 )
-"""Codes that 2026-07-28 has added."""
 
 _STATUS_WITHOUT_REQUEST: Final = 400
-"""In every revision."""
 
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
@@ -60,12 +58,10 @@ def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str
 
 
 def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
-    """Return cache hints (server/utilities/caching)."""
     return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public" if is_shared else "private"}
 
 
 def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
-    """Return a `CallToolResult`."""
     wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True

@@ -10,8 +10,6 @@ from gateway.protocol.exchange import Caller, ViewEntry
 
 
 class ServedViews:
-    """The views of the current catalog."""
-
     def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
         self._store: Final = store
         self._parts: Final = parts

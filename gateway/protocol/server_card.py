@@ -19,7 +19,6 @@ CARD_TYPE: Final = "application/mcp-server-card+json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 _CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 MAX_TEXT: Final = 100
-"""Characters of titles and descriptions."""
 MAX_NAME: Final = 200
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
 _CODE_HOSTS: Final = {"github.com": "io.github"}
@@ -51,7 +50,6 @@ def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
 
 
 def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
-    """Return the members that describe the server."""
     title, website, icons = (server_info.get(key) for key in ("title", "websiteUrl", "icons"))
     return {
         "name": name,
@@ -65,7 +63,6 @@ def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
 
 
 def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
-    """Return the transports with their header fields."""
     urls = {"streamable-http": endpoint.url, "sse": endpoint.sse_url}
     headers: dict[str, Json] = {"headers": [_key_header(endpoint)]} if endpoint.takes_keys else {}
     return [{"type": kind, "url": url, **headers} for kind, url in urls.items() if url is not None]

@@ -51,25 +51,20 @@ class Session:
         self.id = secrets.token_urlsafe(_ID_BYTES)
         """Random, until Streamable HTTP assigns an `Mcp-Session-Id`."""
         self.created_at: Final = time.time()
-        """Unix time."""
         self.asks_as = "gateway"
         """Prefix of request ids. It names the process if replicas share the session."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
         self.view: Final = view
-        """None for the whole catalog."""
         self.identity = identity
         """The owner, with the scopes of the last credential."""
         self.is_initialized = False
-        """Whether `notifications/initialized` was received."""
         self.log_level: str | None = None
         """Set by `logging/setLevel`. Without a level, no log messages are sent."""
         self.subscriptions: frozenset[str] = frozenset()
-        """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
         self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
-        """By id of the request to the client."""
         self.outbox: Final = Outbox()
         self._end_callbacks: Final[list[Callable[[str], None]]] = []
 
@@ -110,7 +105,6 @@ class Session:
             callback(self.id)
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
-        """Return a new request id, and the future of the response."""
         # Random, so that a late response never matches a later request.
         request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -132,8 +126,6 @@ T = TypeVar("T")
 
 
 class InFlight:
-    """Cancellable requests by id."""
-
     __slots__ = ("_cancelled", "_tasks")
 
     def __init__(self) -> None:
@@ -171,7 +163,6 @@ class InFlight:
         return isinstance(request_id, str | int) and request_id in self._tasks
 
     def cancel(self, request_id: Json) -> None:
-        """Cancel a request. Ignore unknown ids."""
         if not isinstance(request_id, str | int) or isinstance(request_id, bool):
             return  # `True == 1`
         task = self._tasks.get(request_id)

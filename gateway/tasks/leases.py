@@ -34,7 +34,6 @@ class Leases:
         self._renewed_at: dict[str, float] = {}
         """Time of the last renewal by task, on the event loop's clock."""
         self._said: dict[str, str] = {}
-        """Last stored message by task."""
         self._checked_at = 0.0
         self._away_until = 0.0
         """Last time at which the store was unreachable."""
@@ -102,7 +101,6 @@ class Leases:
                 await self._runner.adopt(task)
 
     def _stop_lost_tasks(self, now: float) -> None:
-        """Stop tasks that another process may restart now."""
         for run in self._runner.runs:
             left = self._renewed_at.get(run.task.id, now) + self._store.lease_seconds - _MARGIN_SECONDS - now
             if left <= 0 and run.task.restarts:

@@ -243,7 +243,6 @@ class RedisTaskStore:
         return [each.decode() for each in lost]
 
     async def claim(self) -> Sequence[Task]:
-        """Take over tasks with expired leases."""
         return readable(await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _BATCH, self._task))
 
     @property

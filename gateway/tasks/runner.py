@@ -27,9 +27,7 @@ from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended
 log: Final = structlog.get_logger(__name__)
 
 _SWEEP_SECONDS: Final = 60.0
-"""Longest interval between searches for expired tasks."""
 _STORE_SECONDS: Final = 1.0
-"""Delay between attempts to store a result."""
 _ID_BYTES: Final = 16
 """128 bits: anyone who knows the id of an anonymous task can read it (ext-tasks, "Security Considerations")."""
 _RETRY_AFTER_SECONDS: Final = 10
@@ -38,7 +36,6 @@ _ATTEMPTS: Final = 8
 
 
 Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
-"""Runs the tool of a task again."""
 
 
 class TaskChanged(msgspec.Struct, frozen=True):
@@ -63,7 +60,6 @@ class TaskRunner:
         self.clock: Final = clock
         self.limiter: Final = TaskLimiter()
         self.id: Final = store.process or secrets.token_hex(8)
-        """Name of this process in task records."""
         self._work: Final = work
         self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
         self._left: Sequence[Task] = ()
@@ -83,7 +79,6 @@ class TaskRunner:
             self._expect_expiry(task)
 
     async def recover(self) -> None:
-        """Restart the loaded tasks or mark them as failed."""
         left, self._left = self._left, ()
         for task in left:
             if task.status is TaskStatus.WORKING:
@@ -133,7 +128,6 @@ class TaskRunner:
         await self.store.remove(task_id)
 
     def abandon(self, working: asyncio.Task[Ending]) -> None:
-        """Stop work that does not become a task."""
         working.cancel()
         self._abandoned.add(working)
         working.add_done_callback(self._abandoned.discard)
@@ -142,12 +136,10 @@ class TaskRunner:
         return TaskRun(task, on_message=self._message_changed, caller=caller)
 
     def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
-        """Store the result once the work ends."""
         self._running[run.task.id] = run, working
         working.add_done_callback(lambda _: self._writing.begin(self._ended(run, working), name="task: write"))
 
     async def get(self, task_id: str) -> Task | None:
-        """Return the task with its latest progress message."""
         task = await self.store.get(task_id)
         running = self._running.get(task_id)
         if task is None or running is None or task.status is not TaskStatus.WORKING:

@@ -65,15 +65,12 @@ class TaskStore(Protocol):
 
 
 class MemoryTaskStore:
-    """Keeps tasks in memory, encoded to save space."""
-
     process: Final = None
 
     def __init__(self, *, clock: Callable[[], float] = time.time, max_bytes: int = MAX_BYTES) -> None:
         self._clock: Final = clock
         self._max_bytes: Final = max_bytes
         self._tasks: Final[dict[str, bytes]] = {}
-        """In order of creation."""
         self._expiries: Final[list[tuple[float, str]]] = []
         self._size = 0
         self._counts: Final[Counter[str]] = Counter()

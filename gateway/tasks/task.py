@@ -1,5 +1,3 @@
-"""Task records. No I/O."""
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
@@ -33,7 +31,6 @@ class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     address: str
     counted_as: str
-    """The caller's key for limits."""
     view: str | None = None
     revision: str
 
@@ -44,7 +41,6 @@ class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
     answers: dict[str, Json] = {}
     """The client's responses by key of the plugin."""
     results: dict[str, Json] = {}
-    """Results of `once` by key."""
     definition: str = ""
     """The tool's version. If it has changed, all requests are sent again."""
     round: int = 0
@@ -52,8 +48,6 @@ class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A task. JSON values are stored as bytes."""
-
     id: str
     tool: str
     owner: str | None
@@ -69,7 +63,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     """Remaining restarts after the death of a process."""
     runner: str = ""
-    """The process that runs the task."""
     version: int = 0
     """Increases with each change, for optimistic locking."""
     status: TaskStatus = TaskStatus.WORKING
@@ -78,7 +71,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     questions: bytes = b""
     """Open requests by the client's keys, if the status is `input_required`."""
     memory: bytes = b""
-    """Encoded `TaskMemory`."""
     outcome: bytes = b""
     """Result of a completed task, or JSON-RPC error of a failed task."""
 
@@ -100,8 +92,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run: a result, an error, or open requests."""
-
     status: TaskStatus
     message: str = ""
     questions: bytes = b""

@@ -19,7 +19,6 @@ from gateway.upstreams.failures import ANSWERS, SessionLostError, UnreachableErr
 log: Final = structlog.get_logger(__name__)
 
 FAILED_CALLS: Final = 5
-"""Failed calls in a row that open the circuit."""
 MAX_BACKOFF: Final = 60.0
 _REMEMBERED_FAILURES: Final = 20
 _SAME_FAILURE_SECONDS: Final = 0.5
@@ -28,14 +27,12 @@ _SAME_FAILURE_SECONDS: Final = 0.5
 
 class PastFailure(msgspec.Struct, frozen=True):
     at: float
-    """Unix time."""
     message: str
 
 
 class CircuitBreaker:
     def __init__(self, name: str) -> None:
         self.reason = ""
-        """Why the server cannot be reached."""
         self.next_try = 0.0
         """Earliest time of the next connection, by `time.monotonic`."""
         self.since = time.time()
@@ -106,7 +103,6 @@ class CircuitBreaker:
             self._close_backoff()
 
     def reset(self) -> None:
-        """Allow calls and connections at once."""
         self._failed_calls = 0
         self._close_backoff()
 

@@ -37,7 +37,6 @@ MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """A call becomes a task only if the server sends an input request."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
-"""Keys of an entry that apply to all its primitives."""
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_RELAYED: Final = frozenset({"execution"})
 """Tasks of 2025-11-25 are ordinary calls for clients."""
@@ -50,9 +49,7 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
     config: Upstream
     relay: Relay
     written: JsonObject
-    """The entry as written in the file."""
     warnings: list[tuple[DocumentPath, str]]
-    """Warnings with their paths within the entry."""
 
     @property
     def prefix(self) -> str:
@@ -261,7 +258,6 @@ def _matching(
 def _warn_of_unmatched(
     entry: UpstreamEntry, kind: str, selection: ToolSelection | ResourceSelection | PromptSelection, names: list[str]
 ) -> None:
-    """Warn about patterns and overrides that match nothing."""
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
             # `*` is the default.

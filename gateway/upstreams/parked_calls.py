@@ -26,11 +26,9 @@ from gateway.upstreams.failures import UpstreamError
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
-"""For calls that are not tasks."""
 _KEYS: Final = ("upstream.call", "upstream.second_call")
 """Keys of the ids of the first call, and of a call that was repeated."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
-"""Members of input requests that 2026-07-28 has removed."""
 
 Answers = Mapping[str, JsonObject] | RpcError
 """Responses by key, or an error if the client cannot be asked."""
@@ -44,8 +42,6 @@ class _Question(msgspec.Struct):
 
 
 class ParkedCall(RelayedCall):
-    """A call that outlives the requests of its client."""
-
     def __init__(
         self, invocation: Invocation, config: Upstream, *, upstream: str, call_id: str, ended: Callable[[], object]
     ) -> None:
@@ -135,8 +131,6 @@ class ParkedCall(RelayedCall):
 
 
 class ParkedCalls:
-    """The parked calls of this process."""
-
     def __init__(self) -> None:
         self._calls: Final[dict[str, ParkedCall]] = {}
         self._process: Final = secrets.token_urlsafe(6)
@@ -216,7 +210,6 @@ class ParkedCalls:
 
 
 async def _conversation(call: ParkedCall, context: Context) -> JsonObject:
-    """Relay input requests and responses until the call is done."""
     answers: Answers = {}
     while isinstance(stage := await call.proceed(answers), list):
         questions = {

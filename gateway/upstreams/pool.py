@@ -47,15 +47,12 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 SHARED: Final = ""
-"""Key of the shared session."""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
-"""Child processes that may start at the same time."""
 _START_SECONDS: Final = 4.0
 """A child process that takes longer does not delay others."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOREVER: Final = 1e8
-"""Seconds. Calls have their own deadlines."""
 
 
 class PoolListener(Listener, Protocol):
@@ -81,7 +78,6 @@ class SessionPool:
         self._semaphore: Final = FairSemaphore()
         self._is_closed = False
         self._in_use_by = 0
-        """Calls that run or wait for a session."""
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
@@ -92,9 +88,7 @@ class SessionPool:
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
         self.within = [0] * (len(SECONDS_BUCKETS) + 1)
-        """Requests by bucket of `SECONDS_BUCKETS`."""
         self.last_response_at = 0.0
-        """By `time.monotonic`."""
 
     @property
     def state(self) -> str:
@@ -246,12 +240,10 @@ class SessionPool:
 
     @property
     def has_sign_in(self) -> bool:
-        """Whether users sign in to the server in a browser."""
         return self._spec.has_sign_in
 
     @property
     def is_child(self) -> bool:
-        """Whether the upstream is a child process."""
         return self._spec.stderr_tail is not None
 
     @property
@@ -281,7 +273,6 @@ class SessionPool:
         self._lost_by.discard(key)
 
     def drop(self, session: Session) -> None:
-        """Close a session, which new calls no longer use."""
         for key, held in tuple(self._held.items()):
             if held is session:
                 del self._held[key]

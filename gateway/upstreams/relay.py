@@ -29,7 +29,6 @@ from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
-"""Rounds of input requests per call."""
 # 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
 _COMPLETE: Final = "completion/complete"
 _OURS: Final = "io.modelcontextprotocol/"
@@ -42,8 +41,6 @@ class Servers(Protocol):
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests of calls to one upstream server."""
-
     servers: Servers
     upstream: str
     uris: PrefixedUris
@@ -210,7 +207,6 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
     relay: Relay
     name: str
     description: str | None = None
-    """Overrides the server's description."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")

@@ -1,5 +1,3 @@
-"""Maintains one upstream server of the file."""
-
 import asyncio
 import hashlib
 import math
@@ -26,7 +24,6 @@ from gateway.upstreams.server_spec import ServerSpec
 log: Final = structlog.get_logger(__name__)
 
 SETTLE_SECONDS: Final = 0.2
-"""Seconds during which list changes are collected."""
 _MAX_NAMED: Final = 5
 _ONLY_IN_CLIENT_SESSION: Final = (
     "offers {} only in the session of a client, so it is not listed. With `session: shared`, all clients use one"
@@ -36,7 +33,6 @@ _CHECK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
 """If changes follow each other within this time, the pause between reads grows."""
 _STORM_WARNING: Final = 16 * SETTLE_SECONDS
-"""A pause of this length causes a warning."""
 _REPORT_SECONDS: Final = 60.0
 
 
@@ -82,15 +78,12 @@ class UpstreamServer:
         self._updated: Final = updated
         self._known: Final = asyncio.Event()
         self._is_stale = True
-        """Whether the lists may have changed."""
         self._is_remembered = False
         self._note_on_sessions = ""
-        """What only the sessions of some clients offer."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self.lists = inherited
         self._is_inherited = inherited is not None
-        """Whether the lists are those of the former server."""
         self.is_served = False
         """Whether the lists are or were part of the catalog."""
         self._malformed = 0
@@ -98,11 +91,8 @@ class UpstreamServer:
         self._list_pause = 0.0
         """Seconds between reads. Grows while the server announces changes without end."""
         self._not_before = -math.inf
-        """Earliest time of the next read."""
         self._failed_lists = 0
-        """In a row."""
         self._ask_again_at = math.inf
-        """When to read failed lists again."""
         self.is_awaited = False
         """Whether the start of the daemon waits for the first lists."""
 
@@ -152,13 +142,11 @@ class UpstreamServer:
         log.warning("upstream sent malformed JSON", upstream=self.name, reason=message.reason, excerpt=message.excerpt)
 
     def reconnect(self) -> None:
-        """Connect at once and read the lists."""
         self.pool.forget_failures()
         self._is_stale, self._is_remembered, self._not_before = True, False, -math.inf
         self._wake.set()
 
     def follow(self, config: Upstream) -> None:
-        """Use a changed entry that allows the sessions to continue."""
         self.pool.config = config
         self._wake.set()
 
@@ -182,7 +170,6 @@ class UpstreamServer:
         await self._known.wait()
 
     async def retire(self) -> None:
-        """Close after the open calls have ended."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -380,7 +367,6 @@ class UpstreamServer:
             self._changed()
 
     async def _pause(self) -> None:
-        """Wait for an announcement, or until something is due."""
         pause = _CHECK_SECONDS
         for due in (self.pool.circuit.next_try, self._ask_again_at, self._not_before):
             if (until_due := due - monotonic()) > 0:

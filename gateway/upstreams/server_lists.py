@@ -19,7 +19,6 @@ log: Final = structlog.get_logger(__name__)
 MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
-"""Of all lists and cursors."""
 MAX_INSTRUCTIONS: Final = 4096
 """Bytes."""
 CUT: Final = "cut"
@@ -45,9 +44,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     era: str = "legacy"
     revision: str = ""
     completes: bool = False
-    """Whether the server completes arguments."""
     subscribes: bool = False
-    """Whether resources can be watched."""
     server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}

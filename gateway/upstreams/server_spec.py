@@ -39,11 +39,8 @@ _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, Callable[[], Link]]
     stderr_tail: LineTail | None = None
-    """Last lines of standard error, if the server is a child process."""
     signs_in_callers: bool = False
-    """Whether requests are authenticated as their callers."""
     has_sign_in: bool = False
-    """Whether users sign in to the server in a browser."""
 
 
 def compile_spec(

@@ -39,9 +39,7 @@ from gateway.upstreams.uris import PrefixedUris, page_uris
 log: Final = structlog.get_logger(__name__)
 
 FIRST_LISTS_SECONDS: Final = 5.0
-"""Longest wait for the first lists when the daemon starts."""
 _WATCH_SECONDS: Final = 5.0
-"""Longest wait of a subscription for a server."""
 
 
 class UpstreamSource:
@@ -151,7 +149,6 @@ class UpstreamSource:
             server.watch(frozenset(wanted[name]))
 
     async def watching(self) -> None:
-        """Wait up to `_WATCH_SECONDS` until the resources are watched."""
         if not self._servers:
             return
         with suppress(TimeoutError):
@@ -214,7 +211,6 @@ class UpstreamSource:
 
     @property
     def unready(self) -> list[str]:
-        """Names of required servers that cannot be reached."""
         return [
             name
             for name, server in self._servers.items()
@@ -314,8 +310,6 @@ class UpstreamSource:
 
 
 class _UpstreamDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of a server, and their sources."""
-
     lists: ServerLists
     made_of: tuple[Upstream, JsonObject, timedelta, Lock | None]
     pages: LockedPages | None

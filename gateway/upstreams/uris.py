@@ -7,7 +7,6 @@ import msgspec
 from gateway.json_types import Json, JsonObject
 
 _WITH_URIS: Final = frozenset({"content", "contents", "messages"})
-"""Members of results that contain URIs."""
 _UI: Final = "ui"
 _URI: Final = "resourceUri"
 # SEP-1865: deprecated, but still sent by some servers.
@@ -24,7 +23,6 @@ class PrefixedUris(msgspec.Struct, frozen=True):
         return uri.removeprefix(self.prefix)
 
     def in_result(self, result: JsonObject) -> JsonObject:
-        """Add the prefix to the URIs of resources and links in a result."""
         if not self.prefix:
             return result
         return {name: self._prefixed(value) if name in _WITH_URIS else value for name, value in result.items()}

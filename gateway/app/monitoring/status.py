@@ -40,14 +40,12 @@ from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
-"""Longer lists are summarized."""
 RECENT_SECONDS: Final = 600.0
 _REMEMBERED: Final = 200
 
 _NEVER: Final = (0, -math.inf)
 
 Kind = tuple[Era, str, str, str]
-"""Era, revision, transport and client name."""
 
 
 class RecentClients:
@@ -56,7 +54,6 @@ class RecentClients:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
-        """Call count and time of the last call, least recent client first."""
 
     def began(self, call: CallFacts) -> None:
         if call.session_id is not None:
@@ -131,12 +128,10 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
 
 
 def quotas(http: HttpServer | None) -> Mapping[str, ResourceQuota | WriteQuota]:
-    """Return the quotas by key under `limits`."""
     return {} if http is None else http.quotas
 
 
 def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
-    """Return the number of refusals by key under `limits`."""
     return {
         "rate": dispatcher.rates.refused,
         "concurrency": dispatcher.concurrency.refused,
@@ -301,13 +296,11 @@ def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dic
 
 
 _SHARED: Final[Mapping[bool, Mapping[str, Json]]] = {True: {"shared": True}, False: {}}
-"""Marks limits that all replicas share."""
 _OF_SKILLS: Final = "files"
 _API_VERSION: Final = 1
 
 
 def _backend_in(document: Document, absent: Unavailable) -> str:
-    """Return the backend of a definition that is left out."""
     if absent.kind == "openapi":
         return "http"
     definitions = getattr(document, absent.kind)

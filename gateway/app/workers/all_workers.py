@@ -29,8 +29,6 @@ AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
 
 
 class AllWorkers:
-    """Combines the reports of this worker and its siblings."""
-
     def __init__(self, worker: Worker, *, status: ReadStatus, metrics: MetricsExposition) -> None:
         self._worker: Final = worker
         self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)
@@ -66,8 +64,6 @@ class AllWorkers:
 
 
 class WorkerEndpoint:
-    """Serves the reports of this worker on a Unix socket."""
-
     def __init__(  # noqa: PLR0913 - the parts that it reports
         self,
         worker: Worker,
@@ -146,8 +142,6 @@ def _json(value: Json) -> web.Response:
 
 
 class Siblings:
-    """Sends requests to the Unix sockets of workers."""
-
     def __init__(self, directory: Path, *, without: int | None = None) -> None:
         """`without` is the number of a worker to skip."""
         self._directory: Final = directory

@@ -22,7 +22,6 @@ _SUMMED: Final = (
 _SUMMED_BY_NAME: Final = ("refused",)
 _JOINED: Final = ("problems", "warnings", "restart_required")
 _STATES: Final = ("ready", "starting", "stopping")
-"""Best first."""
 _OF_EACH: Final = ("pid", "state", "uptime_seconds", "generation", "calls_running", "sessions", "streams")
 _AWAY: Final = "unreachable"
 _COMBINE: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {"sum": sum, "max": max, "min": min}
@@ -65,7 +64,6 @@ def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
 
 
 def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
-    """Return the distinct entries of a list across all reports."""
     return [*dict.fromkeys(entry for report in reports for entry in report.get(name) or ())]
 
 

@@ -52,8 +52,6 @@ _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
 
 class Supervisor:
-    """Keeps a number of workers running until a signal."""
-
     def __init__(self, settings: Settings, *, count: int, activated: Inherited) -> None:
         self._settings: Final = settings
         self._count: Final = count

@@ -35,9 +35,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Unique among running workers. A later worker may reuse it."""
     supervisor: int
-    """Process id."""
     directory: str
-    """Contains the Unix socket of each worker."""
     listening: Mapping[str, list[int]]
     """File descriptors by the names of `Inherited`."""
     control: int
@@ -47,7 +45,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     key_bytes: int = 0
     """Length of the signing keys that the worker reads from `control`. 0 if the settings contain them."""
     key_file: str | None = None
-    """The file from which the keys are reloaded."""
 
     @property
     def sockets(self) -> Inherited:

@@ -127,7 +127,6 @@ class WorkerProcess:
         return False
 
     async def ended(self) -> int:
-        """Wait for the end of the process and clean up."""
         code = await self._process.wait()
         self.has_ended.set()
         self._has_started.set()

@@ -36,14 +36,11 @@ from gateway.wire.revisions import LEGACY, Era
 
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
-"""Waits and progress reports that are kept per call."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
 
 
 class TaskOfCall(Protocol):
-    """The task that a call is or may become."""
-
     @property
     def is_rerun(self) -> bool:
         """Whether an earlier process or request has started the task."""
@@ -61,8 +58,6 @@ class TaskOfCall(Protocol):
 
 
 class CallActivity:
-    """The waits, progress reports and sent messages of a call."""
-
     __slots__ = ("_queue", "reports", "waits")
 
     def __init__(self) -> None:
@@ -88,7 +83,6 @@ class CallActivity:
             self.waits = (*self.waits, Wait(cause, seconds))
 
     def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record a progress report whose message is masked."""
         report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
         self.reports = (*self.reports[1 - _MAX_NOTED :], report)
 
@@ -102,13 +96,11 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     method: str
     params: JsonObject
     meta: JsonObject
-    """The request's `_meta`."""
     kind: str
     """`tool`, `resource` or `prompt`. Empty for other requests."""
     target: Primitive | None
     """The primitive that is called or completed. None if the caller can see no such primitive."""
     name: str | None
-    """Key of the target in the configuration."""
     revision: str
     terms: ClientTerms
     catalog: Catalog
@@ -122,7 +114,6 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether the call was sent through `call_tool`. Header fields then do not mirror its parameters."""
     activity: CallActivity
     progress: ProgressReporter | None = None
-    """Reports to the sender of a progress token, or to the task."""
     task: TaskOfCall | None = None
 
     @property
@@ -161,7 +152,6 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def caller_facts(self) -> JsonObject:
-        """The facts that templates read as `caller`."""
         return facts_of(self.caller.identity, self.terms.client_info)
 
     @property
@@ -231,7 +221,6 @@ def open_call(  # noqa: PLR0913 - the facts of a request
 
 
 def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:
-    """Return the kind and the primitive of a request."""
     match method:
         case "tools/call":
             return "tool", _named(catalog.tool, params.get("name"))
@@ -265,8 +254,6 @@ def _resource(catalog: Catalog, uri: Json) -> Primitive | None:
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that all calls share."""
-
     services: Services
     max_depth: int
     concurrency: ConcurrencyLimiter
@@ -277,13 +264,9 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     state_signer: RequestStateSigner
     trace: Callable[[TraceContext | None], Trace]
     is_traced: bool
-    """Whether `trace` records anything."""
     rate_limiter: RateLimiter
     interaction_observer: InteractionObserver | None
     tasks: TaskRunner
     observers: Sequence[Observer]
-    """Called for each call."""
     observers_of_all: Sequence[Observer]
-    """Called for each request."""
     repeat_after: timedelta
-    """Time without a message after which a call repeats its progress."""

@@ -41,9 +41,7 @@ class CallContext(msgspec.Struct, eq=False):
     """The run of the same call that started this one and holds the caller's permits."""
     is_over: bool = False
     has_switched: bool = False
-    """Whether the run has enabled or disabled a primitive."""
     _began: float = 0.0
-    """On the event loop's clock."""
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
     _opened: InputRequester | None = None
@@ -119,7 +117,6 @@ class CallContext(msgspec.Struct, eq=False):
         return _nothing() if send is None else self.call.activity.queue.put(send)
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
-        """Send a log message if the client has requested its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}. Use one of {', '.join(meta.LOG_LEVELS)}.")
         wanted = self.call.terms.log_level
@@ -255,7 +252,6 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def suspension(self) -> Suspension:
-        """Suspends this run and its outer run while an input request is open."""
         if self._suspension is None:
             waited = partial(self.call.activity.note_wait, "answer")
             self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
@@ -318,7 +314,6 @@ def _has_breaks(value: Json) -> bool:
 
 
 def _known(kind: ListKind) -> ListKind:
-    """Check a kind at run time, because plugins may lack type checks."""
     if kind not in _KINDS:
         raise ToolError(f"Unknown kind {kind!r}. Use one of {', '.join(_KINDS)}.")
     return kind

@@ -28,8 +28,6 @@ class ProgressReporter(Protocol):
 
 
 class Progress:
-    """Sends progress notifications until `end`."""
-
     __slots__ = (
         "_beating",
         "_counters",
@@ -61,7 +59,6 @@ class Progress:
         self._every: Final = repeat_after.total_seconds()
         self._counters: Final = counters
         self._own = -math.inf
-        """Last value from the call."""
         self._shown = -math.inf
         """Last value that was sent or queued."""
         self._sent = -math.inf

@@ -82,7 +82,6 @@ class Run(CallContext, eq=False):
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
     _whole: "Run | None" = None
-    """The run from which this one was narrowed."""
     _trace: Trace | None = None
     _step: AbstractContextManager[TracedStep] | None = None
 

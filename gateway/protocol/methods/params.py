@@ -1,5 +1,3 @@
-"""Readers of request parameters. All raise -32602."""
-
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject, present
 

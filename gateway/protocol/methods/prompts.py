@@ -53,7 +53,6 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
 
 
 MAX_VALUES: Final = 100
-"""Limit of `completion.values` in the schema."""
 
 
 async def complete(call: Call) -> JsonObject:

@@ -44,7 +44,6 @@ async def get_skill(call: Call) -> JsonObject:
 
 
 async def read_directory(call: Call) -> JsonObject:
-    """Return a skill's directory as of the last reload."""
     uri = params.string(call.params, "uri")
     found = _skill_with(uri, call)
     if found is None:

@@ -17,12 +17,10 @@ from gateway.tasks.task import Task
 from gateway.wire import jsonrpc, meta
 
 MAX_URIS: Final = 1000
-"""Per session or subscription."""
 
 MAX_URI_LENGTH: Final = 8192
 
 MAX_SESSION_LENGTH: Final = 256 * 1024
-"""Total characters of watched URIs, which are kept until the session expires."""
 
 MAX_TASK_ID_LENGTH: Final = 256
 

@@ -1,5 +1,3 @@
-"""The methods by name."""
-
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +31,6 @@ class Method(msgspec.Struct, frozen=True):
     is_list: bool = False
     """Whether `limits.rate_limit` counts this method separately from calls."""
     is_immediate: bool = False
-    """Whether the method never waits."""
     is_of_tasks: bool = False
     """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
@@ -77,7 +74,6 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "tools/list": _list("tools"),
     }
 )
-"""The dispatcher handles `initialize`."""
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:

@@ -45,7 +45,6 @@ async def _own_task(call: Call) -> Task:
 
 
 async def own_task(task_id: str, call: Call) -> Task | None:
-    """Return a task if it belongs to the caller."""
     task, caller = await call.server.tasks.get(task_id), call.caller
     return task if task is not None and task.belongs_to(caller.identity.subject_key, view=caller.view) else None
 

@@ -69,7 +69,6 @@ def _log(error: ExecutionError, tool: Tool) -> None:
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:
-    """Return the result of a call that a limit refuses."""
     return results.tool_result(_failure(str(error)), call.revision)
 
 

@@ -42,7 +42,6 @@ ASKS_WITHIN: Final = 1.0
 _FIRST_STEPS: Final = 8
 """Iterations of the event loop in which an async function reaches its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
-"""Parameters that are not stored with the task."""
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
 """Errors that are returned instead of a task."""
 _MAX_MESSAGE_LENGTH: Final = 1000
@@ -70,13 +69,10 @@ class TaskCall:
         self._is_request_open = request is not None
         self._exchange = None if request is None else request.exchange
         self._progress = None if request is None else request.progress
-        """Reporter of the open request."""
         self._ttl_ms: Final = 0 if request is None or tool.task is None else _ttl_ms(tool.task, request)
         self._message = ""
-        """Last progress message."""
         self._result: JsonObject | None = None
         self._error: Exception | None = None
-        """The result or error of the tool."""
         self._requester: TaskRequester | None = None
         """Set if the tool has sent input requests or used `once`."""
         self._has_ended = False
@@ -255,7 +251,6 @@ class TaskCall:
         self._release()
 
     def _release(self) -> None:
-        """Break reference cycles."""
         if self._has_ended and self._exchange is None:
             self._requester = self._error = None
 
@@ -273,7 +268,6 @@ class TaskCall:
             raise AwaitingInput(requester.answer_with_questions())
 
     def _check_request(self) -> None:
-        """Raise the error if the request itself was invalid."""
         if isinstance(self._error, _OF_THE_REQUEST):
             raise self._error
 
@@ -324,7 +318,6 @@ class TaskCall:
 
 
 async def _first_steps(working: asyncio.Task[Ending]) -> None:
-    """Let the tool reach its first wait."""
     for _ in range(_FIRST_STEPS):
         if working.done():
             return

@@ -54,7 +54,6 @@ async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject
 
 
 async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:
-    """Run the tool of a task again."""
     # Never reset, because this is a separate asyncio task.
     LOG_CONTEXT.set({CALL: new_id()})
     task = run.task

@@ -21,7 +21,6 @@ from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
 
 MAX_MEMORY_BYTES: Final = 2**20
-"""Bytes of responses and results of `once`."""
 
 
 class TaskRequester:
@@ -81,7 +80,6 @@ class TaskRequester:
 
     @property
     def is_asking_before(self) -> bool:
-        """Whether the call will end with `input_required`."""
         return self._mrtr is not None and self._mrtr.is_asking
 
     def questions(self) -> bytes:
@@ -108,7 +106,6 @@ class TaskRequester:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an input request is open inside the task."""
         return bool(self._open)
 
     def answer_with_questions(self) -> JsonObject:
@@ -119,7 +116,6 @@ class TaskRequester:
 
 
 def key_prefix(asked_again: int) -> str:
-    """Return the prefix that makes keys unique in a new round."""
     return f"mcp-gateway.{asked_again + 1}:" if asked_again else ""
 
 

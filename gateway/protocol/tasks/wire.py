@@ -12,7 +12,6 @@ from gateway.tasks.task import Task, TaskStatus
 from gateway.wire.revisions import MODERN
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
-"""Identifier of the extension."""
 
 _PAYLOAD: Final = {TaskStatus.COMPLETED: "result", TaskStatus.FAILED: "error"}
 

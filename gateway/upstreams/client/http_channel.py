@@ -62,8 +62,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpChannel:
-    """Sends requests of callers and of the gateway itself."""
-
     def __init__(self, endpoint: Endpoint) -> None:
         self.url = endpoint.url
         self.subject: Subject | None = None

@@ -45,13 +45,11 @@ _EVENT_STREAM: Final = "text/event-stream"
 # Prefixes of header fields that mirror the body.
 _OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
 _MAX_RESUMPTIONS: Final = 20
-"""In a row, without a new event."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _SHORT: Final = 5.0
 """Seconds. The pause grows after GET streams that end sooner."""
 LEAST_PAUSE: Final = 0.1
-"""Seconds between two GET streams."""
 _DELETE_SECONDS: Final = 2.0
 _SESSION_NOT_FOUND: Final = -32001
 """Several SDKs use this code, also for other errors."""
@@ -271,7 +269,6 @@ class _StreamPosition:
     def __init__(self) -> None:
         self.event_id: str | None = None
         self.events = 0
-        """Events with data or `retry`."""
         self.retry: float | None = None
         """Seconds between two connections, as requested by the server."""
 

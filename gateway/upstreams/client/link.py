@@ -18,7 +18,6 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
 MAX_DEPTH: Final = 128
-"""Of JSON in a message."""
 INTERNAL_ERROR: Final = "failed because of an internal error"
 
 _MAX_REPAIRED: Final = 8 * 2**20
@@ -38,8 +37,6 @@ _MEMBERS: Final = frozenset({"id", "method", "params", "result", "error"})
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is not valid JSON."""
-
     reason: str
     excerpt: str
     answers: int | None = None
@@ -55,9 +52,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject | None = None
     """The caller as whom the request is authenticated."""
     is_own: bool = False
-    """Whether the gateway itself sends the request."""
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Header fields, if the transport has any."""
 
 
 class Inbox(Protocol):
@@ -68,10 +63,7 @@ class Inbox(Protocol):
 
 
 class Link(Protocol):
-    """One connection to a server."""
-
     has_fields: bool
-    """Whether messages have header fields."""
     noise: str
     """First output of the server that is not a message. Empty once the server has sent a message."""
     closed: asyncio.Future[str]
@@ -203,8 +195,6 @@ _SLOPPY: Final = json.JSONDecoder(
 
 
 class Pending:
-    """Requests that wait for a response."""
-
     def __init__(self) -> None:
         self._waiting: Final[dict[RequestId, asyncio.Future[Response]]] = {}
         self._has_notified = False

@@ -22,13 +22,10 @@ QUESTIONS: Final[Mapping[str, str]] = {
 }
 """Requests that a server can send, with the capability that each needs."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-"""All client capabilities that `QUESTIONS` need."""
 MAX_WAITING: Final = 1000
 """Notifications per call that wait for the client. Others are dropped."""
 MAX_TEXT: Final = 4096
-"""Characters of a progress message or logger name."""
 _MAX_LOGGED: Final = 64 * 1024
-"""Characters of one log message."""
 _CONNECTION_KEYS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
 
 
@@ -54,7 +51,6 @@ class RelayedCall:
         self.key: Final = call.client_key
         """Key of the client's session, if clients have separate sessions."""
         self.subject: Final = call.caller.subject
-        """The caller as whom requests are authenticated."""
         self.is_modern: Final = context.protocol_version in MODERN
         # In a shared session, the server cannot distinguish clients.
         is_shared = config.session == "shared"
@@ -70,7 +66,6 @@ class RelayedCall:
         self.wants_progress: Final = context.progress_token is not None
         headers = call.caller.headers
         self.fields: Final = {name: headers[name.lower()] for name in config.forward_headers if name.lower() in headers}
-        """Forwarded header fields of the client's request."""
 
     @property
     def meta(self) -> JsonObject:

@@ -16,14 +16,11 @@ from gateway.wire.jsonrpc import Notification, Request, RequestId
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 MAX_OPEN_REQUESTS: Final = 1000
-"""Per server. Others are dropped."""
 _MAX_ID_LENGTH: Final = 1024
 _Announce = Callable[[str, JsonObject], object]
 
 
 class Listener(Protocol):
-    """Receives messages outside of calls."""
-
     def lists_changed(self) -> None:
         """Called if a list of the server may have changed."""
 
@@ -56,7 +53,6 @@ class ServerMessages:
         """Set once the server has acknowledged the newest `subscriptions/listen`."""
 
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
-        """Handle a message. Implements `Inbox`."""
         if isinstance(message, Request):
             # The server may send too many requests, or not read the responses.
             if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:

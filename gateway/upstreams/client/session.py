@@ -29,23 +29,17 @@ _PING_SECONDS: Final = 5.0
 _ROOTS_SECONDS: Final = 0.2
 """Time for a server to process new roots before the next call."""
 _MAX_MESSAGE: Final = 4096
-"""Characters of an error message."""
 _MAX_DATA: Final = 64 * 1024
-"""Characters of error data."""
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 5.0
 _TEMPORARY: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
-"""Errors of a server that is busy or starting."""
 _RESOURCES: Final = "resourceSubscriptions"
 _REASON: Final = 300
-"""Characters of an error without a message."""
 
 
 class Session:
-    """One session with a server, in either era."""
-
     def __init__(
         self,
         link: Link,
@@ -68,14 +62,10 @@ class Session:
         self.era = Era.MODERN
         self.revision = LATEST_MODERN
         self.capabilities: JsonObject = {}
-        """Of the server."""
         self.server_info: JsonObject = {}
         self.instructions = ""
-        """Of the server."""
         self.used_at = 0.0
-        """By `time.monotonic`."""
         self.subscribed: frozenset[str] = frozenset()
-        """URIs of watched resources."""
 
     @property
     def is_closed(self) -> bool:

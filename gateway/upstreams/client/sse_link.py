@@ -22,8 +22,6 @@ log: Final = structlog.get_logger(__name__)
 
 
 class SseLink:
-    """A session, which ends with its stream."""
-
     has_fields = True
     noise = ""
 

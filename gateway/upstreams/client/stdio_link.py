@@ -41,13 +41,10 @@ _MAX_LINES: Final = 8
 _TAIL: Final = 4096
 """Bytes at the end of a long line. Some servers write the id last."""
 _NOISE: Final = 200
-"""Bytes of the first line that is not a message."""
 MAX_GARBAGE: Final = 2**20
 """Bytes between two messages that are not messages."""
 MAX_UNREAD: Final = 32 * 2**20
-"""Bytes that the child has not read yet."""
 CLOSE_SECONDS: Final = 2.0
-"""Time for a child to exit after the end of its input."""
 _JOIN_SECONDS: Final = 1.0
 """Longest wait for the next line of pretty-printed JSON."""
 _MAX_APART: Final = 1000
@@ -58,14 +55,10 @@ _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
-"""Longer lines on standard error are cut."""
 _FOREVER: Final = 1e8
-"""Seconds."""
 
 
 class StdioLink:
-    """A child process, which ends with the link."""
-
     has_fields = False
 
     def __init__(
@@ -79,13 +72,11 @@ class StdioLink:
         self._pending: Final = Pending()
         self._line = bytearray()
         self._skipped = 0
-        """Bytes of the current line, if it is too long."""
         self._tail = b""
         self._text: Final = _MultilineText()
         self._joining: asyncio.TimerHandle | None = None
         self._garbage = 0
         self._has_spoken = False
-        """Whether the child has written a message."""
         self.noise = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
@@ -273,7 +264,6 @@ class _MultilineText:
         self.lines: list[bytes] = []
         self._size = 0
         self._open = 0
-        """Brackets that are not closed."""
 
     @property
     def is_complete(self) -> bool:
@@ -312,12 +302,9 @@ def _is_message_line(line: bytes) -> bool:
 
 
 class LineTail:
-    """Last lines of standard error."""
-
     def __init__(self) -> None:
         self._lines: Final[deque[bytes]] = deque(maxlen=_TAIL_LINES)
         self._rest = b""
-        """The current line."""
 
     def feed(self, chunk: bytes) -> None:
         *ended, rest = chunk[-_TAIL_LINES * _TAIL_LINE_BYTES :].split(b"\n")
@@ -328,6 +315,5 @@ class LineTail:
 
     @property
     def text(self) -> str:
-        """The lines, newest last."""
         lines = [*self._lines, *([self._rest] if self._rest else [])]
         return b"\n".join(lines).decode(errors="replace")

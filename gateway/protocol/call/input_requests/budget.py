@@ -32,7 +32,6 @@ class CallBudget:
         self._call: Final = call
         self._asked: dict[str, InputRequest] = {}
         self.results: Final[dict[str, Json]] = {}
-        """Results of `once` by key."""
 
     def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
         """Return the requests with secrets masked and tokens limited.
@@ -176,7 +175,6 @@ _NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = 
     SAMPLE: _sampling_needs,
     LIST_ROOTS: lambda _: {"roots": []},
 }
-"""Required capabilities and features by method."""
 
 _SINCE: Final = {"elicitation": V2025_06_18}
 """First revision of each capability that the oldest revision lacks."""
@@ -193,7 +191,6 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
     # Before 2025-11-25, `sampling` had no features.
     "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
 }
-"""Whether a declared capability includes a feature."""
 
 
 def _plain_form(params: JsonObject) -> JsonObject:

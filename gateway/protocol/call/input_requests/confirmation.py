@@ -52,7 +52,6 @@ def _tell(call: Call, answer: str) -> None:
 
 
 def _visible(value: Json) -> Json:
-    """Escape line breaks, and characters that hide or reorder text."""
     match value:
         case str():
             return visible(value, has_lines=False)

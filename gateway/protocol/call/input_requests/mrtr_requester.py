@@ -21,7 +21,6 @@ from gateway.protocol.call.input_requests.responses import check_answer
 
 
 def brings_answers(call: Call) -> bool:
-    """Return whether the call is a modern retry with responses."""
     return call.session is None and ("inputResponses" in call.params or "requestState" in call.params)
 
 
@@ -57,7 +56,6 @@ class MrtrRequester:
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raise AwaitingInput if an input request is open."""
         # A cancelled request has no response.
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self._result()) from None

@@ -26,23 +26,18 @@ from gateway.state.used_request_states import UsedStates
 from gateway.wire import jsonrpc
 
 MAX_BYTES: Final = 64 * 1024
-"""Of the signed state."""
 LIFETIME: Final = timedelta(minutes=15)
 
 _BOUND_PARAMS: Final = ("name", "uri", "arguments")
-"""Parameters that must not change between retries."""
 
 
 class StateScope(msgspec.Struct, frozen=True, kw_only=True):
-    """Identifies the call to which a state belongs."""
-
     owner: str | None
     """`Identity.subject_key` of the caller."""
     view: str | None = None
     method: str
     params: JsonObject
     definition: str
-    """Version of the primitive."""
 
     @property
     def call(self) -> Json:
@@ -51,11 +46,8 @@ class StateScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses and results of earlier tries."""
-
     answers: Mapping[str, Json] = msgspec.field(default_factory=empty)
     results: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """Results of `context.once` by key."""
 
 
 class RequestStateSigner:

@@ -25,8 +25,6 @@ class KeptResults(Protocol):
 
 
 class InputRequester(Protocol):
-    """Sends the input requests of one run."""
-
     async def request(
         self,
         questions: Mapping[str, InputRequest],
@@ -59,8 +57,6 @@ class InputRequester(Protocol):
 
 
 class RunSuspension:
-    """Suspends a run while input requests are open."""
-
     __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
 
     def __init__(
@@ -69,7 +65,6 @@ class RunSuspension:
         """`waited` is called after each wait with its start, on the event loop's clock."""
         self._waited = waited
         self._since = 0.0
-        """Start of the current wait."""
         self._deadline = deadline
         self._permit = permit
         self._open = 0

@@ -102,7 +102,6 @@ def _shown_name(name: str) -> str:
 
 
 _READ: Final = frozenset({"title", "description"})
-"""Members of a form that are only displayed."""
 
 
 def _shown(value: Json, *, has_lines: bool) -> Json:
@@ -233,4 +232,3 @@ _PROBLEMS: Final[Mapping[str, Callable[[JsonObject], str | None]]] = {
     SAMPLE: _problem_of_sampling,
     LIST_ROOTS: lambda _: None,
 }
-"""Functions that return the problem of a request."""

@@ -17,7 +17,6 @@ from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 
 _MAX_REASON_LENGTH: Final = 1000
-"""Characters of the client's error message."""
 
 
 class SessionRequester:

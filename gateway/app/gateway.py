@@ -79,11 +79,7 @@ class Gateway:
         self.app: App
 
     async def __aenter__(self) -> Self:
-        """Load the configuration and start every part except the listeners.
-
-        Raises:
-            ConfigError: the configuration is invalid. The error lists all problems.
-        """
+        """Load the configuration and start every part except the listeners. Raise ConfigError for invalid files."""
         # Plugins may print or start child processes, which must not use the client's streams or inherit sockets.
         standard_streams = StandardStreams.take() if self._settings.stdio else None
         self._inherited = take_sockets() if self._worker is None else self._worker.sockets

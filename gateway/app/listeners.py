@@ -95,10 +95,7 @@ class Listeners:
             self._open_stdio(self._stdio, stack)
 
     async def drain(self, seconds: float, *, leaves_sockets: bool) -> None:
-        """Refuse new sessions and streams, and wait up to `seconds` for calls in flight.
-
-        If `leaves_sockets`, another process accepts connections from the same sockets.
-        """
+        """Refuse new sessions and streams, and wait up to `seconds` for calls in flight."""
         notice = 0.0
         if self._http is not None:
             notice = await self._stop_accepting(self._http, seconds, leaves_sockets=leaves_sockets)

@@ -299,10 +299,7 @@ class Dispatcher:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
-        """Handle a legacy message without a session.
-
-        MCP 2025-11-25 basic/lifecycle, "Initialization": only pings can precede `initialize`.
-        """
+        """Handle a legacy message before `initialize` (MCP 2025-11-25 basic/lifecycle, "Initialization")."""
         match message:
             case Request(method="initialize"):
                 return self._open_session(message, exchange)

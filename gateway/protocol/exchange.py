@@ -70,10 +70,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_limit_key(self) -> str:
-        """Key of rate and concurrency limits.
-
-        An IPv6 address counts as its /64 network, the smallest that customers get.
-        """
+        """Key of limits. An IPv6 address counts as its /64 network, the smallest that customers get."""
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 

@@ -1,7 +1,4 @@
-"""Queues notifications of catalog changes for clients.
-
-A client is notified of a list if its view of the list has changed, and of a resource if it can read it.
-"""
+"""Notifies clients of changed lists that they can see, and of changed resources that they can read."""
 
 import asyncio
 from collections import defaultdict

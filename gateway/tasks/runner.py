@@ -1,7 +1,4 @@
-"""Runs tasks, stores their results, and restarts tasks of dead processes.
-
-A task that waits for input uses no thread, process or concurrency permit.
-"""
+"""Runs tasks, stores their results, and restarts tasks of dead processes."""
 
 import asyncio
 import math
@@ -301,10 +298,7 @@ class TaskRunner:
 
 
 class TaskLimiter:
-    """Enforces `limits.tasks`.
-
-    Tasks are counted before they are stored, so that concurrent requests cannot exceed the limit.
-    """
+    """Enforces `limits.tasks`. Tasks are counted before they are stored, so concurrent requests cannot exceed it."""
 
     def __init__(self) -> None:
         self.refused = 0

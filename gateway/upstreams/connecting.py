@@ -90,10 +90,7 @@ def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _ConnectionAttempt:
-    """One attempt to connect. The ways of one transport share a session.
-
-    A slow server may respond to the first handshake after the second was sent.
-    """
+    """One attempt to connect. Handshakes share a session, because a slow server may respond to an earlier one."""
 
     spec: ServerSpec
     listener: Listener
@@ -104,11 +101,7 @@ class _ConnectionAttempt:
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handshake(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
-        """Start another handshake. Return the first session that succeeds, or None after `seconds`.
-
-        Raises:
-            UpstreamError: all handshakes have failed.
-        """
+        """Start another handshake. Return the first session that succeeds, or None after `seconds`."""
         if self.session is not None and (self.transport != way.transport or self.session.is_closed):
             await self.end()
         try:

@@ -93,12 +93,7 @@ class ParkedCall(RelayedCall):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
-        """Respond to the server. Return its result or its next input requests.
-
-        Raises:
-            RpcError: the server's own error.
-            UpstreamError: the server did not respond, or the call was cancelled.
-        """
+        """Respond to the server. Return its result or its next input requests."""
         for question in self._unanswered:
             if isinstance(answers, RpcError):
                 question.answer.set_exception(answers)
@@ -146,13 +141,7 @@ class ParkedCalls:
         ask_timeout: timedelta,
         is_repeatable: bool,
     ) -> JsonObject:
-        """Start a call, or continue the call that waits for this request.
-
-        Raises:
-            AwaitingInput: the client must respond first.
-            MalformedAnswerError: the response is invalid. The call still waits.
-            ExecutionError: the call no longer exists.
-        """
+        """Start a call, or continue the call that waits for this request. Raise AwaitingInput for input requests."""
 
         async def begin() -> str:
             if len(self._calls) >= MAX_PARKED:
@@ -192,10 +181,7 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return a new call for a first request, or the parked call for a retry.
-
-        A repeatable call of another process is repeated once.
-        """
+        """Return a new call, or the parked call for a retry. A repeatable call of another process is repeated once."""
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

@@ -1,7 +1,4 @@
-"""The sessions with one upstream server, shared or one per client.
-
-States: idle, connecting, up, degraded (the circuit is open), backing_off.
-"""
+"""The sessions with one upstream server, shared or one per client."""
 
 import asyncio
 import os
@@ -161,12 +158,7 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """Return the session for a call, or the shared session without a call.
-
-        Raises:
-            UpstreamError: no session could be opened.
-            OverLimitError: `max_sessions` is reached.
-        """
+        """Return the session for a call, or the shared session without a call. Raise UpstreamError if that fails."""
         key = self._key(call)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
@@ -198,12 +190,7 @@ class SessionPool:
         self._note_response()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Call `ask` with any open session, or with the shared session.
-
-        Raises:
-            RpcError: the server's own error.
-            UpstreamError: there was no response.
-        """
+        """Call `ask` with any open session, or with the shared session."""
         for session in self.sessions:
             try:
                 return await ask(session)
@@ -418,11 +405,7 @@ class SessionPool:
         self._closing.begin(session.close(), name=f"end a session with {self.name}")
 
     def _can_send_again(self, session: Session, error: UpstreamError, *, is_repeatable: bool) -> bool:
-        """Return whether the request can be sent again. Drop the session if it has ended.
-
-        Raises:
-            UnreachableError: the server cannot be reached.
-        """
+        """Drop the session if it has ended. Return whether the request can be sent again."""
         if isinstance(error, SessionLostError):
             self._lost(session, str(error))
             return True

@@ -57,11 +57,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists. Lists that cannot be read are taken from `before`, and long lists are cut.
-
-    Raises:
-        UpstreamError: the server did not respond.
-    """
+    """Read all lists. Lists that cannot be read are taken from `before`, and long lists are cut."""
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
     pages = _Pages(session)

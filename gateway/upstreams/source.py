@@ -238,10 +238,7 @@ class UpstreamSource:
         config: LoadedConfig,
         lock: Lock | None,
     ) -> "_UpstreamDefinitions":
-        """Return the definitions of a server. They are the same objects as before if nothing has changed.
-
-        `lock` contains the enforced lists and pages.
-        """
+        """Return the definitions of a server, which are the same objects as before if nothing has changed."""
         locked = {} if lock is None else lock.offered.get(name, {})
         found = config.sources.written(("upstreams", name))
         written = found if isinstance(found, Mapping) else {}

@@ -1,7 +1,4 @@
-"""Removes members with wrong types from lists and results of servers, because clients would refuse a whole list.
-
-Pure.
-"""
+"""Removes members of the wrong type, because clients would refuse a whole list. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

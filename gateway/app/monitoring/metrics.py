@@ -76,10 +76,7 @@ def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have met
 
 
 class UpstreamMetrics(Collector):
-    """Histogram of request durations for each upstream server.
-
-    Runs in another thread, so a concurrent request may be missing from some buckets.
-    """
+    """Histogram of request durations for each upstream server. Collected in another thread."""
 
     def __init__(self, upstreams: UpstreamSource) -> None:
         self._upstreams: Final = upstreams

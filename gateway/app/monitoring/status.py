@@ -148,10 +148,7 @@ def daemon_info(
     http: HttpServer | None,
     has_console: bool,
 ) -> JsonObject:
-    """Return the body of `/-/api/` without the caller.
-
-    `base_url` is the URL that the caller used. It is None if that listener has no MCP endpoint.
-    """
+    """Return the body of `/-/api/` without the caller. `base_url` is None unless its listener has the MCP endpoint."""
     document = pipeline.served.document
     return {
         "api": _API_VERSION,

@@ -1,7 +1,4 @@
-"""Combines the readiness, status and metrics of all workers.
-
-Numbers are summed and lists are joined. The daemon is ready if one worker is.
-"""
+"""Combines the readiness, status and metrics of all workers. Numbers are summed and lists are joined."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -315,10 +315,7 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Create a directory of mode 0700 for the workers' Unix sockets, and remove it at the end.
-
-    A lock (flock(2)) marks the directory as used. Unlocked directories of killed supervisors are removed.
-    """
+    """Create a directory of mode 0700, locked with flock(2), and remove unlocked ones of killed supervisors."""
     if left := remove_leftovers(_LOCKED):
         log.info("removed directories of killed supervisors", directories=left)
     path = Path(tempfile.mkdtemp(prefix=_UNLOCKED))

@@ -24,10 +24,7 @@ _START_SECONDS: Final = 300.0
 
 
 class WorkerProcess:
-    """A worker as a child process of the supervisor.
-
-    The worker runs the same command line, so a replacement may be a newer installation.
-    """
+    """A child process with the same command line, so a replacement may be a newer installation."""
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None

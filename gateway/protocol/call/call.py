@@ -141,10 +141,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace context (2026-07-28 basic/index, "OpenTelemetry trace context").
-
-        `_meta` takes precedence over header fields, which a proxy may have set and which a batch shares.
-        """
+        """The trace context (2026-07-28 basic/index, "OpenTelemetry trace context"). `_meta` precedes header fields."""
         fields, headers = self.meta, self.caller.headers
         if TRACEPARENT not in fields and TRACEPARENT not in headers:
             return None

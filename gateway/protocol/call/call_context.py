@@ -230,11 +230,7 @@ class CallContext(msgspec.Struct, eq=False):
         return InputRequest(question.method, self.call.catalog.masker.json(question.params))
 
     def open_requester(self) -> InputRequester | None:
-        """Return the requester of input, or None if the run cannot send input requests.
-
-        Raises:
-            InvalidRetryError: `inputResponses` or `requestState` is invalid.
-        """
+        """Return the requester of input, or None if the run cannot send input requests."""
         # basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
         if self.is_completion:
             return None

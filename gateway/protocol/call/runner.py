@@ -86,13 +86,7 @@ class Run(CallContext, eq=False):
     _step: AbstractContextManager[TracedStep] | None = None
 
     async def __aenter__(self) -> Self:
-        """Count the run.
-
-        Raises:
-            OverLimitError: the primitive was called too often.
-            InvalidRetryError: `inputResponses` or `requestState` is invalid.
-            StoreAwayError: the store is unreachable, so another replica may have used the state.
-        """
+        """Count the run. Raise OverLimitError if the primitive was called too often."""
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
         if not self.is_completion and self.outer is None and brings_answers(self.call):
@@ -101,12 +95,7 @@ class Run(CallContext, eq=False):
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
-        """Wait for a permit.
-
-        Raises:
-            OverLimitError: too many calls are waiting.
-            ExecutionError: no permit was free before the deadline.
-        """
+        """Wait for a permit. Raise ExecutionError if none is free before the deadline."""
         primitive = self.primitive
         self.arguments, self.variables = arguments, self.with_caller(arguments)
         # The deadline includes the wait for the permit.
@@ -128,12 +117,7 @@ class Run(CallContext, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the permit.
-
-        Raises:
-            AwaitingInput: the client must respond to input requests first (modern). The run is not counted, because it
-        will be repeated.
-        """
+        """Release the permit. A run that ends with `AwaitingInput` is not counted, because it will be repeated."""
         # Set first, so that background tasks of the run send nothing more.
         self.is_over = True
         if self._step is not None:

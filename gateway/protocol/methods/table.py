@@ -77,12 +77,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:
-    """Check that a method exists in an era, and that the client has declared its extension.
-
-    Raises:
-        RpcError: -32601, or -32600 for a second `initialize`.
-        MissingCapabilityError: -32021.
-    """
+    """Raise RpcError if the method does not exist in an era, or the client has not declared its extension."""
     found = METHODS.get(method)
     if found is None or era not in found.eras:
         if method == "initialize" and era is Era.LEGACY:

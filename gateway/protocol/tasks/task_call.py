@@ -48,10 +48,7 @@ _MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class TaskCall:
-    """One run of a tool, with a task or a result as its outcome.
-
-    Messages of the run are sent only while the request is open.
-    """
+    """One run of a tool. Its messages are sent only while the request is open."""
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
@@ -272,13 +269,7 @@ class TaskCall:
             raise self._error
 
     def _direct(self) -> JsonObject:
-        """Return the result of an ordinary call.
-
-        Raises:
-            RpcError: the tool raised it.
-            OverLimitError: a limit refused the call.
-            AwaitingInput: the client must respond to input requests first.
-        """
+        """Return the result of an ordinary call, or raise its error."""
         if self._error is not None:
             raise self._error
         if self._result is None:

@@ -33,10 +33,7 @@ class TaskRequester:
         asks_before: Callable[[Where | None], bool],
         is_first: bool,
     ) -> None:
-        """Reuse the responses in `memory`, unless the tool's `definition` has changed.
-
-        `asks_before` returns whether an input request belongs before the task. If `is_first`, the request is open.
-        """
+        """`asks_before` returns whether a request belongs before the task. If `is_first`, the request is open."""
         is_same = not memory.definition or memory.definition == definition
         self._call: Final = call
         self._asks_before: Final = asks_before
@@ -52,10 +49,7 @@ class TaskRequester:
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raise AwaitingInput if a request is open.
-
-        The exception has a result if the request belongs before the task.
-        """
+        """Raise AwaitingInput if a request is open, with a result if it belongs before the task."""
         if self._mrtr is not None:
             await self._mrtr.close(error)
         if self._open and not isinstance(error, asyncio.CancelledError):

@@ -194,10 +194,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response to the request, and pass other messages to the inbox.
-
-        If the messages are a whole body (`alone`), an error without an id is the response.
-        """
+        """Return the response, which may be an error without an id if `alone`. Pass other messages to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
@@ -210,11 +207,7 @@ class HttpLink:
         return found
 
     async def _resumed(self, request_id: int, seen: "_StreamPosition", fields: Mapping[str, str]) -> Response:
-        """Resume a stream that ended before the response (2025-11-25, "Resumability").
-
-        Raises:
-            BadAnswerError: the stream cannot be resumed, or contains no response.
-        """
+        """Resume a stream that ended before the response (2025-11-25, "Resumability")."""
         reason, in_vain = "ended the stream without a response", 0
         while seen.event_id is not None and in_vain < _MAX_RESUMPTIONS:
             await asyncio.sleep(_FIRST_PAUSE if seen.retry is None else seen.retry)

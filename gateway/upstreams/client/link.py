@@ -70,10 +70,7 @@ class Link(Protocol):
     """Done, with a reason, when nothing more can be sent."""
 
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
-        """Connect. Raise UnreachableError if that fails.
-
-        `inbox` receives messages that are not responses. `subject` is the caller that the session is for.
-        """
+        """Connect, or raise UnreachableError. `inbox` receives messages that are not responses."""
 
     async def request(self, outgoing: Outgoing) -> Response:
         """Return the response to a request. Raise UpstreamError if there is none."""
@@ -82,10 +79,7 @@ class Link(Protocol):
         """Send a notification or a response. Raise UpstreamError if that fails."""
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Receive messages outside of requests until cancelled, if the transport has a stream for them.
-
-        `ping` checks whether the server still knows the session.
-        """
+        """Receive messages outside of requests until cancelled. `ping` checks that the session still exists."""
 
     async def close(self) -> None:
         """End the connection. Never raises."""

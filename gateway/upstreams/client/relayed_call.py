@@ -30,10 +30,7 @@ _CONNECTION_KEYS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol
 
 
 class RelayedCall:
-    """A call that is relayed to an upstream server.
-
-    Notifications reach the client in order, and before the response.
-    """
+    """A call to an upstream server. Notifications reach the client in order, and before the response."""
 
     def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
         """`may_ask` is False for requests that do not support input requests."""
@@ -84,11 +81,7 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Send an input request of the server to the client. Until the response, another call can use the permit.
-
-        Raises:
-            RpcError: the client cannot be asked, or refused.
-        """
+        """Ask the client. Until the response, another call can use the permit. Raise RpcError if the client refuses."""
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)

@@ -99,11 +99,7 @@ class Session:
         await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
-        """Perform the handshake of an era. If it fails, another era can be tried on the same connection.
-
-        Raises:
-            UpstreamError: the server does not support this era.
-        """
+        """Perform the handshake of an era. If it fails, another era can be tried on the same connection."""
         try:
             await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
@@ -219,20 +215,11 @@ class Session:
             await self.notify("notifications/roots/list_changed")
 
     async def ping(self) -> None:
-        """Check whether the server responds.
-
-        Raises:
-            RpcError: the server responded with an error.
-            UpstreamError: there was no response.
-        """
+        """Raise UpstreamError if the server does not respond."""
         await self.request("server/discover" if self.era is Era.MODERN else "ping")
 
     async def watch(self, uris: frozenset[str]) -> None:
-        """Watch exactly these resources. Wait for the server's confirmation or a timeout.
-
-        Raises:
-            UpstreamError: the server did not respond.
-        """
+        """Watch exactly these resources. Return after the confirmation or a timeout."""
         # Set first, so that a concurrent call does not subscribe again.
         before, self.subscribed = self.subscribed, uris
         with suppress(TimeoutError):

@@ -34,10 +34,7 @@ class CallBudget:
         self.results: Final[dict[str, Json]] = {}
 
     def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
-        """Return the requests with secrets masked and tokens limited.
-
-        Raise ExecutionError if a key is reused for another request, or `per_call` is exceeded.
-        """
+        """Return the requests with secrets masked and tokens limited. Raise ExecutionError for too many."""
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():
             # basic/patterns/mrtr: only the key relates a response to its request.
@@ -50,12 +47,7 @@ class CallBudget:
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Check new requests and add them to `beside`.
-
-        Raises:
-            MissingCapabilityError: the client has not declared the capability.
-            ExecutionError: the rate limit of sampling is exceeded.
-        """
+        """Check new requests and add them to `beside`. Raise ExecutionError if that is impossible."""
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self._call.terms.capabilities, self._call.revision)
         beside.update(new)  # before the first await, so that concurrent requests are sent together

@@ -30,10 +30,7 @@ async def claim_answers(primitive: Primitive, call: Call) -> None:
 
 
 class MrtrRequester:
-    """The `InputRequester` of a modern request.
-
-    Once a request is open, the call ends with `input_required`, even if the tool catches the exception.
-    """
+    """Ends the call with `input_required` once a request is open, even if the tool catches the exception."""
 
     __slots__ = (
         "_answers",

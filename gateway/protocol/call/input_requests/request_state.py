@@ -72,11 +72,7 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the state, or None if the input requests must be sent again.
-
-        Raises:
-            InvalidRetryError: the signature is invalid, or the state belongs to another call.
-        """
+        """Return the state, or None if the requests must be sent again. Raise InvalidRetryError for a forged state."""
         content = self._current(signed, binding)
         if content is None:
             return None
@@ -86,12 +82,7 @@ class RequestStateSigner:
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Claim the state for this replica. Call this before `open`.
-
-        Raises:
-            InvalidRetryError: the signature is invalid, or the state belongs to another call.
-            StoreAwayError: the store is unreachable.
-        """
+        """Claim the state for this replica. Call this before `open`."""
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
             if content is not None and content[1]:

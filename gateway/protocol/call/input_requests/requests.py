@@ -1,7 +1,4 @@
-"""Builds and checks input requests in the form of 2026-07-28. Pure.
-
-client/elicitation, client/sampling and client/roots in MCP 2025-11-25 and 2026-07-28.
-"""
+"""Builds and checks input requests (client/elicitation, client/sampling, client/roots in MCP 2026-07-28). Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

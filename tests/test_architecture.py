@@ -152,7 +152,7 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
         ERROR_REPORT,
         *(command.module for command in COMMANDS.values()),
     },
-    "cli/commands/validate/command.py": {"gateway.cli.commands.validate.query_check"},
+    "cli/commands/validate.py": {"gateway.cli.query_check"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
     "executors/sql/pools.py": {"gateway.executors.sql.connections"},
     "telemetry/tracing.py": {"gateway.telemetry.spans"},

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from gateway import __version__
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.distribution import DISTRIBUTION, EXTRAS, install_command
 from tests.fork_launcher import fork_launcher

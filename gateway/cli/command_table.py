@@ -33,7 +33,7 @@ class CommandModule(Protocol):
 COMMANDS: Final = {
     "serve": CommandEntry("serve the file as an MCP server", "gateway.cli.commands.serve"),
     "dev": CommandEntry("serve the file and show its activity in the terminal", "gateway.cli.commands.dev.command"),
-    "validate": CommandEntry("check the file and report all errors", "gateway.cli.commands.validate.command"),
+    "validate": CommandEntry("check the file and report all errors", "gateway.cli.commands.validate"),
     "lock": CommandEntry("pin every definition, or check for changes", "gateway.cli.commands.lock"),
     "list": CommandEntry("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
     "call": CommandEntry("call a tool", "gateway.cli.commands.call"),
@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "connections": CommandEntry("list services that users sign in to", "gateway.cli.commands.connections"),
     "tasks": CommandEntry("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
     "import": CommandEntry("convert an OpenAPI document to tools in YAML", "gateway.cli.commands.import_openapi"),
-    "init": CommandEntry("write a first configuration file", "gateway.cli.commands.init.command"),
+    "init": CommandEntry("write a first configuration file", "gateway.cli.commands.init"),
     "schema": CommandEntry("print the file's JSON Schema, for editors", "gateway.cli.commands.schema"),
     "completion": CommandEntry("print a shell completion script", "gateway.cli.commands.completion"),
 }

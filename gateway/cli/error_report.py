@@ -5,7 +5,7 @@ import os
 import traceback
 from collections.abc import Sequence
 
-from gateway.cli.client.client import RemoteError
+from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, say
 from gateway.config.diagnostics.render import render
 from gateway.config.settings import variable_of

@@ -8,10 +8,10 @@ from typing import Final
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
-from gateway.cli.caller_file import given_caller
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
+from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
 from gateway.cli.results import show_raw
 from gateway.config.settings import Settings

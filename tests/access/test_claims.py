@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.cli.commands.test.running import Grade, run_tests
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.models.auth import Auth
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Severity
 from tests.authorization_server import AuthorizationServer, authorization_server

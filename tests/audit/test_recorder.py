@@ -16,7 +16,7 @@ import structlog
 from gateway.access.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.audit.recorder import AuditRecorder
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.models.document import Audit, Document
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem, Severity

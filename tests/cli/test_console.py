@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.client.client import RemoteError
+from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, say
 from gateway.cli.error_report import report
 from gateway.cli.results import Piece, pieces_of, show_raw, show_tool_result

@@ -12,8 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.cli.client.admin_api import ask_daemon, get_json
-from gateway.cli.client.client import RemoteError
-from gateway.cli.client.remote import endpoint, remote_client
+from gateway.cli.client.remote import RemoteError, endpoint, remote_client
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from tests.certificates import Authority

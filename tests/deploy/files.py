@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import yaml
 
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import Problem
 

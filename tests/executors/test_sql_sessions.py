@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.distribution import install_command
 from gateway.errors import ConfigError, ExecutionError

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from gateway.access.identity import Identity
-from gateway.cli.commands.validate.command import check
+from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.local_server import listening

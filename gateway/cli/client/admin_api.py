@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from gateway.cli.client.client import RemoteError
-from gateway.cli.client.remote import decoded, endpoint, open_sender, request_to, unreachable
+from gateway.cli.client.remote import RemoteError, decoded, endpoint, open_sender, request_to, unreachable
 from gateway.cli.console import Console
 from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions

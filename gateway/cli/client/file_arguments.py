@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from gateway.cli.client.client import GatewayClient, every_page
+from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.given_input import given_bytes
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of

@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
-from gateway.cli.caller_file import given_caller
-from gateway.cli.client.client import GatewayClient
-from gateway.cli.client.remote import remote_client
+from gateway.cli.client.remote import GatewayClient, remote_client
 from gateway.cli.console import Console, left_out_lines, protect_stdout, waiting
+from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
 from gateway.errors import ConfigError
 

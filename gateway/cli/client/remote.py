@@ -1,18 +1,17 @@
-"""Client for revision 2026-07-28 over Streamable HTTP. Older revisions are not supported."""
+"""The client interface, and its implementation for revision 2026-07-28 over Streamable HTTP."""
 
 import math
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
 import orjson
 
 from gateway import __version__, exact_json
-from gateway.cli.client.client import Listener, RemoteError, every_page
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -27,6 +26,37 @@ from gateway.wire.accept import EVENT_STREAM
 from gateway.wire.accept import JSON as JSON_TYPE
 from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
+
+Listener = Callable[[JsonObject], Awaitable[None]]
+"""Receives the notifications before a response."""
+
+
+class RemoteError(Exception):
+    """The server did not respond, or the response is not valid for this revision."""
+
+
+class GatewayClient(Protocol):
+    async def request(
+        self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
+    ) -> JsonObject:
+        """Send a request of 2026-07-28 and return the result. With `on_notification`, also request progress.
+
+        Raises:
+            RpcError: the response is an error.
+        """
+
+
+async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]:
+    """Return the items of all pages of a list."""
+    items: list[Json] = []
+    params: JsonObject = {}
+    while True:
+        page = await client.request(method, params)
+        items += page[key]
+        if page.get("nextCursor") is None:
+            return items
+        params = {"cursor": page["nextCursor"]}
+
 
 _MAX_BYTES: Final = 2**30
 """Maximum size of a response."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from gateway.cli.caller_file import add_as
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
-from gateway.cli.client.client import GatewayClient, RemoteError
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
+from gateway.cli.client.remote import GatewayClient, RemoteError
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
+from gateway.cli.given_input import add_as
 from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.positional import arguments_of, name_and_pairs, split_config

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon
-from gateway.cli.client.client import RemoteError
+from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import asked_sources, dry_run
 from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_level, one_shot_settings

@@ -24,7 +24,7 @@ from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.reload.exposure import exposures
 
-_QUERY_CHECK: Final = "gateway.cli.commands.validate.query_check"
+_QUERY_CHECK: Final = "gateway.cli.query_check"
 """Imported only for `--connect`, because it imports the database libraries."""
 _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 """Keys of free text, which do not affect validity."""

@@ -1,1 +1,0 @@
-"""The command `init`: writes a small commented configuration file."""

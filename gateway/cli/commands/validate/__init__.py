@@ -1,1 +1,0 @@
-"""The command `validate`: reports every problem of a file."""

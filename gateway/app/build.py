@@ -17,7 +17,7 @@ from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, Replic
 from gateway.app.listeners import Listeners, is_exposed, open_sessions
 from gateway.app.monitoring.metrics import metrics_exposition
 from gateway.app.monitoring.status import RecentClients, daemon_info, endpoint_url, read_status
-from gateway.app.monitoring.tasks import TaskReport
+from gateway.app.monitoring.tasks import TaskProgress, TaskReport
 from gateway.app.reload_requests import ReloadRequests
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.systemd_notify import ServiceManager
@@ -35,23 +35,19 @@ from gateway.config.settings import Settings, variable_of
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
 from gateway.console.api.config import ConfigApi, ConfigFileReader
-from gateway.console.api.explain import ExplainApi
-from gateway.console.api.mcp import McpApi
+from gateway.console.api.mcp import ExplainApi, McpApi
 from gateway.console.api.overview import OverviewApi, snippets
 from gateway.console.console import WebConsole
 from gateway.console.console_access import ConsoleAccess, PrintedToken
-from gateway.console.event_endpoint import EventEndpoint
+from gateway.console.event_endpoint import EventEndpoint, StatusTicker
 from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.event_feed import EventFeed
+from gateway.console.recording.event_feed import EventFeed, SequenceNumbers
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
-from gateway.console.recording.sequence_numbers import SequenceNumbers
-from gateway.console.recording.task_progress import TaskProgress
 from gateway.console.reports.sessions import OpenSessions
 from gateway.console.reports.this_worker import AskOthers, ThisWorker
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
-from gateway.console.status_ticker import StatusTicker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject

@@ -1,7 +1,8 @@
-"""Responses of the API: JSON objects, and errors as `{"error": "message"}`."""
+"""Responses of the API: JSON objects, errors as `{"error": "message"}`, and shared formats."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -9,13 +10,50 @@ from aiohttp import web
 
 from gateway import exact_json
 from gateway.access.auth_error import NO_CHALLENGE, AuthError
+from gateway.catalog.store import CatalogStore
+from gateway.config.diagnostics.render import excerpt
+from gateway.errors import Problem
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_deeper
+from gateway.reload.candidate import Candidate
+from gateway.reload.reloader import Reloader
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import jsonrpc
 from gateway.wire.accept import JSON
+
+# 48 bits identify the sessions of a daemon without revealing their ids.
+_ID_LENGTH: Final = 12
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def short_id(session_id: str) -> str:
+    """Return the public id of a session. The real id would allow a reader to use the session."""
+    return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def current_problems(reloader: Reloader[Candidate], store: CatalogStore) -> Sequence[Problem]:
+    """Return the problems of the last reload, then the warnings of the served catalog."""
+    return [*reloader.status.problems, *store.current.warnings]
+
+
+def problem_json(problem: Problem) -> dict[str, Json]:
+    """Return `Problem` of the API. Its text is already masked."""
+    location = problem.location
+    return {
+        "message": problem.message,
+        "path": problem.path or None,
+        "file": None if location is None else str(location.file),
+        "line": None if location is None else location.line,
+        "column": None if location is None else location.column,
+        "excerpt": excerpt(problem),
+        "severity": problem.severity.value,
+    }
+
 
 MAX_BODY: Final = 2**20
 """Maximum request size in bytes. Tool calls use `listen.max_body`."""

@@ -9,9 +9,15 @@ import aiohttp
 import pytest
 
 from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.event_feed import CALLS_PER_SECOND, MAX_CALLS, MAX_OTHERS, MAX_WATCHERS, EventFeed
+from gateway.console.recording.event_feed import (
+    CALLS_PER_SECOND,
+    MAX_CALLS,
+    MAX_OTHERS,
+    MAX_WATCHERS,
+    EventFeed,
+    SequenceNumbers,
+)
 from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.telemetry.observer import CallResult, Outcome
 from tests.behaviour.following import save
 from tests.console.watching import CONSOLE, Seen, watched

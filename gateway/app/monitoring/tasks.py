@@ -1,14 +1,35 @@
 """Task reports for operators. Only the console shows messages and questions."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.recording.task_progress import TaskProgress
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.tasks.task_requester import open_questions
 from gateway.rfc3339 import timestamp
-from gateway.tasks.runner import TaskRunner
+from gateway.tasks.runner import TaskProgressed, TaskRunner
 from gateway.tasks.task import Task, TaskStatus
+
+MAX_TASKS: Final = 1000
+_MAX_REPORTS: Final = 20
+
+
+class TaskProgress:
+    """The latest reports of each task."""
+
+    def __init__(self) -> None:
+        self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
+
+    def record(self, event: TaskProgressed) -> None:
+        task = event.task
+        before = self._reports.get(task.id) or ()
+        self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
+
+    def shown(self, task_id: str) -> Sequence[JsonObject]:
+        """Return the reports of a task, oldest first, with masked messages."""
+        return [{"at": timestamp(at), "message": message} for at, message in self._reports.get(task_id) or ()]
+
 
 MAX_LISTED: Final = 1000
 _CANCELLED: Final = "Cancelled by the server's operator"

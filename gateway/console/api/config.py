@@ -14,9 +14,8 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
-from gateway.console.json_forms import current_problems, problem_json
 from gateway.console.recording.reload_history import ReloadHistory
-from gateway.console.responses import json_response_by_thread
+from gateway.console.responses import current_problems, json_response_by_thread, problem_json
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.reload.candidate import NO_PLACES, Candidate, DefinitionPlaces, Place, definition_places

@@ -1,15 +1,27 @@
-"""`POST /-/api/mcp`: the MCP endpoint for the console, for stateless revisions and the signed-in caller."""
+"""`/-/api/mcp`, `/-/api/validate` and `/-/api/explain`: calls of the signed-in caller, and their explanation."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
 
+from gateway.access.identity import Identity
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
+from gateway.catalog.primitives import Primitive
+from gateway.catalog.store import CatalogStore
 from gateway.console.console import Route
-from gateway.console.responses import error_response
+from gateway.console.responses import error_response, json_response, read_json_object
+from gateway.errors import ArgumentsError, RpcError
+from gateway.executors.shared_services import Services
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.served_views import ServedViews
+from gateway.state.keys import random_keys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
+from gateway.transports.memory import MemoryClient
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.wire import meta
 from gateway.wire.revisions import LATEST_MODERN, is_modern_date
@@ -61,3 +73,107 @@ def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
     name = request.raw.query.get("view") or None
     is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
     return name if is_admitted else _NO_VIEW
+
+
+_EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Methods and their main parameters."""
+_NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
+_NOT_EXPLAINED: Final = HttpError(
+    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object that says of what"
+)
+
+
+class ExplainApi:
+    """The routes `/validate` and `/explain`."""
+
+    def __init__(self, *, store: CatalogStore, services: Services, views: ServedViews) -> None:
+        self._store: Final = store
+        self._services: Final = services
+        self._views: Final = views
+
+    def routes(self) -> Iterator[Route]:
+        yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
+        yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
+
+    async def _validate(self, request: HttpRequest) -> web.Response:
+        """Return the invalid arguments of a tool."""
+        body = await read_json_object(request)
+        if isinstance(body, HttpError):
+            return error_response(body, request.response_headers)
+        tool = self._store.current.tool(str(body.get("tool")))
+        # A hidden tool must look like one that does not exist.
+        if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
+            return error_response(_NO_TOOL, request.response_headers)
+        arguments = body.get("arguments")
+        if not isinstance(arguments, dict):
+            return json_response({"problems": [{"path": "", "message": "must be an object"}]}, request)
+        try:
+            tool.arguments.prepare(arguments)
+        except ArgumentsError as error:
+            redactor = self._store.current.redactor
+            problems = [{"path": path, "message": redactor.text(message)} for path, message in error.faults]
+            return json_response({"problems": problems}, request)
+        return json_response({"problems": []}, request)
+
+    async def _explain(self, request: HttpRequest) -> web.Response:
+        """Explain a call, a read or a prompt in the view of `?view=`.
+
+        404 if the caller cannot use the view; 422 with the message for the caller.
+        """
+        view = view_of(request, self._views)
+        if isinstance(view, HttpError):
+            return error_response(view, request.response_headers)
+        body = await read_json_object(request)
+        if isinstance(body, HttpError):
+            return error_response(body, request.response_headers)
+        asked = _asked(body)
+        if asked is None:
+            return error_response(_NOT_EXPLAINED, request.response_headers)
+        try:
+            explained = await self._explained(*asked, identity=request.identity, view=view)
+        except RpcError as error:
+            return error_response(HttpError(status=422, message=error.message), request.response_headers)
+        if isinstance(explained, str):
+            return error_response(HttpError(status=422, message=explained), request.response_headers)
+        return json_response({"explanation": explained.as_json()}, request)
+
+    async def _explained(
+        self, method: str, params: dict[str, Json], *, identity: Identity, view: str | None
+    ) -> Explained | str:
+        found: list[Explained] = []
+        catalog = await asyncio.to_thread(_only, self._store.current, method, params[_EXPLAINED[method]])
+        offered = explaining(catalog, found.append)
+        # A separate dispatcher, so that this is not counted, limited or recorded as a call.
+        dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
+        try:
+            client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
+            result = await client.request(method, params)
+        finally:
+            await dispatcher.tasks.close()
+        if found:
+            return found[0]
+        return "\n".join(block.get("text", "") for block in result.get("content", ()))
+
+
+def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
+    """Return the method and its parameters, without `_meta` and other members of real calls."""
+    method, params = body.get("method"), body.get("params")
+    if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
+        return None
+    named = _EXPLAINED[method]
+    if not isinstance(params.get(named), str):
+        return None
+    return method, {key: params[key] for key in (named, "arguments") if key in params}
+
+
+def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
+    """Return a catalog with only the primitive of a request. Access rules still apply."""
+    match method:
+        case "tools/call":
+            wanted: Primitive | None = catalog.tool(asked)
+        case "prompts/get":
+            wanted = catalog.prompt(asked)
+        case _:
+            found = catalog.resource(asked)
+            wanted = None if found is None else found[0]
+    return catalog.with_primitives([] if wanted is None else [wanted])

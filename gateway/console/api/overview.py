@@ -12,8 +12,7 @@ from gateway.client_configs.clients import CLIENTS, HttpServerEntry
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.console.console import Route
-from gateway.console.json_forms import current_problems, problem_json
-from gateway.console.responses import json_response_by_thread
+from gateway.console.responses import current_problems, json_response_by_thread, problem_json
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.reload.candidate import Candidate

@@ -17,7 +17,7 @@ import orjson
 from gateway import exact_json
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.json_forms import milliseconds, short_id
+from gateway.console.responses import milliseconds, short_id
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressReport, Wait

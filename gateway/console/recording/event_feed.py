@@ -13,9 +13,28 @@ from typing import Final
 import orjson
 
 from gateway.console.recording.call_record import CallRecord
-from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.transports.sse.event_stream import encode_event
+
+_UNITS_PER_SECOND: Final = 100_000
+_WORKERS: Final = 32
+"""The last digits identify the worker. The numbers reach 2**53 in 2059."""
+
+
+class SequenceNumbers:
+    """The sequence numbers of one process."""
+
+    def __init__(self, *, worker: int = 0, clock: Callable[[], float] = time.time) -> None:
+        self._worker: Final = worker % _WORKERS
+        self._clock: Final = clock
+        self._last = 0
+
+    def next(self) -> int:
+        """Return a number larger than all before."""
+        now = int(self._clock() * _UNITS_PER_SECOND)
+        self._last = max(self._last + 1, now)
+        return self._last * _WORKERS + self._worker
+
 
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50

@@ -15,8 +15,8 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.json_forms import milliseconds, problem_json
 from gateway.console.recording.event_feed import EventFeed
+from gateway.console.responses import milliseconds, problem_json
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, Plan, plan

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.console.recording.call_filter import CallFilter
-from gateway.console.recording.recorded_calls import MAX_REFUSALS
+from gateway.console.recording.recorded_calls import MAX_REFUSALS, CallFilter
 from gateway.console.reports.limits import nearest_to_limits
 from gateway.json_types import JsonObject
 

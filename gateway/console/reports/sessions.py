@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.json_forms import short_id
 from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.responses import short_id
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session

@@ -40,8 +40,8 @@ _TOKEN_BYTES: Final = 32
 _READ: Final = frozenset({"GET", "HEAD"})
 _FOREIGN: Final = HttpError(
     status=403,
-    message=f"A request with a cookie must come from the console's own page: it needs {HEADER}: 1, Origin, and "
-    "Sec-Fetch-Site: same-origin where the browser sends it. Scripts send `Authorization: Bearer …` instead",
+    message=f"Requests with a cookie must come from the console's page, with {HEADER}: 1, Origin, and "
+    "Sec-Fetch-Site: same-origin if the browser supports it. In scripts, send `Authorization: Bearer …` instead",
 )
 
 
@@ -127,7 +127,7 @@ class ConsoleAccess:
         if self.authenticator.is_open and self.token.matches(text):
             return ANONYMOUS
         if (seconds := self.failures.seconds_to_wait(address)) is not None:
-            message = "Too many sign-ins from this address have failed"
+            message = "Too many failed sign-ins from this address"
             return HttpError(status=429, message=message, headers={"Retry-After": str(seconds)})
         found = await self._credential(text)
         if isinstance(found, AuthError) and found.status in {400, 401}:
@@ -137,7 +137,7 @@ class ConsoleAccess:
     def permitted(self, identity: Identity) -> Identity | AuthError:
         """Return the identity if it is not limited to a view and holds the scopes; otherwise 401 or 403."""
         if not identity.may_enter(None):
-            return invalid_token("The token is meant for a view of this server")
+            return invalid_token("The token is only valid for a view of this server")
         if identity.holds(self._scopes) or identity.holds(self._operators):
             return identity
         return insufficient_scope(self._scopes)
@@ -181,7 +181,7 @@ class ConsoleAccess:
     async def _credential(self, text: str) -> Identity | AuthError:
         if not self.authenticator.is_open:
             return await self.authenticator.identify(authorization=[f"Bearer {text}"], api_key=())
-        error = invalid_token("This is not the token of this daemon")
+        error = invalid_token("The token is not valid for this daemon")
         self.authenticator.denied[error.status] += 1
         return error
 

@@ -106,7 +106,7 @@ _BETWEEN_WRITES: Final = 0.05
 _MAX_REPLAYED: Final = 200
 """Maximum calls at the start of a resumed stream. The page requests older ones from the list."""
 _NO_ROOM: Final = HttpError(
-    status=429, message=f"{MAX_WATCHERS} pages have the event stream open, and no more may", headers=RETRY
+    status=429, message=f"The limit of {MAX_WATCHERS} open event streams is reached", headers=RETRY
 )
 
 

@@ -23,8 +23,12 @@ log: Final = structlog.get_logger(__name__)
 
 _MAX_LENGTH: Final = 16 * 1024
 """Maximum length of a credential."""
-_NOT_OWN: Final = HttpError(status=403, message=f"Only the console's own page signs in here; it sends {HEADER}: 1")
-_TOO_LARGE: Final = HttpError(status=413, message="The token says too much for a cookie; send it as Bearer instead")
+_NOT_OWN: Final = HttpError(
+    status=403, message=f"Only the console's page can sign in here, with the header {HEADER}: 1"
+)
+_TOO_LARGE: Final = HttpError(
+    status=413, message="The token is too large for a cookie. Send it in the Authorization header instead"
+)
 _METHODS: Final = "POST, DELETE"
 
 
@@ -62,7 +66,9 @@ class SignIn:
             return error_response(body, headers)
         token = body.get("token")
         if not isinstance(token, str) or not 0 < len(token.strip()) <= _MAX_LENGTH:
-            return error_response(HttpError(status=400, message="`token` must be the key or token, as text"), headers)
+            return error_response(
+                HttpError(status=400, message="`token` must be a string with the key or token"), headers
+            )
         found = await self._identified(token.strip(), request)
         if isinstance(found, AuthError | HttpError):
             return error_response(found, headers)

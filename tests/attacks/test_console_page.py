@@ -154,10 +154,10 @@ async def test_a_page_that_a_call_wants_opened_is_named_by_its_host_and_opened_b
     page = ours.page
     await ours.open("call", tool="visit")
     await page.get_by_role("button", name="Run").click()
-    dialog = page.get_by_role("dialog", name="The call asks you to open a page")
+    dialog = page.get_by_role("dialog", name="The call requests that you open a page")
     await expect(dialog.locator("b")).to_have_text("evil.test")
     assert await dialog.get_by_role("link").count() == 0
-    await dialog.get_by_role("button", name="I trust this address").click()
+    await dialog.get_by_role("button", name="I trust this site").click()
     link = dialog.get_by_role("link")
     await expect(link).to_have_attribute("href", "https://bank.example@evil.test/%E2%80%AE")  # the control
     await expect(link).to_have_attribute("rel", "noreferrer noopener")

@@ -149,7 +149,7 @@ async def test_no_more_streams_are_open_than_a_few_people_need(tmp_path: Path) -
         for _ in range(MAX_WATCHERS):
             opened.append(await daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer))
             await opened[-1].content.readany()
-        assert "pages" in (await daemon.get("/events", status=429))["error"]
+        assert "event streams" in (await daemon.get("/events", status=429))["error"]
         for response in opened:
             response.close()
         while True:

@@ -29,8 +29,8 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
 }
 _MAX_SEARCHED: Final = 256
 """Maximum length of `q`."""
-_TOO_LONG: Final = HttpError(status=400, message=f"q: {_MAX_SEARCHED} characters at the most")
-_NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any more)")
+_TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_SEARCHED} characters")
+_NO_ENTRY: Final = HttpError(status=404, message="There is no such entry")
 
 
 class CatalogApi:

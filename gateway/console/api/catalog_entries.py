@@ -92,7 +92,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
     upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
     lacks = not snapshot.identity.holds(primitive.access.scopes)
     reason = (
-        "a plugin has switched it off"
+        "disabled by a plugin"
         if not is_enabled
         else f"needs the scope{'s' * (len(primitive.access.scopes) > 1)} {' '.join(sorted(primitive.access.scopes))}"
         if lacks

@@ -28,7 +28,7 @@ from gateway.wire.revisions import LATEST_MODERN, is_modern_date
 
 _STATELESS: Final = HttpError(
     status=400,
-    message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
+    message=f"This path supports only the stateless revision. Send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
 )
 # The same for callers without access, who must not know that the view exists.
 _NO_VIEW: Final = HttpError(status=404, message="There is no such view")
@@ -79,7 +79,7 @@ _EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/rea
 """Methods and their main parameters."""
 _NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
 _NOT_EXPLAINED: Final = HttpError(
-    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object that says of what"
+    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object with the name or URI"
 )
 
 

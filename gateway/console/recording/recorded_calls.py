@@ -74,7 +74,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{name}: expected a number that is not negative")
+        raise ValueError(f"`{name}` must be a non-negative number")
     return int(text)
 
 

@@ -1,10 +1,10 @@
-/** The client of the JSON API at `../api/`: the cookie signs in, a header marks what the page sends. */
+/** Client of the JSON API at `../api/`. The cookie authenticates, and a header marks requests of the page. */
 import { base } from "./router.js";
 
-/** The header that a request of the page carries where it changes something. */
+/** Header of requests that change state. */
 export const MARK = { "X-MCP-Gateway-Console": "1" };
 
-/** An answer that is no success; `status` is 0 where there was none. */
+/** An error response. `status` is 0 without a response. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -14,20 +14,20 @@ export class ApiError extends Error {
 
 const signedOutListeners = new Set();
 
-/** Calls back when a request was refused for want of a sign-in. */
+/** Call a function when a request needs a sign-in. */
 export function onSignedOut(listener) {
   signedOutListeners.add(listener);
   return () => signedOutListeners.delete(listener);
 }
 
-/** Tells the page that the session is over. */
+/** Show the sign-in form. */
 export function signedOut() {
   for (const listener of signedOutListeners) listener();
 }
 
 export const apiUrl = (path) => new URL(`../api/${path}`, base).href;
 
-/** Sends a request and gives back its `Response`, whatever its status; a 401 leads to the sign-in form. */
+/** Send a request, and return its `Response` with any status. A 401 opens the sign-in form. */
 export async function send(method, path, { body, headers, signal } = {}) {
   const sent = { Accept: "application/json", ...(method === "GET" ? {} : MARK), ...headers };
   if (body !== undefined) sent["Content-Type"] ??= "application/json";
@@ -43,14 +43,14 @@ export async function send(method, path, { body, headers, signal } = {}) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The gateway does not answer");
+    throw new ApiError(0, "The gateway does not respond");
   }
-  // A wrong key at the sign-in is also a 401, and the form itself shows it.
+  // The sign-in form itself shows the 401 for a wrong key.
   if (response.status === 401 && path !== "session") signedOut();
   return response;
 }
 
-/** Sends a request and gives back the JSON of its answer (null for an empty one); other answers raise `ApiError`. */
+/** Send a request, and return the JSON of the response, or null without a body. Error statuses throw `ApiError`. */
 export async function request(method, path, options) {
   const response = await send(method, path, options);
   const text = await response.text();
@@ -58,10 +58,10 @@ export async function request(method, path, options) {
   try {
     document = text ? JSON.parse(text) : null;
   } catch {
-    if (response.ok) throw new ApiError(response.status, "The answer is not JSON");
+    if (response.ok) throw new ApiError(response.status, "The response is not JSON");
   }
   if (!response.ok) {
-    const message = typeof document?.error === "string" ? document.error : `The gateway answered ${response.status}`;
+    const message = typeof document?.error === "string" ? document.error : `The gateway returned ${response.status}`;
     throw new ApiError(response.status, message);
   }
   return document;

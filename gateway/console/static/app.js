@@ -1,4 +1,4 @@
-/** The frame of the console: navigation, sign-in, connection, notes of reloads, and the page that the URL names. */
+/** The frame of the console: navigation, sign-in, connection state, reload notes and the current page. */
 import { get, onSignedOut, remove, signedOut } from "./api.js";
 import { Badge, Button, html, render, useEffect, useErrorBoundary, useRef, useState } from "./components.js";
 import { forgetDocuments } from "./data.js";
@@ -8,10 +8,10 @@ import { HOME, currentRoute, followLinks, hadInvalidToken, link, useRoute } from
 import { SignIn } from "./sign-in.js";
 
 const EXPIRED_LINK =
-  "This link has expired or is wrong. Use the newest link from the gateway's log. A restart creates a new link unless " +
+  "This link is invalid or has expired. Use the newest link from the gateway's log. A restart creates a new link unless " +
   "MCP_GATEWAY_SECRET_KEY is set.";
 
-/** The pages: name, label, module. */
+/** Name, label and module of each page. */
 const PAGES = [
   ["overview", "Overview", "./pages/overview.js"],
   ["catalog", "Catalog", "./pages/catalog.js"],
@@ -26,16 +26,16 @@ const PAGES = [
 const NOTE_MS = 8000;
 const modules = new Map();
 
-/** Loads the module of a page once; its default export is the component. */
+/** Import the module of a page once. Its default export is the component. */
 function loadPage(name) {
   if (!modules.has(name)) {
     const file = PAGES.find(([page]) => page === name)?.[2];
-    const loading = file ? import(file) : Promise.reject(new Error(`There is no page “${name}”`));
+    const loading = file ? import(file) : Promise.reject(new Error(`There is no page “${name}”.`));
     modules.set(
       name,
       loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })),
     );
-    // A module that could not be fetched is tried again when the page is opened again.
+    // Try again when the page is opened again.
     loading.catch(() => modules.delete(name));
   }
   return modules.get(name);
@@ -67,7 +67,7 @@ function App() {
       setState("out");
     });
   }, []);
-  // A reload of the file may change the title, the endpoint and the caller's scopes.
+  // A reload can change the title, the endpoint and the caller's scopes.
   useEffect(() => onEvent("hello", () => get("").then(setFacts, () => {})), []);
   if (state === "out") return html`<${SignIn} onSignedIn=${begin} problem=${hadInvalidToken ? EXPIRED_LINK : ""} />`;
   if (state === "forbidden") return html`<${SignIn} onSignedIn=${begin} problem=${problem} />`;
@@ -84,7 +84,7 @@ function Frame({ facts }) {
   useEffect(() => {
     document.title = `${label} – ${facts.title || facts.name || "mcp-gateway"}`;
   }, [label, facts]);
-  // Calls are most of the stream, and only this page draws them.
+  // Calls are most of the stream, and only this page shows them.
   useEffect(() => wantCalls(route.page === "traffic"), [route.page]);
   return html`<a class="skip" href="#main">Skip to content</a>
     <${Header} facts=${facts} />
@@ -112,7 +112,7 @@ function Header({ facts }) {
   const connection = useLive((live) => live.connection);
   const state = useLive((live) => (live.draining ? "draining" : (live.status?.state ?? null)));
   const signOut = async () => {
-    // Signed out on this page, even if the gateway does not answer.
+    // Show the sign-in form even if the gateway does not respond.
     await remove("session").catch(() => {});
     signedOut();
   };
@@ -143,14 +143,14 @@ function ThemeButton() {
     try {
       localStorage.setItem("mcp-gateway-theme", next);
     } catch {
-      // Without storage the choice lasts as long as the page.
+      // Without storage, the choice lasts until the page is closed.
     }
     setTheme(next);
   };
   return html`<${Button} label=${`Switch to ${next} colours`} onClick=${change}>${theme === "dark" ? "☀" : "☾"}<//>`;
 }
 
-/** The page's component, once its module is here; the page before it stays until then. */
+/** Return the page's component when its module is loaded. Until then, return the previous one. */
 function CurrentPage({ route, facts }) {
   const [loaded, setLoaded] = useState({ name: null });
   useEffect(() => {
@@ -159,7 +159,7 @@ function CurrentPage({ route, facts }) {
       if (!current) return;
       const isFirst = loaded.name === null;
       setLoaded({ name: route.page, ...module });
-      // The focus goes to the new page's heading, as it would on a page that the browser loads.
+      // Focus the heading of the new page, as browsers do after loading a page.
       if (!isFirst) requestAnimationFrame(() => document.querySelector("#main h1")?.focus({ preventScroll: true }));
     });
     return () => {
@@ -171,12 +171,12 @@ function CurrentPage({ route, facts }) {
       <p><a href=${link(HOME)}>Go to the overview</a></p>`;
   }
   if (!loaded.Page) return null;
-  // While the next page loads, the one before must not read its parameters as its own.
+  // While the next page loads, the previous one must not read its parameters.
   const query = loaded.name === route.page ? route.query : new URLSearchParams();
   return html`<${Guarded} key=${loaded.name}><${loaded.Page} query=${query} facts=${facts} /><//>`;
 }
 
-/** Shows what went wrong in a page instead of an empty one. */
+/** Shows an error in a page instead of an empty page. */
 function Guarded({ children }) {
   const [error, tryAgain] = useErrorBoundary();
   if (!error) return children;
@@ -185,7 +185,7 @@ function Guarded({ children }) {
     <p><${Button} onClick=${tryAgain}>Try again<//></p>`;
 }
 
-/** What the last reload did, for some seconds; a refused one stays until it is closed. */
+/** Shows the result of the last reload for some seconds. An error stays until it is closed. */
 function ReloadNote() {
   const [reload, setReload] = useState(null);
   useEffect(() => onEvent("reload", setReload), []);
@@ -207,10 +207,10 @@ function ReloadNote() {
 
 function reloadText(reload) {
   if (reload.outcome === "refused") {
-    return `Reload refused: ${counted(reload.problems?.length ?? 0, "problem")}. The previous catalog is still served.`;
+    return `Reload failed: ${counted(reload.problems?.length ?? 0, "problem")}. The previous catalog is still served.`;
   }
   const changes = reload.changes ?? [];
-  if (!changes.length) return `Generation ${reload.generation} loaded, nothing on offer changed.`;
+  if (!changes.length) return `Generation ${reload.generation} loaded without changes.`;
   const parts = ["added", "changed", "removed"].map((change) => [
     change,
     changes.filter((each) => each.change === change).length,
@@ -221,7 +221,7 @@ function reloadText(reload) {
     .join(", ")}.`;
 }
 
-/** "/" goes to the search field; Escape leaves it, and closes the details. */
+/** "/" focuses the search field. Escape leaves the field and closes the details. */
 function handleKeys(event) {
   const typing = event.target.closest?.("input, textarea, select, [contenteditable], dialog");
   if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
@@ -240,7 +240,7 @@ function handleKeys(event) {
   }
 }
 
-// The page's module is on its way while the API is asked who we are.
+// Load the module of the page during the request for the session.
 loadPage(currentRoute().page);
 followLinks();
 document.addEventListener("keydown", handleKeys);

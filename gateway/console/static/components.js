@@ -1,11 +1,11 @@
-/** The parts that all pages share; what comes from tools and clients ends in text nodes alone. */
+/** Components that all pages share. Texts from tools and clients are only inserted as text nodes. */
 import { ago, moment } from "./format.js";
 import { setQuery } from "./router.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 export * from "./vendor/htm-preact.js";
 
-/** The head of a page: its h1, which takes the focus when the page opens, a summary and tools at the right. */
+/** The head of a page: its h1, which gets the focus when the page opens, a summary and buttons. */
 export function PageHead({ title, summary, children }) {
   return html`<div class="page-head">
     <h1 tabindex="-1">${title}</h1>
@@ -14,7 +14,7 @@ export function PageHead({ title, summary, children }) {
   </div>`;
 }
 
-/** Colours by state; a badge always says its state in words as well. */
+/** Colours by state. Badges also contain the state as text. */
 const TONES = {
   ok: "ok",
   ready: "ok",
@@ -51,35 +51,33 @@ const TONES = {
 
 export const toneOf = (state) => TONES[state] ?? "quiet";
 
-/** A state or a fact in a small frame. */
 export function Badge({ state, tone = toneOf(state), children }) {
   return html`<span class=${`badge ${tone}`}>${children ?? String(state).replaceAll("_", " ")}</span>`;
 }
 
 export const Tags = ({ names }) => names?.map((name) => html`<span class="tag" key=${name}>${name}</span>`);
 
-/** A moment with its full form as title. */
+/** A time of day, with the full time as its title. */
 export function Moment({ at, relative = false }) {
   return at ? html`<time datetime=${at} title=${at}>${relative ? ago(at) : moment(at)}</time>` : "–";
 }
 
-/** Says that there is nothing, and what to do about it. */
+/** Explains an empty list. */
 export const Empty = ({ title, children }) =>
   html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
 
-/** A document that could not be had, or is on its way. */
+/** The error of a document, or a note that it is loading. */
 export function Waiting({ document }) {
   if (document.error) return html`<div class="note bad" role="alert">${document.error.message}</div>`;
   return document.data ? null : html`<p class="waiting" role="status" aria-busy="true">Loading…</p>`;
 }
 
-/** A button; `kind` is "primary" or "danger". */
+/** A button. `kind` is "primary" or "danger". */
 export function Button({ kind = "", label, children, ...rest }) {
   return html`<button type="button" class=${`button ${kind}`} aria-label=${label} title=${label} ...${rest}>${children}
     </button>`;
 }
 
-/** Copies a text. */
 export function CopyButton({ text, label = "Copy" }) {
   const [done, setDone] = useState("");
   const copy = async () => {
@@ -87,20 +85,20 @@ export function CopyButton({ text, label = "Copy" }) {
       await navigator.clipboard.writeText(text);
       setDone("Copied");
     } catch {
-      // Over http beyond loopback browsers have no clipboard.
-      setDone("Not allowed here");
+      // Browsers have no clipboard over http, except on loopback.
+      setDone("Cannot copy");
     }
     setTimeout(() => setDone(""), 1500);
   };
   return html`<${Button} onClick=${copy}><span aria-live="polite">${done || label}</span><//>`;
 }
 
-/** The search field of a page, which "/" focuses; its text is the parameter `q` of the URL. */
+/** The search field of a page. "/" focuses it, and its text is the URL parameter `q`. */
 export function Search({ query, label, name = "q" }) {
   const [text, setText] = useState(query.get(name) ?? "");
   const typed = useRef(text);
   const given = query.get(name) ?? "";
-  // Before the next key can come: an effect after it would take its character away.
+  // Before the next key press, which an effect could overwrite.
   useLayoutEffect(() => {
     if (given !== typed.current) setText((typed.current = given));
   }, [given]);
@@ -112,7 +110,7 @@ export function Search({ query, label, name = "q" }) {
     autocomplete="off" spellcheck="false" onInput=${(event) => change(event.target.value)} />`;
 }
 
-/** A choice among values that is a parameter of the URL; `options` are `[value, label]` or values. */
+/** A choice that sets a URL parameter. `options` are `[value, label]` or values. */
 export function Choice({ query, name, label, options, all = "All" }) {
   const chosen = query.get(name) ?? "";
   const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
@@ -127,7 +125,7 @@ export function Choice({ query, name, label, options, all = "All" }) {
     </select></label>`;
 }
 
-/** Names and values, one pair a line; pairs without a value are left out. */
+/** Names and values, one pair per line. Pairs without a value are omitted. */
 export function Facts({ pairs }) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
   return html`<dl class="facts">
@@ -135,13 +133,12 @@ export function Facts({ pairs }) {
   </dl>`;
 }
 
-/** Text of a program or file as it is. */
 export function Code({ text, label, wrap = false }) {
   return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${text}
     </pre>`;
 }
 
-/** A problem of the file: where, what, and the line with a caret under the place. */
+/** A problem of the file: path, message, and the line with a caret. */
 export function Problem({ problem, href }) {
   const where = [problem.file, problem.line, problem.column]
     .filter((part) => part !== null && part !== undefined)
@@ -162,13 +159,13 @@ export function Problem({ problem, href }) {
   </div>`;
 }
 
-/** The places of warnings that say the same. */
+/** The paths of warnings with the same message. */
 function alike({ alike, alikeCount }) {
   const more = alikeCount - alike.length;
-  return `The same holds for ${alikeCount} more: ${alike.join(", ")}${more > 0 ? `, … (${more} more)` : ""}`;
+  return `${alikeCount} more: ${alike.join(", ")}${more > 0 ? `, … (${more} more)` : ""}`;
 }
 
-/** Lines of a file with a caret line beneath the place that is meant. */
+/** Lines of a file with a caret below the location. */
 export function Excerpt({ text }) {
   const lines = String(text).replace(/\n$/, "").split("\n");
   return html`<pre class="code excerpt" tabindex="0" role="region" aria-label="Excerpt">${lines.map(
@@ -176,7 +173,7 @@ export function Excerpt({ text }) {
   )}</pre>`;
 }
 
-/** How much of a limit is used. */
+/** A bar that shows the used share of a limit. */
 export function Meter({ used, limit, label }) {
   if (!limit) return html`<span class="quiet">no limit</span>`;
   const percent = Math.min(100, (used / limit) * 100);
@@ -190,8 +187,8 @@ const OVERLAY = matchMedia("(max-width: 1099.9px)");
 const BEHIND = ".nav, .page-head, .filters, .tabs, .split > .table";
 
 /**
- * The panel with the details of what is open in a list; Escape and its button close it, and the focus goes back to the
- * row. On a narrow screen it covers the page, which is then out of reach of the keyboard.
+ * The details of the open row of a list. Escape or the button closes them and focuses the row again. On a narrow screen,
+ * they cover the page, and the keyboard cannot reach the page.
  */
 export function Panel({ title, onClose, children, actions }) {
   const heading = useRef(null);
@@ -221,7 +218,7 @@ export function Panel({ title, onClose, children, actions }) {
   </aside>`;
 }
 
-/** Tabs in a page or panel: `tabs` are `[value, label]`. */
+/** Tabs. `tabs` are `[value, label]`. */
 export function Tabs({ tabs, value, onChange, label }) {
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -239,7 +236,7 @@ export function Tabs({ tabs, value, onChange, label }) {
   </div>`;
 }
 
-/** A modal dialog; the browser keeps the focus inside, and Escape closes it. */
+/** A modal dialog. The browser keeps the focus inside, and Escape closes it. */
 export function Dialog({ title, onClose, children }) {
   const element = useRef(null);
   useEffect(() => {
@@ -256,7 +253,7 @@ export function Dialog({ title, onClose, children }) {
   </dialog>`;
 }
 
-/** A button that asks before it does something, and shows why it failed. */
+/** A button that asks for confirmation, and shows why its action failed. */
 export function ConfirmButton({ children, title, question, action, kind = "danger", ...rest }) {
   const [open, setOpen] = useState(false);
   const [problem, setProblem] = useState("");

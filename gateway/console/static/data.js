@@ -1,28 +1,28 @@
-/** Documents of the API that a page shows: kept between pages, and fetched again when something happened. */
+/** Documents of the API: cached between pages, and fetched again after events. */
 import { get } from "./api.js";
 import { onEvent } from "./events.js";
 import { useCallback, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const MAX_KEPT = 20;
-/** Many events within this time lead to one request. */
+/** Events within this time cause only one request. */
 const SETTLE_MS = 300;
 const kept = new Map();
 
-/** Forgets all documents, as after a sign-out. */
+/** Remove all documents, for example after a sign-out. */
 export function forgetDocuments() {
   kept.clear();
 }
 
 function keep(path, data) {
-  // Put in again, and so the newest: a Map keeps the order in which its keys came.
+  // Insert again as the newest, because a Map keeps the order of insertion.
   kept.delete(path);
   kept.set(path, data);
   if (kept.size > MAX_KEPT) kept.delete(kept.keys().next().value);
 }
 
 /**
- * The document at a path of the API, as `{data, error, refresh}`: what was known is shown until the new one is here.
- * `on` names the events after which it is fetched again, `everyMs` a period; null as path fetches nothing.
+ * Return the document at a path of the API as `{data, error, refresh}`. The cached document is shown until the new one
+ * arrives. It is fetched again after the events `on` and every `everyMs`. A null path fetches nothing.
  */
 export function useDocument(path, { on = [], everyMs = 0 } = {}) {
   const [state, setState] = useState({ path, data: kept.get(path) ?? null, error: null });
@@ -49,7 +49,7 @@ export function useDocument(path, { on = [], everyMs = 0 } = {}) {
         refresh();
       }, SETTLE_MS);
     };
-    // A tab that nobody sees asks for nothing.
+    // Hidden tabs send no requests.
     const period = everyMs ? setInterval(() => document.hidden || refresh(), everyMs) : 0;
     const ends = ["hello", ...on].map((name) => onEvent(name, soon));
     return () => {
@@ -59,7 +59,7 @@ export function useDocument(path, { on = [], everyMs = 0 } = {}) {
       for (const end of ends) end();
     };
   }, [path, refresh]);
-  // After a change of the path, the state is the older document's until the effect has run.
+  // After a change of the path, the state belongs to the previous path until the effect runs.
   const shown = state.path === path ? state : { data: kept.get(path) ?? null, error: null };
   return { data: shown.data, error: shown.error, refresh };
 }

@@ -1,4 +1,4 @@
-/** The events of the gateway: one EventSource feeds what the pages show, batched by animation frame. */
+/** The event stream of the gateway: one EventSource for all pages, with updates batched by animation frame. */
 import { get, apiUrl } from "./api.js";
 import { CallLog } from "./call-log.js";
 import { useEffect, useState } from "./vendor/htm-preact.js";
@@ -6,10 +6,10 @@ import { useEffect, useState } from "./vendor/htm-preact.js";
 const NAMES = ["call", "calls-skipped", "reload", "status", "session", "task", "upstream", "draining"];
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 10_000;
-/** Calls are drawn this often at most; a frame in between would cost more than an eye can see. */
+/** Minimum milliseconds between updates for calls. More updates would be slow and not visible. */
 const CALLS_MS = 150;
 
-/** What the events have told: `connection` is "connecting", "open", "lost" or "closed". */
+/** State from events. `connection` is "connecting", "open", "lost" or "closed". */
 export const live = {
   connection: "closed",
   hello: null,
@@ -29,14 +29,14 @@ let retryTimer = 0;
 let drawPending = false;
 let lastDraw = 0;
 
-/** Calls back with the data of each event of a name; "hello" comes where some may have been missed. */
+/** Call a function with the data of each event of a type. After "hello", earlier events can be missing. */
 export function onEvent(name, follower) {
   if (!followers.has(name)) followers.set(name, new Set());
   followers.get(name).add(follower);
   return () => followers.get(name).delete(follower);
 }
 
-/** Draws again when what `select` takes from the store has changed. */
+/** Return a part of the state, and render again when it changes. */
 export function useLive(select) {
   const [value, setValue] = useState(() => select(live));
   useEffect(() => {
@@ -87,7 +87,7 @@ function greet(event) {
   const hello = JSON.parse(event.data);
   const known = live.hello;
   const mayHaveMissed = known !== null && (live.connection === "lost" || known.generation !== hello.generation);
-  // Another process counts its calls anew, and does not have those of the one before.
+  // Another process has other counters and records.
   if (known !== null && known.started !== hello.started) {
     live.calls.clear();
     lastId = "";
@@ -99,7 +99,7 @@ function greet(event) {
   if (mayHaveMissed) for (const follower of followers.get("hello") ?? []) follower(hello);
 }
 
-/** Opens the stream, or opens it anew; it mends itself until `disconnect`. */
+/** Open the stream, or open it again. It reconnects until `disconnect`. */
 export function connect() {
   disconnect();
   live.connection = live.hello ? live.connection : "connecting";
@@ -112,10 +112,10 @@ export function connect() {
   opened.addEventListener("hello", greet);
   for (const name of NAMES) opened.addEventListener(name, (event) => take(name, event));
   opened.onerror = () => {
-    // An older one, which was closed to open this one.
+    // The event belongs to an earlier EventSource that is already closed.
     if (source !== opened) return;
     setConnection("lost");
-    // A browser retries by itself after a broken connection, and never after a refusal or another status.
+    // Browsers reconnect after a broken connection, but not after an error status.
     if (opened.readyState === EventSource.CLOSED) retry();
   };
 }
@@ -125,7 +125,7 @@ function retry() {
   retryTimer = setTimeout(async () => {
     retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
     try {
-      // An EventSource does not tell a refusal's status: a plain request does, and a 401 leads to the sign-in.
+      // An EventSource does not expose the status. A plain request does, and a 401 opens the sign-in form.
       await get("");
       connect();
     } catch (error) {
@@ -134,19 +134,18 @@ function retry() {
   }, retryMs);
 }
 
-/** Closes the stream. */
 export function disconnect() {
   clearTimeout(retryTimer);
   source?.close();
   source = null;
 }
 
-/** Whether the stream brings calls, which cost most. */
+/** Whether the stream contains calls, which are most of its events. */
 export function wantCalls(wanted) {
   if (wanted === wantsCalls) return;
   wantsCalls = wanted;
   if (source) connect();
 }
 
-// Sooner than the pause between two attempts, which may be long by then.
+// Do not wait for the next attempt, which can be late.
 addEventListener("online", () => live.connection === "lost" && connect());

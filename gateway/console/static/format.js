@@ -1,7 +1,7 @@
-/** How figures, moments and sizes are written. */
+/** Formats of numbers, times and sizes. */
 const numbers = new Intl.NumberFormat("en");
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-// en-CA writes a date as ISO 8601 does.
+// The locale en-CA formats dates like ISO 8601.
 const day = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
 
 export const count = (value) => (value === null || value === undefined ? "–" : numbers.format(value));
@@ -21,7 +21,7 @@ export function bytes(value) {
   return `${unit && size < 10 ? size.toFixed(1) : numbers.format(Math.round(size))} ${units[unit]}`;
 }
 
-/** A duration of milliseconds: "0.4 ms", "12 ms", "3.1 s", "4 min". */
+/** Format milliseconds: "0.4 ms", "12 ms", "3.1 s", "4 min". */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 10) return `${Number(ms.toFixed(1))} ms`;
@@ -30,7 +30,7 @@ export function duration(ms) {
   return long(ms / 1000);
 }
 
-/** A long duration of seconds: "4 min", "3 h 20 min", "2 d 4 h". */
+/** Format seconds: "4 min", "3 h 20 min", "2 d 4 h". */
 export function long(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;
@@ -41,7 +41,7 @@ export function long(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** The time of day of a moment, with its date where that is not today. */
+/** Format a time of day, with the date if it is not today. */
 export function moment(text) {
   const at = new Date(text);
   if (!text || Number.isNaN(at.getTime())) return "–";
@@ -49,5 +49,5 @@ export function moment(text) {
   return day.format(at) === day.format(new Date()) ? time : `${day.format(at)} ${time}`;
 }
 
-/** How long ago a moment was. */
+/** Format the time since a moment. */
 export const ago = (text) => (text ? `${long((Date.now() - new Date(text).getTime()) / 1000)} ago` : "–");

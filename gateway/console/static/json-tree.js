@@ -1,10 +1,10 @@
-/** JSON as a tree whose branches are drawn when they are opened. */
+/** A JSON tree whose branches are rendered when they are opened. */
 import { ExactNumber, stringify } from "./call/json.js";
 import { CopyButton, html, useState } from "./components.js";
 
 const SHOWN_AT_FIRST = 100;
 
-/** Shows a JSON value; `open` is the number of levels that are open at first. */
+/** Shows a JSON value. `open` is the number of initially open levels. */
 export function JsonTree({ value, open = 2, label = "JSON" }) {
   return html`<div class="json-tree" tabindex="0" role="region" aria-label=${label}>
     <div class="json-copy"><${CopyButton} text=${stringify(value, "  ")} label="Copy JSON" /></div>

@@ -1,4 +1,4 @@
-/** A long text with numbered lines, of which only those on the screen are drawn. */
+/** A long text with numbered lines. Only visible lines are rendered. */
 import { Button, CopyButton, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 import { count } from "./format.js";
 
@@ -6,7 +6,7 @@ import { count } from "./format.js";
 const LINE = 20;
 const SPARE_LINES = 20;
 
-/** Shows `text`; `line` is brought to the middle and marked; `marks` names the tone of other lines by number. */
+/** Shows `text`. Scrolls to `line` and marks it. `marks` maps line numbers to tones. */
 export function Lines({ text, label, line, marks = {} }) {
   const box = useRef(null);
   const lines = useMemo(() => text.split("\n"), [text]);

@@ -1,8 +1,8 @@
-/** Says that a file of the page did not come, as when the network changes meanwhile: then no module runs. */
+/** Shows an error if a file of the page cannot be loaded, because then no module runs. */
 addEventListener(
   "error",
   ({ target }) => {
-    // A plain script, without modules: it must run where those do not.
+    // A plain script, because modules do not run in this case.
     if (!(target instanceof HTMLScriptElement) || target.type !== "module") return;
     const again = document.createElement("button");
     again.className = "button";
@@ -14,5 +14,5 @@ addEventListener(
     note.append("A file of this page could not be loaded. ", again);
     document.getElementById("app").append(note);
   },
-  true, // such an event does not bubble
+  true, // capture, because error events of elements do not bubble
 );

@@ -1,10 +1,10 @@
-/** Small plots of a series over time, as SVG. */
+/** Small SVG plots of time series. */
 import { html, useState } from "./components.js";
 
 const WIDTH = 360;
 const HEIGHT = 64;
 
-/** The outline of a series; null values are gaps. */
+/** Return the path of a series. Null values are gaps. */
 function pathOf(values, top) {
   let path = "";
   let drawing = false;
@@ -21,11 +21,11 @@ function pathOf(values, top) {
   return path;
 }
 
-/** Plots series `{name, tone, values}` that end at `end`, a value each `seconds`; `format` writes a value. */
+/** Plots series `{name, tone, values}` that end at `end`, with one value every `seconds`. `format` formats a value. */
 export function Plot({ title, series, seconds, end, format }) {
   const [at, setAt] = useState(null);
   const length = series[0].values.length;
-  // Above zero: the outline of no calls at all would be divided by it.
+  // Not zero, to avoid a division by zero without calls.
   const top = Math.max(1e-9, ...series.flatMap((each) => each.values.filter((value) => value !== null)));
   const point = at ?? length - 1;
   const time = new Date(new Date(end).getTime() - (length - 1 - point) * seconds * 1000);

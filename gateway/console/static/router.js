@@ -1,18 +1,18 @@
-/** The state of the page in the URL: `<base><page>?<query>`, kept by the history API under any prefix. */
+/** The state of the page in the URL `<base><page>?<query>`. Works below any prefix. */
 import { useEffect, useState } from "./vendor/htm-preact.js";
 
-/** The URL of the console, `…/-/console/`: this file is `<base>static/router.js`. */
+/** The URL of the console, `…/-/console/`. This file is `<base>static/router.js`. */
 export const base = new URL("../", import.meta.url);
 
 export const HOME = "overview";
 
 const listeners = new Set();
 
-/** Whether the page was opened by a link whose token was not accepted. */
+/** Whether the link that opened the page had an invalid token. */
 export const hadInvalidToken = forgetToken();
 let current = read();
 
-/** Remove a rejected token from the URL: it can be a key, and the browser's history would keep it. */
+/** Remove an invalid token from the URL: it can be a key, and the browser's history would keep it. */
 function forgetToken() {
   const url = new URL(location.href);
   if (!url.searchParams.has("token")) return false;
@@ -31,7 +31,7 @@ function announce() {
   for (const listener of listeners) listener(current);
 }
 
-/** The link to a page, relative to the console; parameters that are null, false or empty are left out. */
+/** Return the link to a page, relative to the console. Null, false and empty parameters are omitted. */
 export function link(page, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -41,7 +41,7 @@ export function link(page, parameters = {}) {
   return (page === HOME ? "./" : page) + (text && `?${text}`);
 }
 
-/** Goes to a link; `replace` leaves no entry in the history. */
+/** Navigate to a link. `replace` adds no history entry. */
 export function navigate(href, { replace = false } = {}) {
   const url = new URL(href, base);
   if (url.href === location.href) return;
@@ -49,20 +49,20 @@ export function navigate(href, { replace = false } = {}) {
   announce();
 }
 
-/** The link to this page with some of its parameters changed. */
+/** Return the link to this page with changed parameters. */
 export function changed(changes) {
   return link(current.page, { ...Object.fromEntries(current.query), ...changes });
 }
 
-/** Changes parameters of this page's URL. */
+/** Change parameters of the URL. */
 export function setQuery(changes, options) {
   navigate(changed(changes), options);
 }
 
-/** The route of now, `{page, query}`. */
+/** Return the current route, `{page, query}`. */
 export const currentRoute = () => current;
 
-/** The same; draws again when it changes. */
+/** Return the current route, and render again when it changes. */
 export function useRoute() {
   const [route, setRoute] = useState(current);
   useEffect(() => {
@@ -73,11 +73,11 @@ export function useRoute() {
   return route;
 }
 
-/** Follows links inside the console without loading a page. */
+/** Follow links of the console without loading a page. */
 export function followLinks() {
   addEventListener("popstate", announce);
   document.addEventListener("click", (event) => {
-    // A click that opens a tab or saves the link is the browser's.
+    // The browser handles clicks that open a tab or download the link.
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
       return;
     const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
@@ -85,7 +85,7 @@ export function followLinks() {
       return;
     const url = new URL(anchor.href);
     if (url.origin !== base.origin || !url.pathname.startsWith(base.pathname)) return;
-    // Files are the server's to answer, and no pages.
+    // Links to files are not pages.
     if (url.pathname.startsWith(`${base.pathname}static/`)) return;
     event.preventDefault();
     navigate(url.href);

@@ -1,8 +1,8 @@
-/** Searching rows by words: each row's text is put together once, as long as the row is there. */
+/** Search rows by words. The text of each row is built once. */
 
-/** A search over what `parts` names of a row: of a text, it makes a function that says whether a row has all words. */
+/** Return a search over the strings of `parts(row)`. For a query, it returns a predicate that requires all words. */
 export function searchOf(parts) {
-  // Weak: rows that a newer document replaces take their text with them.
+  // Weak, so that the texts of replaced rows are released.
   const texts = new WeakMap();
   const textOf = (row) => {
     let text = texts.get(row);

@@ -1,9 +1,9 @@
-/** The form that takes an API key, a token or the token that the daemon printed. */
+/** The sign-in form for an API key, an access token or the printed token. */
 import { post } from "./api.js";
 import { html, useEffect, useRef, useState } from "./components.js";
 
 export function SignIn({ onSignedIn, problem: given = "" }) {
-  // The key stays in its field: it is no part of the page's state.
+  // Not kept in the state, so that the key exists only in its field.
   const field = useRef(null);
   const [problem, setProblem] = useState(given);
   const [busy, setBusy] = useState(false);
@@ -24,7 +24,7 @@ export function SignIn({ onSignedIn, problem: given = "" }) {
     <main class="main sign-in" id="main">
       <form class="card" onSubmit=${submit}>
         <h1 tabindex="-1">Sign in</h1>
-        <p>Use an API key or token that holds the scope of the console. Without <code>auth</code>, use the token in the line that the
+        <p>Use an API key or token with the scope of the console. Without <code>auth</code>, use the token in the line that the
           gateway printed at its start.</p>
         <label for="token">Key or token</label>
         <input id="token" ref=${field} type="password" autocomplete="current-password" required

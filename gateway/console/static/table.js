@@ -1,14 +1,14 @@
-/** A table of many rows of which only those on the screen are drawn. */
+/** A table of many rows. Only visible rows are rendered. */
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./components.js";
 
-// The height of `.row` in the style sheet: only with a fixed one can rows be placed that are not drawn.
+// The height of `.row` in the style sheet. It is fixed, so that rows can be positioned without rendering.
 const ROW = 34;
 const SPARE_ROWS = 8;
 
 /**
- * Draws `rows` in `columns`, `{key, label, width, cell(row), from}`: a column with `from` needs a table of that many
- * pixels. `keyOf(row)` names a row; `onOpen(row)` is a click or Enter; `openKey` marks the open one. What is on the
- * screen stays where it is when rows come and go, unless `follow` holds the table at its first row.
+ * Renders `rows` in `columns`, `{key, label, width, cell(row), from}`. A column with `from` is hidden in tables below
+ * that width in pixels. `keyOf(row)` returns a key, `onOpen(row)` handles a click or Enter, and `openKey` is the open row.
+ * Visible rows stay at their position when rows are added or removed, unless `follow` keeps the table at the first row.
  */
 export function Table({
   label,
@@ -38,7 +38,7 @@ export function Table({
     return () => observer.disconnect();
   }, []);
 
-  // Rows above the first visible one must not push it away: its place among the rows of now says where to be.
+  // Keep the first visible row at its position when rows are added above it.
   const anchoredAt =
     follow || anchor.current.key === null ? -1 : rows.findIndex((row) => keyOf(row) === anchor.current.key);
   const wanted = anchoredAt >= 0 ? anchoredAt * ROW + anchor.current.offset : view.top;
@@ -65,10 +65,10 @@ export function Table({
   const last = Math.min(rows.length, Math.ceil((top + view.height) / ROW) + SPARE_ROWS);
   const drawn = [];
   for (let at = first; at < last; at += 1) drawn.push(at);
-  // The row that has the focus is drawn wherever it is, so that the focus is not lost.
+  // Always render the focused row, so that the focus is not lost.
   if (activeAt >= 0 && activeAt < first) drawn.unshift(activeAt);
   if (activeAt >= last) drawn.push(activeAt);
-  // One row is in the order of Tab; arrow keys lead on from there (WAI-ARIA, grid).
+  // Only one row is in the tab order. Arrow keys move to the others (WAI-ARIA, grid).
   const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / ROW), rows.length - 1);
 
   const focusRow = (at) => {
@@ -88,7 +88,7 @@ export function Table({
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
   const keyDown = (event) => {
     if (event.target.getAttribute("role") !== "row") return;
-    // Rows are counted from 1, and the first is the head.
+    // Rows are counted from 1, and the head is the first.
     const at = Number(event.target.getAttribute("aria-rowindex")) - 2;
     if (event.key in steps) focusRow(at + steps[event.key]);
     else if (event.key === "Enter" && onOpen) onOpen(rows[at]);
@@ -96,7 +96,7 @@ export function Table({
     event.preventDefault();
   };
   const click = (event, row) => {
-    // Text that is being selected in a row must not open it.
+    // Do not open a row while its text is being selected.
     if (event.target.closest("a, button") || String(getSelection())) return;
     setActive(keyOf(row));
     onOpen?.(row);

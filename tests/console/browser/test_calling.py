@@ -60,7 +60,7 @@ async def test_a_question_of_a_call_is_a_dialog(ours: Tab) -> None:
     await expect(page.get_by_role("dialog", name="Run deploy?")).to_be_visible()
     assert await ours.serious_findings() == []
     await page.get_by_role("dialog").get_by_role("button", name="Run").click()
-    question = page.get_by_role("dialog", name="The call asks")
+    question = page.get_by_role("dialog", name="Input requested")
     await expect(question).to_contain_text("Deploy main to production?")
     await question.get_by_role("button", name="Decline").click()
     await expect(page.get_by_role("region", name="Result")).to_contain_text("tool error")

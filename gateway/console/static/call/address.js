@@ -1,6 +1,6 @@
-/** The address that a call asks to open, as a browser reads it. Pure. */
+/** Checks the address that a call asks to open. Pure. */
 
-/** The `URL` of a web page, whose ASCII form hides neither look-alike letters nor signs that nobody sees; null of all else. */
+/** Return the `URL` of a web page in ASCII, which shows look-alike and invisible characters; null for other addresses. */
 export function webAddress(text) {
   try {
     const url = new URL(text);

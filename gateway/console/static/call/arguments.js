@@ -1,4 +1,4 @@
-/** Arguments as JSON beside the form, their problems, and values that the server suggests. */
+/** Arguments as JSON next to the form, their problems, and completion. */
 
 import { html, useEffect, useMemo, useRef, useState } from "../components.js";
 import { problemsOf, step } from "./check.js";
@@ -12,14 +12,14 @@ const PAUSE = 300;
 
 const unescaped = (step) => step.replaceAll("~1", "/").replaceAll("~0", "~");
 
-/** The value at a JSON Pointer, if there is one. */
+/** Return the value at a JSON Pointer, or undefined. */
 export const valueAt = (value, path) =>
   path.split("/").slice(1).reduce(
     (found, key) => (found && typeof found === "object" ? member(found, unescaped(key)) : undefined),
     value,
   );
 
-/** Arguments to begin with: those of the URL's fragment, or else the schema's. */
+/** Return the initial arguments, from the URL's fragment or the schema. */
 export function firstDraft(schema) {
   let value;
   try {
@@ -41,14 +41,14 @@ export function JsonText({ draft, onDraft }) {
       onDraft({ ...draft, text, error: error.message });
     }
   };
-  // A textarea with a file of megabytes in it would stop the page with every key.
+  // Large text in a textarea would block the page on every key press.
   const isLong = draft.text.length > LONGEST_TEXT && !draft.error;
   const text = isLong ? stringify(shortened(draft.value), "  ") : draft.text;
   return html`<div class="raw"><label for="call-json">JSON</label>
     <textarea id="call-json" class="json" spellcheck=${false} readonly=${isLong} value=${text}
       onInput=${change} aria-invalid=${draft.error ? "true" : undefined} aria-describedby="call-json-bad"></textarea>
     <p class="field-problem" id="call-json-bad" role="status">
-      ${draft.error || (isLong && "Shown in part: a text in it is too long to be edited here.")}</p></div>`;
+      ${draft.error || (isLong && "Shown in part, because a text is too long to edit here.")}</p></div>`;
 }
 
 const shortened = (value) => {
@@ -57,7 +57,7 @@ const shortened = (value) => {
   return isObject(value) ? Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shortened(each)])) : value;
 };
 
-/** Problems at once from here, and from the server's own validator a moment later. */
+/** Return the problems found here immediately, and those of the server later. */
 export function useProblems(tool, schema, value) {
   const [answer, setAnswer] = useState({});
   useEffect(() => {
@@ -76,9 +76,9 @@ export function useProblems(tool, schema, value) {
     };
   }, [tool, schema, value]);
   const local = useMemo(() => (schema ? problemsOf(schema, value, schema) : []), [schema, value]);
-  // The server's answer is about the value that it was asked about, and no other.
+  // Only use the response if the value has not changed since.
   if (answer.value !== value) return local;
-  // Of alternatives the server says that none fits; what is wrong within the likeliest one is known here.
+  // For alternatives, the server only reports that none matches. Show the problems of the likeliest one.
   const within = local.filter(({ path }) => answer.problems.some((each) => path.startsWith(`${each.path}/`)));
   return [...answer.problems, ...within];
 }
@@ -95,7 +95,7 @@ export function Summary({ problems }) {
     ${problems.length > 0 && html`<ul class="note bad">${problems.map(line)}</ul>`}</div>`;
 }
 
-/** Fields of texts whose values the server suggests (completion/complete): those that have suggestions at first. */
+/** Text fields with completion (completion/complete), if the first response contains values. */
 export function Completed({ schema, value, shared, reference, view, onChange }) {
   const [suggested, setSuggested] = useState({});
   const timer = useRef(0);

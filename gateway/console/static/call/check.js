@@ -1,13 +1,13 @@
-/** Cheap checks of a value by its schema, for problems while one types. Pure.
+/** Fast checks of a value against its schema while the user types. Pure.
  *
- * Patterns are left to the server, whose engine takes linear time; so is what needs more than one look.
+ * Patterns are checked by the server, whose engine runs in linear time.
  */
 
 import { ExactNumber, equal, isObject, numberOf } from "./json.js";
 import { fieldOf, flat, itemSchema, memberSchema, typeOf } from "./schema.js";
 
 const DEEPEST = 40;
-/** Alternatives within alternatives of one value, which may be endless. */
+/** Maximum nesting of alternatives, which can be recursive. */
 const MOST_NESTED = 3;
 const TYPES = {
   integer: "an integer", number: "a number", string: "a string", boolean: "true or false", object: "an object", array: "an array",
@@ -20,10 +20,10 @@ const FORMATS = {
   uuid: [/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i, "a UUID"],
 };
 const isOnce = (item, index, items) => !items.slice(0, index).some((each) => equal(each, item));
-// Unicode characters, as JSON Schema counts them (Validation §6.3.1), and not UTF-16 units.
+// JSON Schema counts Unicode characters (Validation §6.3.1), not UTF-16 units.
 const characters = (text) => [...text].length;
 
-/** [keyword, types, whether it is kept, what is said] */
+/** [keyword, types, predicate, message] */
 const LIMITS = [
   ["minimum", "number", (value, limit) => Number(value) >= limit, (limit) => `must be at least ${limit}`],
   ["maximum", "number", (value, limit) => Number(value) <= limit, (limit) => `must be at most ${limit}`],
@@ -39,7 +39,7 @@ const LIMITS = [
 
 export const step = (path, key) => `${path}/${String(key).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 
-/** Problems as `{path, message}`; the path is a JSON Pointer (RFC 6901). */
+/** Return the problems as `{path, message}`. The path is a JSON Pointer (RFC 6901). */
 export function problemsOf(schema, value, root, path = "", depth = 0, nested = 0) {
   if (value === undefined || schema === true || depth > DEEPEST || nested > MOST_NESTED) return [];
   const whole = flat(schema, root);
@@ -77,11 +77,11 @@ function ofParts(schema, value, root, path, depth) {
 
 function ofAlternatives(options, value, root, path, depth, nested) {
   const each = options.map((option) => problemsOf(option.schema, value, root, path, depth + 1, nested));
-  // The alternative with the fewest problems is the one that was most likely meant.
+  // The alternative with the fewest problems is probably the intended one.
   return each.reduce((best, next) => (next.length < best.length ? next : best));
 }
 
-/** The index of the alternative that a value fits best. */
+/** Return the index of the alternative that fits a value best. */
 export function bestOption(options, value, root) {
   if (value === undefined) return 0;
   const badness = options.map((option) => {
@@ -96,5 +96,5 @@ function isOf(type, value, actual) {
   return actual === "number" && (value instanceof ExactNumber ? /^-?\d+(\.0+)?$/.test(value.text) : Number.isInteger(value));
 }
 
-/** What typed text stands for in a field of numbers: text that is no number stays, and is a problem of its field. */
+/** Convert the text of a number field. Other text is returned unchanged, and is a problem of the field. */
 export const typedNumber = (text) => (text.trim() === "" ? undefined : numberOf(text.trim()) ?? text);

@@ -1,16 +1,16 @@
-/** The controls of single values: texts, numbers, choices, constants, and JSON for the rest. */
+/** Controls of single values: text, numbers, choices, constants, and JSON for all others. */
 
 import { html, useState } from "../components.js";
 import { typedNumber } from "./check.js";
 import { ExactNumber, equal, parse, stringify } from "./json.js";
 
-/** The most choices that are shown as radio buttons. */
+/** Maximum number of choices shown as radio buttons. */
 export const FEW = 4;
 
 export function Text({ field, id, value = "", path, isRequired, onChange, aria, shared }) {
   const { schema } = field;
   const change = (event) => onChange(event.target.value === "" && !isRequired ? undefined : event.target.value);
-  // A date field shows nothing of a text that is no date.
+  // A date field shows nothing for text that is not a date.
   const isDate = field.input === "date" && (value === "" || /^\d{4}-\d\d-\d\d$/.test(value));
   const common = { id, value, "data-path": path, placeholder: hint(schema), onInput: change, autocomplete: "off", spellcheck: false, ...aria };
   const suggested = shared.suggested?.[path];
@@ -74,7 +74,7 @@ export function Several({ field, value = [], path, isRequired, onChange, aria })
     checked=${isIn(choice)} onChange=${() => change(choice)} aria-invalid=${aria["aria-invalid"]} /> ${choiceText(choice)}</label>`)}</div>`;
 }
 
-/** JSON of one part; text that is none stays in the field and changes nothing. */
+/** The JSON of one part. Invalid text stays in the field and changes nothing. */
 export function JsonPart({ id, value, path, onChange, aria }) {
   const [draft, setDraft] = useState(null);
   const [problem, setProblem] = useState("");

@@ -1,4 +1,4 @@
-/** The request in other forms: for a terminal, and for the file. */
+/** The request as text for a terminal and for the file. */
 
 import { CopyButton, html } from "../components.js";
 import { Details } from "./result.js";

@@ -1,18 +1,18 @@
-/** A call as text for a terminal or for the file: `mcp-gateway call`, curl, and an entry of `tests`. Pure. */
+/** A call as text: `mcp-gateway call`, curl, and an entry of `tests`. Pure. */
 
 import { member, stringify } from "./json.js";
 import { requestOf } from "./wire.js";
 
-/** What a terminal would act on when it is pasted, but for line breaks. */
+/** Control characters that a terminal would interpret when pasted, except line breaks. */
 const CONTROLS = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
 const COMMANDS = { "tools/call": "call", "prompts/get": "prompt", "resources/read": "read" };
-/** Names that the form `key=value` takes for something else: `a=b`, `a:`, `a@`, `-a`. */
+/** Names that `key=value` would not parse as names: `a=b`, `a:`, `a@`, `-a`. */
 const ODD_NAME = /^$|^-|=|[:@]$/;
 
-/** A word of a POSIX shell. */
+/** Quote a word for a POSIX shell. */
 export const shellWord = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** The command line of `mcp-gateway` that makes a request. */
+/** Return the `mcp-gateway` command of a request. */
 export function commandOf({ method, params, url, view }) {
   const name = params.name ?? params.uri;
   const entries = Object.entries(params.arguments ?? {});
@@ -23,24 +23,24 @@ export function commandOf({ method, params, url, view }) {
   const pairs = entries.filter((entry) => !isOdd(entry)).map(([key, value]) => (
     typeof value === "string" && !CONTROLS.test(value) ? `${key}=${value}` : `${key}:=${stringify(value)}`
   ));
-  // POSIX, Utility Syntax Guideline 10: else a name with a dash in front would be read as a flag.
+  // POSIX, Utility Syntax Guideline 10: a name that starts with a dash would be parsed as a flag.
   if (/^-/.test(name)) words.push("--");
   return [...words, name, ...pairs].map(shellWord).join(" ");
 }
 
-/** A curl command of the same request, with the token of `MCP_GATEWAY_TOKEN` if one is needed. */
+/** Return the curl command of a request, with `MCP_GATEWAY_TOKEN` if a token is needed. */
 export function curlOf({ method, params, url, view, schema, needsToken }) {
   const { headers, body } = requestOf(method, params, { schema, client: null });
   const target = view ? `${url.replace(/\/$/, "")}/${encodeURIComponent(view)}` : url;
   const lines = Object.entries(headers).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
   if (needsToken) lines.push('-H "Authorization: Bearer $MCP_GATEWAY_TOKEN"');
-  // Not --data, which reads a file for a body that begins with @.
+  // Not --data, which reads a file if the body starts with @.
   return [`curl -sS ${shellWord(target)}`, ...lines, `--data-raw ${shellWord(body)}`].join(" \\\n  ");
 }
 
-/** `tests` of a tool, to stand below it in the file: JSON is YAML, but for `${`, which the file would fill in. */
+/** Return an entry of `tests` for the file. JSON is valid YAML, but `${` would be interpolated. */
 export function testOf({ arguments: values, result }) {
-  // A function, as in a replacement text `$$` stands for one `$`.
+  // A function, because `$$` in a replacement string means `$`.
   const json = (value) => stringify(value).replaceAll("${", () => "$${");
   const members = Object.entries(values).map(([name, value]) => `          ${json(name)}: ${json(value)}`);
   const expected = result && expectation(result);
@@ -62,7 +62,7 @@ function expectation({ isError, content, structuredContent }) {
 
 const SECRET = /"format": "password"|"writeOnly": true/;
 
-/** Arguments that may stand in a link: none that hold a password, and no more than a URL can hold. */
+/** Return the arguments for a link, without passwords and within the maximum length of a URL. */
 export function fragmentOf(values, schema) {
   const isSecret = (each) => {
     const text = stringify(each ?? null);

@@ -1,4 +1,4 @@
-/** The control of a file, which is sent as text. */
+/** The control for a file, which is sent as text. */
 
 import { Button, html, useState } from "../components.js";
 import { bytes } from "../format.js";
@@ -31,14 +31,14 @@ const decoded = (text) => {
   }
 };
 
-/** A file as a `data:` URI with its name, or as base64 alone. */
+/** Return a file as a `data:` URI with its name, or as base64. */
 function fileText(file, isPlain) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onerror = () => reject(reader.error);
     reader.onload = () => {
       const data = reader.result.slice(reader.result.indexOf(",") + 1);
-      // encodeURIComponent leaves these, which RFC 3986 §2.2 reserves.
+      // encodeURIComponent does not encode these characters, which RFC 3986 §2.2 reserves.
       const name = encodeURIComponent(file.name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
       resolve(isPlain ? data : `data:${file.type || "application/octet-stream"};name=${name};base64,${data}`);
     };

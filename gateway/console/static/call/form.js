@@ -1,4 +1,4 @@
-/** A form of a JSON Schema: a field for each part; what none can show is edited as JSON. */
+/** A form for a JSON Schema with one field per part. Unsupported parts are edited as JSON. */
 
 import { Button, html, useMemo, useRef, useState } from "../components.js";
 import { bestOption, step } from "./check.js";
@@ -10,10 +10,10 @@ import { blank, fieldOf, initial, itemSchema, memberSchema, typeOf } from "./sch
 const TYPE_OF_KIND = { object: "object", array: "array", file: "string", boolean: "boolean" };
 let serial = 0;
 
-/** Whether a field of this kind can show a value without losing a part of it. */
+/** Whether a field of this kind can show a value completely. */
 const shows = ({ kind, choices }, value) => {
   if (value === undefined || kind === "alternatives" || kind === "const") return true;
-  // A textarea turns every line break into LF: a text with CR would come back changed.
+  // A textarea changes all line breaks to LF, so text with CR would be changed.
   if (kind === "string") return typeof value === "string" && !value.includes("\r");
   if (kind === "number") return ["number", "string"].includes(typeOf(value));
   if (kind === "several") {
@@ -25,15 +25,15 @@ const shows = ({ kind, choices }, value) => {
 };
 
 /**
- * One field. `shared` is `{root, problems, plainFiles, epoch}`: the schema's document, all problems, whether files are
- * sent as base64 alone, and a number that changes when values come from elsewhere. `actions` stand beside the label.
+ * One field. `shared` is `{root, problems, plainFiles, epoch}`: the root schema, all problems, whether files are sent as
+ * base64, and a number that changes when values are replaced. `actions` are shown next to the label.
  */
 export function Field({ schema, name, value: given, path, isRequired, onChange, shared, actions, isRoot, isBare }) {
   const field = useMemo(() => fieldOf(schema, shared.root), [schema, shared.root]);
   const id = useRef(null);
-  // Not the path: a dialog may show another form that has the same paths.
+  // Not the path, because a dialog can show another form with the same paths.
   id.current ??= `field-${(serial += 1)}`;
-  // Null stands for a part that is there and not filled in yet; elsewhere it is a value like others.
+  // Null marks an added part without a value, unless the schema allows null.
   const value = given === null && !field.nullable && !["alternatives", "const", "json"].includes(field.kind) ? undefined : given;
   const problems = shared.problems.filter((each) => each.path === path).map((each) => each.message);
   const isNull = value === null && field.nullable;
@@ -91,7 +91,7 @@ function NewMember({ taken, onAdd }) {
     onAdd(name);
     setName("");
   };
-  return html`<div class="new-member"><input aria-label="Name of a further member" placeholder="name" value=${name} autocomplete="off"
+  return html`<div class="new-member"><input aria-label="Name of another member" placeholder="name" value=${name} autocomplete="off"
       aria-invalid=${isTaken ? "true" : undefined} onInput=${(event) => setName(event.target.value)}
       onKeyDown=${(event) => event.key === "Enter" && !event.ctrlKey && (event.preventDefault(), add())} />
     <${Button} disabled=${isTaken || !name} onClick=${add}>Add member<//></div>`;

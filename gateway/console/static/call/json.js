@@ -1,6 +1,6 @@
-/** JSON whose numbers keep their text: parsing, writing, and changes of parsed values. Pure. */
+/** JSON with exact numbers: parsing, formatting and changes of values. Pure. */
 
-/** A number that a JavaScript number would change, such as 9007199254740993 or 1.10. */
+/** A number that JavaScript would change, such as 9007199254740993 or 1.10. */
 export class ExactNumber {
   constructor(text) {
     this.text = text;
@@ -15,7 +15,7 @@ export class ExactNumber {
   }
 }
 
-/** Text that is no JSON; `at` is where, counted in UTF-16 units. */
+/** An error for invalid JSON. `at` is the position in UTF-16 units. */
 export class JsonError extends Error {
   constructor(text, at, message) {
     const before = text.slice(0, at).split("\n");
@@ -28,14 +28,14 @@ const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?/y;
 const SPACE = /[ \t\r\n]*/y;
 const WORDS = { t: ["true", true], f: ["false", false], n: ["null", null] };
 const DEEPEST = 400;
-/** Controls, and what directs or separates text: shown as escapes, so that what is copied is what is seen. */
+/** Control, direction and separator characters are escaped, so that copied text is the visible text. */
 const HIDDEN = /[\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]/g;
 
-/** The number that a text is: a JavaScript number where that writes the same text; undefined for other text. */
+/** Return the number of a text, as a JavaScript number if it has the same text; undefined for other text. */
 export function numberOf(text) {
   NUMBER.lastIndex = 0;
   if (NUMBER.exec(text)?.[0] !== text) return undefined;
-  // Only where nothing is lost: 9007199254740993 would become ...992, and 1.10 would be sent as 1.1.
+  // Only without a loss: 9007199254740993 would become ...992, and 1.10 would be sent as 1.1.
   return String(Number(text)) === text ? Number(text) : new ExactNumber(text);
 }
 
@@ -84,7 +84,7 @@ export function parse(text) {
     if (first === '"') return string();
     if (first === "[") return members("]", () => value(depth + 1), depth);
     if (first === "{") {
-      // Not by assignment, for which `__proto__` is no member but the object's prototype.
+      // Not by assignment, because `__proto__` would set the prototype.
       return Object.fromEntries(members("}", () => {
         if (text[at] !== '"') fail('expected a name in " "');
         const name = string();
@@ -111,7 +111,7 @@ export function parse(text) {
   return whole;
 }
 
-/** JSON of a value; of several lines if there is an indent. */
+/** Format a value as JSON, on several lines with an indent. */
 export function stringify(value, indent = "", lead = "\n") {
   if (value instanceof ExactNumber) return value.text;
   if (typeof value === "string") return quoted(value);
@@ -134,7 +134,7 @@ export const isObject = (value) =>
 
 export const equal = (one, other) => one === other || stringify(one) === stringify(other);
 
-/** A copy of an object with one member set, or without it if the value is undefined. A name may be `__proto__`. */
+/** Return a copy of an object with one member set, or removed if the value is undefined. Supports `__proto__`. */
 export function withMember(object, name, value) {
   const entries = Object.entries(object);
   const place = entries.findIndex(([key]) => key === name);
@@ -142,5 +142,5 @@ export function withMember(object, name, value) {
   return Object.fromEntries(entries);
 }
 
-/** A member of an object, and never one that every object has. */
+/** Return an own member of an object. */
 export const member = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);

@@ -1,4 +1,4 @@
-/** The page that calls tools, reads resources and gets prompts. What is called stands in the URL. */
+/** The page that calls tools, reads resources and gets prompts. The URL contains the selection. */
 
 import { get } from "../api.js";
 import { Badge, Choice, Empty, PageHead, Tags, Waiting, html, useEffect, useMemo, useState } from "../components.js";
@@ -25,10 +25,10 @@ export default function Call({ query, facts }) {
     <div class="call"><${Picker} entries=${entries} chosen=${name} onPick=${pick} />
     ${kind ? html`<${Target} key=${`${kind} ${name} ${view}`} kind=${kind} name=${name} entry=${entry} view=${view} facts=${facts}
         generation=${catalog.data?.generation} />`
-      : html`<${Empty} title="Nothing is chosen">Choose a tool, a resource or a prompt above.<//>`}</div>`;
+      : html`<${Empty} title="Nothing selected">Select a tool, a resource or a prompt above.<//>`}</div>`;
 }
 
-/** What is called: its definition first. A URI that no entry has is read all the same. */
+/** The selected primitive with its definition. A URI without an entry can be read too. */
 function Target({ kind, name, entry, view, facts, generation }) {
   const [known, setKnown] = useState(kind === "resource" ? { definition: { uri: name } } : {});
   useEffect(() => {
@@ -45,12 +45,12 @@ function Target({ kind, name, entry, view, facts, generation }) {
   const about = known.entry ?? entry ?? {};
   if (!known.definition) {
     if (!known.entry) return html`<p class="waiting" role="status">Loading…</p>`;
-    return html`<p class="note warn" role="status">Not on offer${about.reason ? `: ${about.reason}` : ""}</p>`;
+    return html`<p class="note warn" role="status">Not available${about.reason ? `: ${about.reason}` : ""}</p>`;
   }
   return html`${problem}<section class="about"><h2>${known.definition.title ?? about.title ?? name}</h2>
       <${Badge}>${kind}<//> <${Tags} names=${about.tags} />
       ${known.definition.annotations?.destructiveHint && html`<${Badge} tone="bad">destructive<//>`}
-      ${about.offered === false && html`<p class="note warn">Not on offer: ${about.reason}</p>`}
+      ${about.offered === false && html`<p class="note warn">Not available: ${about.reason}</p>`}
       <p class="help">${known.definition.description ?? about.description}</p></section>
     <${Workbench} kind=${kind} name=${name} definition=${known.definition}
       upstream=${about.upstream} mayBeTask=${kind === "tool" && known.mayBeTask} view=${view} facts=${facts} />`;

@@ -1,11 +1,11 @@
-/** The field that chooses what is called: a combobox (WAI-ARIA) over the whole catalog, which draws few entries. */
+/** The field that selects a primitive: a combobox (WAI-ARIA) over the whole catalog that renders few entries. */
 
 import { html, useMemo, useRef, useState } from "../components.js";
 import { count } from "../format.js";
 
 const SHOWN = 60;
 
-/** `entries` are those of the catalog; `onPick` takes one. */
+/** `entries` are the entries of the catalog. `onPick` receives one. */
 export function Picker({ entries, chosen, onPick }) {
   const [text, setText] = useState("");
   const [isOpen, setOpen] = useState(false);
@@ -39,7 +39,7 @@ export function Picker({ entries, chosen, onPick }) {
     steps[event.key]();
   };
   const said = found.length > SHOWN ? `The first ${SHOWN} of ${count(found.length)}; type to find others` : `${count(found.length)} found`;
-  // An option is taken at mousedown: by the click the field has lost the focus, and the list is closed.
+  // On mousedown, because a click comes after the field has lost the focus and closed the list.
   return html`<div class="picker"><label for="call-name">What to call</label>
     <input id="call-name" data-search role="combobox" autocomplete="off" spellcheck=${false} aria-expanded=${String(isOpen)} aria-controls="call-list"
       aria-autocomplete="list"
@@ -49,7 +49,7 @@ export function Picker({ entries, chosen, onPick }) {
     <ul id="call-list" role="listbox" aria-label="Catalog" ref=${list} hidden=${!isOpen}>
       ${isOpen && shown.map((entry, index) => html`<li key=${`${entry.kind} ${entry.uri ?? entry.name}`} id=${`call-option-${index}`} role="option"
         aria-selected=${String(index === at)} onMouseDown=${(event) => { event.preventDefault(); pick(entry); }}>
-        <b>${entry.name}</b> <span class="quiet">${entry.kind}${entry.offered ? "" : ", not on offer"} ${entry.title ?? entry.uri}</span></li>`)}
+        <b>${entry.name}</b> <span class="quiet">${entry.kind}${entry.offered ? "" : ", not available"} ${entry.title ?? entry.uri}</span></li>`)}
     </ul>
     ${isOpen && html`<p class="quiet" role="status">${said}</p>`}</div>`;
 }

@@ -1,4 +1,4 @@
-/** Dialogs of what a call asks for: elicitation, sampling, and roots; and of whether it is to be made at all. */
+/** Dialogs for input requests: elicitation, sampling, roots and confirmations. */
 
 import { Button, Dialog, html, useEffect, useRef, useState } from "../components.js";
 import { webAddress } from "./address.js";
@@ -6,7 +6,7 @@ import { problemsOf } from "./check.js";
 import { Field } from "./form.js";
 import { initial } from "./schema.js";
 
-/** Puts one question after the other; `onDone` takes the answers by key, `onCancel` ends the call. */
+/** Shows one request after the other. `onDone` receives the responses by key. `onCancel` ends the call. */
 export function Questions({ requests, onDone, onCancel }) {
   const [answers, setAnswers] = useState({});
   const entries = Object.entries(requests);
@@ -27,7 +27,7 @@ function Elicitation({ params, onAnswer }) {
   const problems = problemsOf(root, value, root);
   const accept = () => (problems.length ? setTried(true) : onAnswer({ action: "accept", content: value }));
   const shared = { root, problems: isTried ? problems : [], epoch: 0 };
-  return html`<${Question} title="The call asks" onDismiss=${() => onAnswer({ action: "cancel" })} onAccept=${accept}
+  return html`<${Question} title="Input requested" onDismiss=${() => onAnswer({ action: "cancel" })} onAccept=${accept}
       buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`} accept="Accept">
     <p class="asked">${params.message}</p>
     ${Object.keys(root.properties ?? {}).length > 0
@@ -38,23 +38,23 @@ function Elicitation({ params, onAnswer }) {
 function UrlElicitation({ params, onAnswer }) {
   const [isOpened, setOpened] = useState(false);
   const address = webAddress(params.url);
-  return html`<${Question} title="The call asks you to open a page" accept="I have done it" onDismiss=${() => onAnswer({ action: "cancel" })}
+  return html`<${Question} title="The call requests that you open a page" accept="I have done it" onDismiss=${() => onAnswer({ action: "cancel" })}
       onAccept=${() => onAnswer({ action: "accept" })} buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`}>
     <p class="asked">${params.message}</p>
     ${address
-      ? html`<p>It leads away from this gateway, to <b>${address.host}</b>. Open it only if you trust it:</p>`
-      : html`<p>This is not the address of a web page:</p>`}
+      ? html`<p>It opens another site: <b>${address.host}</b>. Open it only if you trust it:</p>`
+      : html`<p>This is not the URL of a web page:</p>`}
     <p><code class="url">${address ? address.href : String(params.url)}</code></p>
     ${address && (isOpened
       ? html`<p><a href=${address.href} target="_blank" rel="noreferrer noopener">Open the page in a new tab</a></p>`
-      : html`<${Button} onClick=${() => setOpened(true)}>I trust this address<//>`)}
+      : html`<${Button} onClick=${() => setOpened(true)}>I trust this site<//>`)}
   <//>`;
 }
 
 function Sampling({ params, onAnswer, onCancel }) {
   const [text, setText] = useState("");
   const content = { type: "text", text };
-  return html`<${Question} title="The call asks for a model's answer" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
+  return html`<${Question} title="The call requests a model response" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
       onAccept=${() => onAnswer({ role: "assistant", content, model: "console operator", stopReason: "endTurn" })}>
     ${params.systemPrompt && html`<p class="help">${params.systemPrompt}</p>`}
     ${(params.messages ?? []).map((each, index) => html`<div class="asked" key=${index}><b>${each.role}</b>
@@ -68,21 +68,21 @@ function Roots({ onAnswer, onCancel }) {
   const [text, setText] = useState("");
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const isRight = lines.every((line) => line.startsWith("file://"));
-  return html`<${Question} title="The call asks for roots" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
+  return html`<${Question} title="The call requests roots" accept="Answer" onDismiss=${onCancel} dismiss="Cancel the call"
       onAccept=${() => isRight && onAnswer({ roots: lines.map((uri) => ({ uri })) })}>
-    <label class="stacked">URIs that begin with file://, one a line; none for no roots<textarea rows="3" value=${text}
+    <label class="stacked">URIs that start with file://, one per line; leave empty for no roots<textarea rows="3" value=${text}
       aria-invalid=${isRight ? undefined : "true"} onInput=${(event) => setText(event.target.value)}></textarea></label>
   <//>`;
 }
 
 function Unknown({ method, onCancel }) {
-  return html`<${Question} title="The call asks what this page does not know" onDismiss=${onCancel} dismiss="Cancel the call">
+  return html`<${Question} title="The call sent an unsupported request" onDismiss=${onCancel} dismiss="Cancel the call">
     <p><code>${method}</code></p><//>`;
 }
 
 const KINDS = { "elicitation/create": Elicitation, url: UrlElicitation, "sampling/createMessage": Sampling, "roots/list": Roots };
 
-/** A dialog that is answered once; Escape dismisses it, Ctrl+Enter accepts. */
+/** A dialog with one response. Escape dismisses it, and Ctrl+Enter accepts. */
 export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel", buttons, children }) {
   const body = useRef(null);
   const isOver = useRef(false);
@@ -92,7 +92,7 @@ export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel
       isOver.current = true;
     };
   }, []);
-  // A dialog that is taken away also closes: that is no answer.
+  // Removing the dialog closes it too, without a response.
   const close = () => isOver.current || onDismiss();
   const keys = (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;

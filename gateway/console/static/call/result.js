@@ -1,4 +1,4 @@
-/** Results: text, JSON, images, sounds, resources and messages. What servers send ends in text nodes and blobs. */
+/** Results: text, JSON, images, audio, resources and messages. Server data is only inserted as text nodes and blobs. */
 
 import { Badge, Button, CopyButton, html, useEffect, useMemo, useState } from "../components.js";
 import { bytes, duration } from "../format.js";
@@ -6,11 +6,11 @@ import { JsonTree } from "../json-tree.js";
 import { link } from "../router.js";
 import { isObject, parse, stringify } from "./json.js";
 
-/** Types that the page shows itself. SVG runs no scripts as an `<img>`; everything else is only ever saved. */
+/** Types that the page can show. SVG runs no scripts in an `<img>`. Other types can only be saved. */
 const SHOWN = /^(image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)|audio\/(mpeg|mp3|wav|x-wav|wave|ogg|opus|mp4|x-m4a|webm|aac|flac))$/;
 const LONG = 4000;
 
-/** The outcome of a run: `{result, error, ms, bytes}`. */
+/** The outcome of a call: `{result, error, ms, bytes}`. */
 export function Result({ outcome, view }) {
   const { result, error, ms } = outcome;
   const state = error ? (error.name === "AbortError" ? "cancelled" : "error") : result.isError ? "tool_error" : "ok";
@@ -39,7 +39,7 @@ function Parts({ result, view }) {
     <${Details} summary="Whole result as JSON" draw=${() => html`<${JsonTree} value=${result} open=${1} label="Whole result" />`} />`;
 }
 
-/** What is drawn once it is opened. */
+/** Content that is rendered when it is opened. */
 export function Details({ summary, draw }) {
   const [isOpen, setOpen] = useState(false);
   const toggle = (event) => event.target === event.currentTarget && setOpen(event.target.open);
@@ -63,7 +63,7 @@ function Contents({ contents }) {
     ${typeof text === "string" ? html`<${Text} text=${text} />` : html`<${Media} data=${blob} type=${mimeType} name=${uri} />`}</div>`;
 }
 
-/** Text as it is: long text in part, and JSON as a tree too. */
+/** Plain text: long text is cut, and JSON is also shown as a tree. */
 function Text({ text }) {
   const [isWhole, setWhole] = useState(false);
   const [isTree, setTree] = useState(false);
@@ -98,10 +98,10 @@ function Media({ data, type, name = "content" }) {
       return undefined;
     }
     const shown = isShown && URL.createObjectURL(new Blob([content], { type: media }));
-    // Saved as bytes of no type: HTML or SVG, opened in a tab, would be a page of this origin.
+    // Saved without a type: HTML or SVG in a tab would run with the origin of this page.
     const saved = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
     setMade({ shown, saved, size: content.length });
-    // Object URLs hold their bytes until they are revoked.
+    // Object URLs keep their data in memory until they are revoked.
     return () => [shown, saved].forEach((url) => url && URL.revokeObjectURL(url));
   }, [data, media]);
   const file = `${name.split(/[/\\]/).at(-1) || "content"}${name === "content" ? `.${media.split("/")[1]?.replace(/\W.*/, "") || "bin"}` : ""}`;
@@ -113,7 +113,7 @@ function Media({ data, type, name = "content" }) {
     ${made.saved && html`<p><code>${type ?? "no type"}</code> ${bytes(made.size)} <a href=${made.saved} download=${file}>Save</a></p>`}</div>`;
 }
 
-/** What a request would do, without doing it. */
+/** The explanation of a request, without running it. */
 export function Explanation({ explanation }) {
   const { name: called, does, ...facts } = explanation;
   const rows = Object.entries(facts).filter(([, value]) => stringify(value).length > 2);

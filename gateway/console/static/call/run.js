@@ -1,4 +1,4 @@
-/** Sends requests to `../api/mcp`, and leads one to its result: questions, retries, and tasks. */
+/** Sends requests to `../api/mcp`, and handles input requests, retries and tasks. */
 
 import { MARK, apiUrl, signedOut } from "../api.js";
 import { parse } from "./json.js";
@@ -8,7 +8,7 @@ const MISSING_CAPABILITY = -32021;
 const MOST_ROUNDS = 50;
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [200, 2000];
 
-/** An error that a request was answered with. */
+/** A JSON-RPC error. */
 export class McpError extends Error {
   constructor({ message, code, data }) {
     super(message);
@@ -18,14 +18,14 @@ export class McpError extends Error {
 
 let ids = 0;
 
-const NO_ANSWER = "The connection ended before the answer came";
+const NO_ANSWER = "The connection was closed before the response arrived";
 
-/** The rejection of a fetch, which browsers word in ways of their own. */
+/** The message for a failed fetch, which differs between browsers. */
 const unanswered = (error) => {
   throw error.name === "AbortError" ? error : new Error(NO_ANSWER);
 };
 
-/** One request: `{result, bytes}`. Raises `McpError` for a JSON-RPC error, `Error` where no answer came. */
+/** Send one request, and return `{result, bytes}`. Throws `McpError` for a JSON-RPC error, `Error` without a response. */
 export async function send(method, params, { signal, onNotification, view, ...options } = {}) {
   const id = `console-${(ids += 1)}`;
   const meta = onNotification && withProgress(id);
@@ -58,25 +58,25 @@ function answerOf(text, status) {
   try {
     message = parse(text);
   } catch {
-    throw new Error(`The gateway answered ${status}`);
+    throw new Error(`The gateway returned ${status}`);
   }
-  if (typeof message.error === "string" || (!message.error && !message.result)) throw new Error(message.error ?? `The gateway answered ${status}`);
+  if (typeof message.error === "string" || (!message.error && !message.result)) throw new Error(message.error ?? `The gateway returned ${status}`);
   return { message, bytes: text.length };
 }
 
-/** A POST of the console's API whose numbers keep their text. */
+/** POST to the console API with exact numbers. */
 export async function post(path, text, signal) {
   const headers = { "Content-Type": "application/json", ...MARK };
   const response = await fetch(apiUrl(path), { method: "POST", headers, body: text, signal, credentials: "same-origin" });
   if (response.status === 401) signedOut();
   const answer = parse(await response.text());
-  if (!response.ok) throw new Error(typeof answer.error === "string" ? answer.error : `The gateway answered ${response.status}`);
+  if (!response.ok) throw new Error(typeof answer.error === "string" ? answer.error : `The gateway returned ${response.status}`);
   return answer;
 }
 
 /**
- * A request with all that it asks: `ask` takes input requests and gives back answers, `onTask` is told how far a task
- * is. A tool that must become a task is called as one.
+ * Send a request until it has a result. `ask` responds to input requests, and `onTask` receives a task's state. A tool that
+ * requires a task is called again as a task.
  */
 export async function perform(method, params, { ask, onTask, asTask, ...options }) {
   let more = {};
@@ -86,7 +86,7 @@ export async function perform(method, params, { ask, onTask, asTask, ...options 
     try {
       answer = await send(method, { ...params, ...more }, { ...options, asTask: isTask });
     } catch (error) {
-      // The tool is called as a task alone: it is asked for as one, once.
+      // The tool requires a task: try once more with that capability.
       if (isTask || error.code !== MISSING_CAPABILITY || !error.data?.requiredCapabilities?.extensions?.[TASKS]) throw error;
       isTask = true;
       continue;
@@ -94,17 +94,17 @@ export async function perform(method, params, { ask, onTask, asTask, ...options 
     const { result } = answer;
     if (result.resultType === "task") return follow(result, { ...options, ask, onTask });
     if (result.resultType !== "input_required") return answer;
-    // Without questions the server only wants to be asked again: later each time.
+    // Without input requests, the server only asks for a retry. Wait longer each time.
     const given = result.inputRequests ? await ask(result.inputRequests) : await pause(SHORTEST_PAUSE * (round + 1), options.signal);
     more = {
       inputResponses: { ...more.inputResponses, ...given },
       ...(result.requestState !== undefined && { requestState: result.requestState }),
     };
   }
-  throw new Error(`The server has asked ${MOST_ROUNDS} times`);
+  throw new Error(`The server requested input ${MOST_ROUNDS} times`);
 }
 
-// Mirrored arguments and progress belong to the call itself, and not to the requests about its task.
+// Repeated arguments and progress belong to the call, not to the requests about its task.
 async function follow(task, { ask, onTask, signal, view, schema: _, onNotification: __, ...options }) {
   const { taskId } = task;
   const asked = new Set();
@@ -126,7 +126,7 @@ async function follow(task, { ask, onTask, signal, view, schema: _, onNotificati
       await pause(Math.min(LONGEST_PAUSE, Math.max(SHORTEST_PAUSE, result.pollIntervalMs ?? 0)), signal);
     }
   } catch (error) {
-    // A task goes on without its caller: cancelling the wait would leave it running.
+    // A task continues without its caller, so it must be cancelled too.
     if (signal.aborted) await update("tasks/cancel", {}).catch(() => {});
     throw error;
   }

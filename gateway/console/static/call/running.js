@@ -1,4 +1,4 @@
-/** A run while it lasts: its state, and how it is shown. */
+/** The state of a running call, and its view. */
 
 import { Badge, html, useEffect, useRef, useState } from "../components.js";
 import { duration } from "../format.js";
@@ -8,7 +8,7 @@ import { perform } from "./run.js";
 
 const MOST_LINES = 500;
 
-/** A run: `begin`, `cancel`, and what is known of it. */
+/** Return `begin`, `cancel` and the state of a call. */
 export function useRun() {
   const [state, setState] = useState({});
   const abort = useRef(null);
@@ -20,7 +20,7 @@ export function useRun() {
     const since = performance.now();
     const update = (change) => {
       const next = (old) => ({ ...old, ...(typeof change === "function" ? change(old) : change) });
-      // A run that was replaced must not write over the one that took its place.
+      // A replaced call must not overwrite the state of its successor.
       if (abort.current === controller) setState(next);
     };
     const onNotification = ({ method: kind, params: told }) => {

@@ -1,4 +1,4 @@
-/** What a form shows for a JSON Schema (2020-12): one field at a time, so that recursive schemas end. Pure. */
+/** The fields of a form for a JSON Schema (2020-12). Computed one at a time, because schemas can be recursive. Pure. */
 
 import { equal, isObject, member } from "./json.js";
 
@@ -10,13 +10,13 @@ const BY_KEYWORD = [
   ["string", ["minLength", "maxLength", "pattern", "format", "contentEncoding"]],
   ["number", ["minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum"]],
 ];
-/** The most values that are shown as checkboxes. */
+/** Maximum number of values shown as checkboxes. */
 const MANY = 12;
 const INPUT_TYPES = { date: "date", email: "email", uri: "url", "uri-reference": "text", password: "password" };
 
-/** A schema without `$ref` and `allOf`: what they say stands in it as far as one schema can say it. */
+/** Return a schema with `$ref` and `allOf` merged into it, as far as possible. */
 export function flat(schema, root, seen = []) {
-  // A reference that leads back to itself says nothing more.
+  // Ignore a reference to itself.
   if (!isObject(schema) || seen.includes(schema)) return {};
   const { $ref, $dynamicRef, allOf, ...own } = schema;
   const chain = [...seen, schema];
@@ -25,7 +25,7 @@ export function flat(schema, root, seen = []) {
   return others.reduce((whole, other) => merged(whole, flat(other, root, chain)), own);
 }
 
-/** The part of a document that a reference within it names (RFC 6901, or `$anchor`); anything where it leads elsewhere. */
+/** Return the target of a local reference (RFC 6901 or `$anchor`), or an empty schema for other references. */
 function target(reference, root) {
   if (typeof reference !== "string" || !reference.startsWith("#")) return {};
   let fragment = reference.slice(1);
@@ -66,7 +66,7 @@ const commonTypes = (a, b) => {
   return [...new Set([...a.filter((type) => fits(type, b)), ...b.filter((type) => fits(type, a))])];
 };
 
-/** The values that a schema names, as `{value, title}`; undefined where it names none. */
+/** Return the values of a schema as `{value, title}`, or undefined. */
 function choicesOf({ enum: values, enumNames, anyOf, oneOf }, root) {
   if (Array.isArray(values)) return values.map((value, index) => ({ value, title: enumNames?.[index] }));
   const branches = [anyOf, oneOf].find(Array.isArray)?.map((each) => flat(each, root)) ?? [];
@@ -76,8 +76,8 @@ function choicesOf({ enum: values, enumNames, anyOf, oneOf }, root) {
 }
 
 /**
- * The field of a schema: `{kind, schema, nullable, …}` with a kind of object, array, several (of few values), string,
- * number, boolean, choices (of values), alternatives (of schemas), file, const, or json for what no other can show.
+ * Return the field of a schema, `{kind, schema, nullable, …}`. The kind is object, array, several (of few values),
+ * string, number, boolean, choices (of values), alternatives (of schemas), file, const or json.
  */
 export function fieldOf(schema, root) {
   const whole = flat(schema, root);
@@ -133,7 +133,7 @@ const FIELDS = {
 
 const isFile = (schema) => schema.contentEncoding === "base64" || /^(byte|binary|data-ur[il])$/.test(schema.format);
 
-/** Media types that the description of a file names, which is where `mcp-gateway` says several. */
+/** Return the media types in the description of a file, where `mcp-gateway` lists several. */
 const acceptedBy = (description = "") =>
   [...(/A file \(([^)]*)/.exec(description)?.[1] ?? "").matchAll(/[\w.+-]+\/[\w.+*-]+/g)].map(([type]) => type).join(",");
 
@@ -143,11 +143,11 @@ const optionNamed = (schema, index) => {
   return { schema, title: schema.title ?? (telling ? `${telling[0]}: ${telling[1].const}` : type || `${index + 1}`) };
 };
 
-/** The schema of a member that `properties` does not name, or of an item. */
+/** Return the schema of a member without an entry in `properties`, or of an item. */
 export function memberSchema(schema, name) {
   if (Object.hasOwn(schema.properties ?? {}, name)) return schema.properties[name];
   for (const [pattern, each] of Object.entries(schema.patternProperties ?? {})) {
-    // Not as a regular expression: an engine that backtracks could stop the page.
+    // No regular expression, because a backtracking engine could block the page.
     if (pattern === `^${name}` || pattern === name) return each;
   }
   return schema.additionalProperties ?? Object.values(schema.patternProperties ?? {})[0] ?? true;
@@ -158,7 +158,7 @@ export function itemSchema(schema, index) {
   return first[index] ?? (Array.isArray(schema.items) ? schema.additionalItems : schema.items) ?? true;
 }
 
-/** The type of a value, as JSON Schema names it. */
+/** Return the type of a value in JSON Schema. */
 export function typeOf(value) {
   if (value === null) return "null";
   if (Array.isArray(value)) return "array";
@@ -166,12 +166,12 @@ export function typeOf(value) {
   return typeof value === "object" ? "number" : typeof value;
 }
 
-/** A value to begin with: defaults and constants, members that are required, and nothing else; undefined for none. */
+/** Return the initial value: defaults, constants and required members only; undefined without any. */
 export function initial(schema, root, isRequired = true, depth = 0) {
   const { kind, ...field } = fieldOf(schema, root);
   if ("default" in field.schema) return field.schema.default;
   if (kind === "const" && isRequired) return field.value;
-  // Bounded: a schema that requires itself would have no end.
+  // Bounded, because a schema can require itself.
   if (kind === "alternatives" && isRequired && depth < 8) return initial(field.options[0].schema, root, true, depth + 1);
   if ((kind === "array" || kind === "several") && isRequired) return [];
   if (kind !== "object" || depth > 8) return undefined;
@@ -183,7 +183,7 @@ export function initial(schema, root, isRequired = true, depth = 0) {
 
 const BLANKS = { string: "", boolean: false, object: {}, array: [] };
 
-/** A value for what is added: an initial one, or else an empty one of its kind; null where there is none. */
+/** Return the value for an added part: the initial value, or an empty one of its kind; null without either. */
 export function blank(schema, root) {
   const first = initial(schema, root);
   if (first !== undefined) return first;

@@ -1,12 +1,12 @@
-/** Requests of stateless Streamable HTTP and the event streams of their responses. Pure. */
+/** Requests of stateless Streamable HTTP, and the event streams of responses. Pure. */
 
 import { ExactNumber, isObject, member, stringify } from "./json.js";
 
-/** The server replaces the placeholder by the newest revision. */
+/** The server replaces the placeholder with the newest revision. */
 export const REVISION = "@LATEST_MODERN@";
 export const TASKS = "io.modelcontextprotocol/tasks";
 const META = "io.modelcontextprotocol/";
-/** Methods that need `Mcp-Name`, and the parameter that it mirrors. */
+/** Methods that need `Mcp-Name`, and the parameter that the header repeats. */
 const NAMED = {
   "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
   "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
@@ -14,13 +14,13 @@ const NAMED = {
 const CAPABILITIES = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const CLIENT = { name: "mcp-gateway-console", version: "1" };
 
-/** A header field's value for a text: as it is, or in base64 where a field could not carry it (SEP-2243). */
+/** Return a header field value for a text, in base64 if necessary (SEP-2243). */
 export function fieldValue(text) {
   if (/^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/.test(text) && !text.startsWith("=?base64?")) return text;
   return `=?base64?${btoa(String.fromCharCode(...new TextEncoder().encode(text)))}?=`;
 }
 
-/** The header fields and the body of a request; `schema` is that of a tool, whose `x-mcp-header` inputs are mirrored. */
+/** Return the header fields and body of a request. `schema` is the tool's input schema, for `x-mcp-header` inputs. */
 export function requestOf(method, params, { id = 1, meta = {}, asTask = false, schema = null, client = CLIENT } = {}) {
   const capabilities = { ...CAPABILITIES, ...(asTask && { extensions: { [TASKS]: {} } }) };
   const fields = {
@@ -54,15 +54,15 @@ function mirrored(schema, values) {
   return found;
 }
 
-/** Splits an event stream (WHATWG HTML) that comes in any pieces; lines end with CR, LF, or both. */
+/** Parses an event stream (WHATWG HTML) in chunks. Lines end with CR, LF or both. */
 export class EventParser {
   #rest = "";
   #data = [];
 
-  /** The data of the events that this piece completes. */
+  /** Return the data of the events that a chunk completes. */
   feed(piece) {
     const text = this.#rest + piece;
-    // A CR at the end may be the first half of CR LF: it waits for the next piece.
+    // A CR at the end can be the first half of CR LF, so it stays for the next chunk.
     const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
     const lines = whole.split(/\r\n|\r|\n/);
     this.#rest = lines.pop() + text.slice(whole.length);
@@ -75,19 +75,19 @@ export class EventParser {
   }
 }
 
-/** The variables of a URI template (RFC 6570), each once. */
+/** Return the variables of a URI template (RFC 6570), without duplicates. */
 export function variablesOf(template) {
   const names = [...template.matchAll(/\{[+#./;?&]?([^{}]*)\}/g)].flatMap(([, list]) => list.split(","));
   return [...new Set(names.map((name) => name.replace(/(\*|:\d+)$/, "")))];
 }
 
-/** RFC 6570, appendix A: what comes first, what stands between values, and whether these are named. */
+/** RFC 6570, appendix A: the first character, the separator, and whether values are named. */
 const OPERATORS = {
   "": ["", ",", false], "+": ["", ",", false], "#": ["#", ",", false], ".": [".", ".", false],
   "/": ["/", "/", false], ";": [";", ";", true], "?": ["?", "&", true], "&": ["&", "&", true],
 };
 
-/** A URI template with values, which are texts; one that is empty or missing is left out. */
+/** Expand a URI template with strings. Empty and missing values are omitted. */
 export function expand(template, values) {
   return template.replace(/\{([+#./;?&]?)([^{}]*)\}/g, (_, operator, list) => {
     const [first, separator, isNamed] = OPERATORS[operator];

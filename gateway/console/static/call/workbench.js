@@ -1,4 +1,4 @@
-/** Where a request is made: its arguments, what runs it, what came of it, and how it is made elsewhere. */
+/** The request: its arguments, buttons, result, and equivalent commands. */
 
 import { Button, html, useEffect, useMemo, useRef, useState } from "../components.js";
 import { Completed, JsonText, Summary, firstDraft, useProblems, valueAt } from "./arguments.js";
@@ -27,7 +27,7 @@ const promptSchema = ({ arguments: given = [] }) => {
   });
 };
 
-/** For each kind: the schema of its arguments, the request that they make, and what completion refers to. */
+/** By kind: the schema of the arguments, the request, and the reference for completion. */
 const REQUESTS = {
   tool: {
     verb: "Run", method: "tools/call",
@@ -71,7 +71,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   };
   const call = () => {
     if (error || run.isRunning) return;
-    // Only where the tool says so: by the spec the hint is true by default, and every tool would ask.
+    // Only if the hint is set: its default is true, so every tool would ask.
     if (definition.annotations?.destructiveHint === true && kind === "tool") setAsking(true);
     else begin();
   };
@@ -82,7 +82,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   };
   useEffect(() => {
     const timer = setTimeout(() => {
-      // In the fragment, which browsers keep to themselves: servers and proxies log the rest.
+      // In the fragment, because servers and proxies log the rest of a URL.
       history.replaceState(history.state, "", location.pathname + location.search + fragmentOf(value, schema));
     }, PAUSE);
     return () => clearTimeout(timer);
@@ -93,7 +93,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
     return () => removeEventListener("hashchange", load);
   }, [schema]);
   const latest = useRef(call);
-  // The listener is added once, and must call what the newest drawing knows.
+  // The listener is added once, and must use the state of the last render.
   latest.current = call;
   useEffect(() => {
     const keys = (event) => {
@@ -109,12 +109,12 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
     setTouched(true);
     setDraft((old) => ({ ...old, value: next, text: stringify(next, "  "), error: "" }));
   };
-  // What nobody has filled in yet is no mistake before the first try.
+  // Missing arguments are not shown as problems before the first call.
   const shown = isTried ? problems : isTouched ? problems.filter(({ path }) => valueAt(value, path) !== undefined) : [];
   const shared = { root: schema, problems: shown, plainFiles: Boolean(upstream), epoch: draft.epoch };
   return html`<div class="workbench">
     ${schema && html`<div class="arguments"><fieldset class="form" disabled=${Boolean(error)}><legend>Arguments</legend>
-        ${error && html`<p class="help">The form waits until the JSON beside it is right.</p>`}
+        ${error && html`<p class="help">Fix the JSON to use the form.</p>`}
         ${reference
           ? html`<${Completed} schema=${schema} value=${value} shared=${shared} reference=${reference(definition)} view=${view}
             onChange=${change} />`
@@ -131,7 +131,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
         <input type="checkbox" checked=${asTask} onChange=${(event) => setAsTask(event.target.checked)} /> as a task, if it can be one</label>`}
       ${kind === "template" && html`<code>${params.uri}</code>`}</div>
     ${isAsking && html`<${Question} title=${`Run ${definition.name}?`} accept="Run" onAccept=${begin} onDismiss=${() => setAsking(false)}>
-      <p>The tool says that it may destroy something.</p><//>`}
+      <p>The tool is marked as destructive.</p><//>`}
     <${Running} run=${run} />
     ${run.questions && html`<${Questions} requests=${run.questions.requests} onDone=${run.questions.done} onCancel=${run.cancel} />`}
     ${result}

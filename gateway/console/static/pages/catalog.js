@@ -1,4 +1,4 @@
-/** The Catalog page: everything the file and the upstreams define, on offer or not, and each as clients see it. */
+/** The Catalog page: all definitions of the file and the upstreams, available or not, and their form in each revision. */
 import {
   Badge,
   Choice,
@@ -72,7 +72,7 @@ const COLUMNS = [
   },
 ];
 
-/** The text in which a search looks. */
+/** The text that is searched. */
 const search = searchOf((entry) => [
   entry.name,
   entry.title,
@@ -125,7 +125,7 @@ export default function CatalogPage({ query }) {
       ${document.data?.tags.length > 0 && html`<${Choice} query=${query} name="tag" label="Tag" options=${document.data.tags} />`}
       ${document.data?.views.length > 0 && html`<${Choice} query=${query} name="view" label="View" options=${document.data.views} />`}
       <${Choice} query=${query} name="backend" label="Backend" options=${backends} />
-      <${Choice} query=${query} name="offered" label="On offer" options=${[
+      <${Choice} query=${query} name="offered" label="Available" options=${[
         ["yes", "Yes"],
         ["no", "No"],
       ]} />
@@ -144,7 +144,7 @@ export default function CatalogPage({ query }) {
 const Nothing = ({ any }) =>
   any
     ? html`<${Empty} title="Nothing matches"><a href=${link("catalog")}>Remove all filters</a><//>`
-    : html`<${Empty} title="The file defines nothing yet"><p>Add a tool to the file, save it, and it appears here.</p>
+    : html`<${Empty} title="No definitions"><p>Add a tool to the file, and save the file.</p>
       <a href=${link("config")}>Show the file</a><//>`;
 
 const CALLS = {
@@ -160,7 +160,7 @@ function Details({ open: key, listed }) {
   const document = useDocument(`catalog/${encodeURIComponent(kind)}?name=${encodeURIComponent(name)}`, {
     on: ["reload", "upstream"],
   });
-  // What the list knows is shown at once.
+  // Show the entry of the list until the definition arrives.
   const shown = document.data ?? (listed && !document.error ? { entry: listed } : null);
   const entry = shown?.entry;
   const [parameter, verb] = CALLS[kind] ?? [];
@@ -173,7 +173,7 @@ function Details({ open: key, listed }) {
   <//>`;
 }
 
-/** The limits of a primitive, those that hold. */
+/** The limits that are set for a primitive. */
 function limitsOf(limits) {
   const held = Object.entries(limits ?? {}).filter(([, value]) => value !== null && value !== false);
   return held.map(([name, value]) => {
@@ -195,7 +195,7 @@ function Definition({ document }) {
   const [file, line] = /^(.*):(\d+)$/.exec(entry.source ?? "")?.slice(1) ?? [];
   const hints = Object.entries(entry.annotations ?? {}).map(([hint, value]) => `${hint}: ${value}`);
   return html`
-    ${!entry.offered && html`<p class="note warn">Not on offer: ${entry.reason ?? "no reason is known"}</p>`}
+    ${!entry.offered && html`<p class="note warn">Not available: ${entry.reason ?? "unknown reason"}</p>`}
     ${entry.description && html`<p class="text">${entry.description}</p>`}
     <${Facts} pairs=${[
       ["Kind", entry.kind],

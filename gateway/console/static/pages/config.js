@@ -1,4 +1,4 @@
-/** The Config page: the file as it is and as it takes effect, its problems, the last reloads, and the lock. */
+/** The Config page: the file, the effective configuration, problems, reloads, and the lock. */
 import {
   Badge,
   Button,
@@ -22,12 +22,12 @@ import { link, setQuery } from "../router.js";
 
 const SHOWN_CHANGES = 50;
 
-/** The file that a location means: its whole path, or the end of it. */
+/** Return the file of a location: an exact path, or one that ends with it. */
 const fileOf = (files, path) =>
   files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
 
 export default function Config({ query }) {
-  // The effective file is fetched by its own tab.
+  // The effective configuration is fetched by its own tab.
   const document = useDocument("config?effective=0", { on: ["reload"] });
   const { data } = document;
   const tabs = data && [
@@ -38,7 +38,7 @@ export default function Config({ query }) {
     ["lock", data.lock?.differs.length ? `Lock: ${counted(data.lock.differs.length, "difference")}` : "Lock"],
   ];
   const tab = tabs?.some(([name]) => name === query.get("tab")) ? query.get("tab") : "files";
-  return html`<${PageHead} title="Config" summary="Read only: the files are changed in an editor." />
+  return html`<${PageHead} title="Config" summary="Read-only. Edit the files in an editor." />
     <${Waiting} document=${document} />
     ${
       data &&
@@ -53,7 +53,7 @@ export default function Config({ query }) {
     }`;
 }
 
-/** The effective file, which takes a while to make of ten thousand tools. */
+/** The effective configuration, which takes long for ten thousand tools. */
 function Effective() {
   const document = useDocument("config", { on: ["reload"] });
   if (!document.data) return html`<${Waiting} document=${document} />`;
@@ -81,7 +81,7 @@ function Files({ data, query }) {
 function Problems({ problems }) {
   const [most, setMost] = useState(SHOWN_CHANGES);
   if (!problems.length)
-    return html`<${Empty} title="No problems"><p>The file that is served has neither errors nor warnings.</p><//>`;
+    return html`<${Empty} title="No problems"><p>The served file has no errors or warnings.</p><//>`;
   return html`<div class="card">
     ${problems
       .slice(0, most)
@@ -95,7 +95,7 @@ function Problems({ problems }) {
 
 function Reloads({ reloads }) {
   if (!reloads.length)
-    return html`<${Empty} title="No reloads yet"><p>Save the file, and what changed is listed here.</p><//>`;
+    return html`<${Empty} title="No reloads yet"><p>Save the file to list its changes here.</p><//>`;
   return html`<div class="cards one">
     ${[...reloads].sort((a, b) => (a.at < b.at ? 1 : -1)).map((reload) => html`<${ReloadCard} key=${reload.at} reload=${reload} />`)}</div>`;
 }
@@ -129,7 +129,7 @@ function Change({ change }) {
   </li>`;
 }
 
-/** Who was told that a list changed: "everyone: tools". */
+/** The clients that were notified of list changes: "everyone: tools". */
 function Noticed({ by }) {
   const told = Object.entries(by ?? {}).filter(([, lists]) => lists.length);
   if (!told.length) return null;
@@ -144,7 +144,7 @@ function ReloadCard({ reload }) {
     <p class="quiet">Generation ${reload.generation}, because ${TRIGGERS[reload.trigger] ?? reload.trigger}${reload.ms > 0 && `, in ${duration(reload.ms)}`}</p>
     <${Noticed} by=${reload.noticedBy} />
     ${reload.problems?.map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
-    ${changes.length === 0 && reload.outcome !== "refused" && reload.trigger !== "start" && html`<p>Nothing on offer changed.</p>`}
+    ${changes.length === 0 && reload.outcome !== "refused" && reload.trigger !== "start" && html`<p>No definitions changed.</p>`}
     <ul class="list">${shown.map((change) => html`<${Change} key=${`${change.kind} ${change.name}`} change=${change} />`)}
       </ul>
     ${reload.changesOmitted > 0 && html`<p class="quiet">${counted(reload.changesOmitted, "more change")} not kept.</p>`}
@@ -155,13 +155,13 @@ function ReloadCard({ reload }) {
 function Lock({ lock }) {
   if (!lock?.file)
     return html`<${Empty} title="No lock"><p>
-      <code>mcp-gateway lock FILE</code> pins what is on offer, and differences appear here.</p><//>`;
+      <code>mcp-gateway lock FILE</code> pins all definitions. Differences appear here.</p><//>`;
   return html`<section class="card"><h2><code>${lock.file}</code></h2>
     ${
       lock.differs.length
         ? html`<ul class="list">${lock.differs.map((each) => html`<li key=${each}>${each}</li>`)}
       </ul>`
-        : html`<p>Everything on offer is as it was locked.</p>`
+        : html`<p>All definitions match the lock.</p>`
     }
   </section>`;
 }

@@ -1,4 +1,4 @@
-/** The Limits page: callers near a limit, and refused requests. */
+/** The Limits page: callers near a limit, and rejected requests. */
 import { Empty, Meter, Moment, PageHead, Waiting, html } from "../components.js";
 import { useDocument } from "../data.js";
 import { bytes, count } from "../format.js";
@@ -12,7 +12,7 @@ const usedOf = (row) =>
 const withKeys = (rows) => rows.map((row, at) => ({ ...row, key: at }));
 const keyOf = (row) => row.key;
 
-/** The limit on connections counts client addresses, not callers. */
+/** The connection limit counts client addresses instead of callers. */
 const isOfConnections = (name) => name?.startsWith("limits.connections");
 
 const CALLERS = [
@@ -52,7 +52,7 @@ export default function Limits() {
   const document = useDocument("limits", { on: ["reload"], everyMs: 5000 });
   const { data } = document;
   const refused = Object.entries(data?.refused ?? {}).filter(([, size]) => size);
-  return html`<${PageHead} title="Limits" summary=${data && (refused.length ? `Refused: ${refused.map(([name, size]) => `${count(size)} by ${name}`).join(", ")}` : "Nothing was refused")} />
+  return html`<${PageHead} title="Limits" summary=${data && (refused.length ? `Refused: ${refused.map(([name, size]) => `${count(size)} by ${name}`).join(", ")}` : "No refusals")} />
     <${Waiting} document=${document} />
     ${
       data &&
@@ -61,12 +61,12 @@ export default function Limits() {
         (quota) => html`<li key=${quota.name}>
         <code>${quota.name}</code> <span>${usedOf(quota)}</span> ${meter(quota, quota.name)}</li>`,
       )}</ul></section>
-      <h2>Callers nearest to a limit</h2>
+      <h2>Callers closest to a limit</h2>
       <${Table} label="Callers" columns=${CALLERS} rows=${withKeys(data.callers)} keyOf=${keyOf}
         empty=${html`<${Empty} title="No caller uses a limit">
           <p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
       <h2>Last refusals</h2>
       <${Table} label="Refusals" columns=${REFUSALS} rows=${withKeys([...data.refusals].reverse())} keyOf=${keyOf}
-        empty=${html`<${Empty} title="No refusals"><p>No request was refused by a limit since the start.</p><//>`} />`
+        empty=${html`<${Empty} title="No refusals"><p>No limit has rejected a request since the start.</p><//>`} />`
     }`;
 }

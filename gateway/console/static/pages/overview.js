@@ -1,4 +1,4 @@
-/** The Overview page: whether the gateway is well, its rates over the last hour, its parts, and how clients connect. */
+/** The Overview page: health, rates of the last hour, components, and client configurations. */
 import { post } from "../api.js";
 import {
   Badge,
@@ -25,7 +25,7 @@ const REFRESH_MS = 10_000;
 const SHOWN_PROBLEMS = 5;
 
 export default function Overview({ query, facts }) {
-  // Without names: of ten thousand tools they would be fetched every ten seconds.
+  // Without names, because ten thousand tools would be fetched every ten seconds.
   const document = useDocument(`overview?names=0&problems=${SHOWN_PROBLEMS}`, {
     on: ["reload", "upstream"],
     everyMs: REFRESH_MS,
@@ -75,7 +75,7 @@ function ReloadButton({ onDone }) {
     <${Button} disabled=${busy} onClick=${reload}>Reload the file<//>`;
 }
 
-/** The upstreams that cannot be reached. */
+/** Return the unreachable upstreams. */
 const away = (upstreams) => Object.entries(upstreams ?? {}).filter(([, each]) => each.reason);
 
 function Away({ upstreams }) {
@@ -160,7 +160,7 @@ function OnOffer({ status }) {
     )}
       ${
         absent > 0 &&
-        html`<div><b>${count(absent)}</b><a href=${link("catalog", { offered: "no" })}>Not on offer</a>
+        html`<div><b>${count(absent)}</b><a href=${link("catalog", { offered: "no" })}>Not available</a>
         </div>`
       }</div>
     ${
@@ -189,7 +189,7 @@ function Parts({ status, facts }) {
     <${Facts} pairs=${[
       ["Version", status.version],
       ["File", html`<a href=${link("config")}>${status.config}</a>`],
-      [status.problems?.length ? "Last reload (refused)" : "Last reload", html`<${Moment} at=${status.last_reload} />`],
+      [status.problems?.length ? "Last reload (failed)" : "Last reload", html`<${Moment} at=${status.last_reload} />`],
       ["Needs a restart", status.restart_required?.length ? status.restart_required.join(", ") : null],
       ["Watching", status.watch_error ? html`<${Badge} tone="bad">${status.watch_error}<//>` : null],
       ["Endpoint", facts.endpoint && html`<code>${facts.endpoint}</code>`],

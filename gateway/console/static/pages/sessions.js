@@ -1,4 +1,4 @@
-/** The Sessions page: sessions of clients, streams that are open, and clients by kind. */
+/** The Sessions page: sessions, open streams, and clients by kind. */
 import { remove } from "../api.js";
 import { REVISION } from "../call/wire.js";
 import {
@@ -105,7 +105,7 @@ const KEYS = {
   clients: (row) => `${row.client} ${row.era} ${row.revision} ${row.transport}`,
 };
 
-/** Streams have no name of their own: those that are alike are counted. */
+/** Streams have no id, so similar streams are counted. */
 function withKeys(streams) {
   const seen = new Map();
   return streams.map((stream) => {
@@ -160,7 +160,7 @@ function Details({ session, id, onEnded }) {
     close();
     onEnded();
   };
-  const actions = html`<${ConfirmButton} title="End this session?" question=${`${session.client} has to connect again; its calls in progress are cancelled.`} action=${end}>End session<//>`;
+  const actions = html`<${ConfirmButton} title="End this session?" question=${`${session.client} must connect again, and its running calls are cancelled.`} action=${end}>End session<//>`;
   return html`<${Panel} title=${session.client} actions=${actions} onClose=${close}>
     <${Facts} pairs=${[
       ["Session", html`<code>${session.id}</code>`],

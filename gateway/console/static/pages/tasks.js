@@ -1,4 +1,4 @@
-/** The Tasks page: calls that outlive their requests. */
+/** The Tasks page: calls that continue after their request. */
 import { post } from "../api.js";
 import {
   Badge,
@@ -89,7 +89,7 @@ const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No task matches"><a href=${link("tasks")}>Remove all filters</a><//>`
     : html`<${Empty} title="No tasks">
-      <p>Clients that ask for it get a task, and fetch the result later, from tools that allow this in the file:</p>
+      <p>Clients can call a tool as a task, and fetch the result later, if the file allows it:</p>
       <pre class="code">tools:\n  report:\n    task: optional   # or required</pre><p><a href=${link("catalog", { kind: "tool" })}>Show the tools</a></p><//>`;
 
 function Details({ id }) {
@@ -103,7 +103,7 @@ function Details({ id }) {
   const actions =
     task &&
     !ENDED.has(task.status) &&
-    html`<${ConfirmButton} title="Cancel this task?" question=${`${task.tool} is ended, and its caller is told that the task was cancelled.`} action=${cancel}>Cancel task<//>`;
+    html`<${ConfirmButton} title="Cancel this task?" question=${`This stops ${task.tool} and notifies its caller.`} action=${cancel}>Cancel task<//>`;
   return html`<${Panel} title=${task?.tool ?? id} actions=${actions} onClose=${() => setQuery({ open: null })}>
     <${Waiting} document=${document} />
     ${

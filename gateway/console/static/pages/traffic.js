@@ -1,4 +1,4 @@
-/** The Traffic page: calls as they begin and end, filtered by the URL; one of them opened. */
+/** The Traffic page: running and ended calls, filtered by the URL, and the details of one call. */
 import { get } from "../api.js";
 import {
   Badge,
@@ -117,7 +117,7 @@ function matcher(query) {
     hasWords(call);
 }
 
-/** Asks for calls of the past that match, when the page opens and when its filters change: `{data, error}`. */
+/** Fetch past calls when the page opens and when its filters change. Return `{data, error}`. */
 function useHistory(filters) {
   const [answer, setAnswer] = useState({ data: null, error: null });
   useEffect(() => {
@@ -153,11 +153,11 @@ export default function Traffic({ query }) {
   const follow = query.get("follow") !== "0" && !isPaused;
   const filters = FILTERS.map((name) => [name, query.get(name)]).filter(([, value]) => value);
   const history = useHistory(filters);
-  // Compared as text: the array is another one at each drawing.
+  // Compared as text, because every render creates another array.
   const matches = useMemo(() => matcher(query), [String(filters)]);
   const frozen = useRef(null);
   if (!isPaused) frozen.current = null;
-  // A number and no copy of the list: calls that end meanwhile show their end.
+  // A number instead of a copy of the list, so that the end of calls is shown.
   else frozen.current ??= live.calls.newest;
   const rows = useMemo(() => {
     const known = live.calls.calls.filter(
@@ -190,14 +190,14 @@ const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No call matches"><a href=${link("traffic")}>Remove all filters</a><//>`
     : html`<${Empty} title="No calls yet">
-      <p>Calls appear here as they begin. <a href=${link("overview")}>Connect a client</a> or <a href=${link("call")}>call a tool</a>.</p><//>`;
+      <p>Calls appear here when they start. <a href=${link("overview")}>Connect a client</a> or <a href=${link("call")}>call a tool</a>.</p><//>`;
 
 function Details({ seq }) {
   const document = useDocument(`calls/${encodeURIComponent(seq)}`);
   const listed = useLive((store) => store.calls.find(Number(seq)));
   const ended = listed?.ms ?? null;
   useEffect(() => {
-    // The stream tells of the end; the bodies are in the document alone.
+    // The stream reports the end of a call, but only the document contains the bodies.
     if (document.data?.ms === null && ended !== null) document.refresh();
   }, [ended]);
   const call = document.data ?? listed;
@@ -251,9 +251,9 @@ function Bodies({ call }) {
 }
 
 function Body({ title, value, truncated, running }) {
-  const none = running ? "The call still runs." : "Not kept.";
+  const none = running ? "The call is still running." : "Not kept.";
   return html`<h3>${title}</h3>
-    ${truncated && html`<p class="note warn">Cut: it is larger than what is kept.</p>`}
+    ${truncated && html`<p class="note warn">Truncated, because it exceeds the maximum size.</p>`}
     ${
       value === null || value === undefined
         ? html`<p class="quiet">${none}

@@ -1,4 +1,4 @@
-/** The Upstreams page: the state of other servers, what they offer and what they last complained about. */
+/** The Upstreams page: state, definitions and errors of other servers. */
 import { post } from "../api.js";
 import {
   Badge,
@@ -99,7 +99,7 @@ const Nothing = ({ searched: text }) =>
 function Details({ name, upstream, onDone }) {
   const close = () => setQuery({ open: null });
   if (!upstream)
-    return html`<${Panel} title=${name} onClose=${close}><p class="quiet">The file no longer names this upstream.</p>
+    return html`<${Panel} title=${name} onClose=${close}><p class="quiet">The file no longer contains this upstream.</p>
       <//>`;
   return html`<${Panel} title=${name} actions=${html`<${Reconnect} name=${name} onDone=${onDone} />`} onClose=${close}>
     <p><${Badge} state=${upstream.state} /> ${upstream.reason}</p>
@@ -111,7 +111,7 @@ function Details({ name, upstream, onDone }) {
       ["Next attempt", upstream.nextTryAt && html`<${Moment} at=${upstream.nextTryAt} />`],
       ["Sessions", upstream.sessions],
       ["Offers", offersOf(upstream.offers)],
-      ["Catalog", html`<a href=${link("catalog", { q: name })}>What comes from here</a>`],
+      ["Catalog", html`<a href=${link("catalog", { q: name })}>Definitions</a>`],
     ]} />
     <h3>Last errors</h3>
     ${

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gateway.access.subject import Subject
 from gateway.cli.client.admin_api import ask_connections
-from gateway.cli.client.client import RemoteError
+from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser

@@ -58,14 +58,12 @@ class Console:
             self._stream.flush()
 
     def redraw(self, text: str) -> None:
-        """Replace the last drawn line. Other lines appear above it."""
         with self._lock:
             self._stream.write(_ERASE + self.styled(self.cut(_one_line(text), beside=1), "dim"))
             self._stream.flush()
             self._is_drawn = True
 
     def erase(self) -> None:
-        """Remove the drawn line."""
         with self._lock:
             if self._is_drawn:
                 self._stream.write(_ERASE)
@@ -73,11 +71,9 @@ class Console:
             self._is_drawn = False
 
     def foreign(self, text: str) -> None:
-        """Write text from a server."""
         self.line(self.clean(text))
 
     def clean(self, text: str) -> str:
-        """Remove control sequences from text for a terminal."""
         return _printable(text) if self.is_terminal else text
 
     def fact(self, label: str, text: str, *, width: int) -> None:
@@ -96,7 +92,6 @@ class Console:
         return self.styled(text, style) if style else text
 
     def cut(self, text: str, *, beside: int) -> str:
-        """Cut text to the width that remains beside other columns."""
         room = max(self.width - beside, 20)
         return text if len(text) <= room else text[: room - 1] + "…"
 
@@ -158,7 +153,6 @@ def _draw(console: Console, told: list[str], is_over: threading.Event) -> None:
 
 
 def say(value: Json) -> str:
-    """Format a JSON value for people."""
     match value:
         case None:
             return "–"
@@ -173,7 +167,6 @@ def say(value: Json) -> str:
 
 
 def counted(count: int, noun: str, several: str | None = None) -> str:
-    """Format a number with its noun: `1 tool`, `2 tools`."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 

@@ -45,7 +45,7 @@ _DER: Final = re.compile(
 
 
 def named_as_credentials(path: PurePath) -> PurePath | None:
-    """Return the start of a relative path up to the first name of credentials, or None."""
+    """Return the part of a relative path up to the first name of credentials, or None."""
     for index, part in enumerate(path.parts, 1):
         if any(fnmatchcase(part.lower(), pattern) for pattern in _NAMES):
             return PurePath(*path.parts[:index])

@@ -38,21 +38,19 @@ from gateway.upstreams.source import UpstreamSource
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded file, its catalog, and the services of its executors."""
-
     loaded: LoadedConfig
     catalog: Catalog
     services: Services
 
     def client(self, offered: Catalog, *, capabilities: JsonObject, identity: Identity = ANONYMOUS) -> MemoryClient:
-        """Return a client of the newest revision whose dispatcher serves this catalog."""
+        """Return a client for the newest revision of MCP."""
         # Random keys: signatures are only valid for this client.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         return MemoryClient(dispatcher, capabilities=capabilities, identity=identity)
 
 
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Upstreams and remote documents that were asked once for their definitions."""
+    """Upstreams and remote documents whose definitions were fetched once."""
 
     upstreams: UpstreamSource
     documents: OpenApiSource
@@ -169,7 +167,6 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
 def _loaded(
     settings: Settings, sources: AskedSources | None, *, unasked: Sequence[DefinitionSource]
 ) -> Iterator[LoadedConfig]:
-    """Load the file, and mask its secrets in the log."""
     redactor = LiveRedactor() if sources is None else sources.redactor
     with _logs(settings, redactor) if sources is None else nullcontext():
         with gc_paused():
@@ -211,7 +208,7 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
 
 
 def _idle_services() -> Services:
-    """Return services that are not started, so executors can be compiled but not run."""
+    """Return services that are not started. Executors can be compiled with them, but not run."""
     return Services(
         processes=Processes(),
         http=HttpClients(),

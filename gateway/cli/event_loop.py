@@ -15,6 +15,5 @@ else:
 
 
 def run(command: Coroutine[Json, Json, int]) -> int:
-    """Run the command and return its exit code."""
     with asyncio.Runner(loop_factory=EVENT_LOOP) as runner:
         return runner.run(command)

@@ -112,6 +112,5 @@ async def _explained(
 
 
 def _why_left_out(catalog: Catalog, params: JsonObject) -> str | None:
-    """Return why a definition of the file is not served, or None."""
     asked = params.get("name") or params["uri"].partition(":")[0]
     return next((str(each) for each in catalog.left_out if each.name == asked), None)

@@ -59,7 +59,6 @@ def given_text(path: str, *, where: str) -> str:
 
 
 def _read(file: BinaryIO) -> bytearray:
-    """Read up to the maximum size and one more piece."""
     data = bytearray()
     while len(data) <= _MAX_BYTES and (piece := file.read(_PIECE)):
         data += piece

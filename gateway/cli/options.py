@@ -45,7 +45,6 @@ _LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error"
 
 
 def add_option(add: AddArgument, option: Option, *, default: str | None = None) -> None:
-    """Add a flag whose help contains its default and environment variable."""
     default = default or _SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
@@ -99,7 +98,6 @@ def add_explain(parser: Parser, shows: str) -> None:
 
 
 def add_output(parser: Parser) -> None:
-    """Add `--raw` and `--output`."""
     parser.add_argument("--raw", action="store_true", default=False, help="print the MCP result as JSON")
     what = "write the content, such as an image, to a file, or to standard output (-)"
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
@@ -115,7 +113,7 @@ def add_json(parser: Parser, shows: str) -> None:
 
 
 def typed_command() -> str:
-    """Return the command that started this program, for command lines that people paste into the same terminal."""
+    """Return the command that started this program, for command lines to paste into the same terminal."""
     found = shutil.which("mcp-gateway")
     program = Path(sys.argv[0])
     if program.name != "mcp-gateway" or not os.access(program, os.X_OK):
@@ -139,7 +137,7 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Return settings for a command that ends by itself: no watching, no state, and only errors are logged."""
+    """Return settings for short commands: no watching, no state, and only errors in the log."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     alone = {"state_dir": NO_STATE, "store": None, "store_file": None}

@@ -55,7 +55,6 @@ class Parser(argparse.ArgumentParser):
         return self._recorded(self.add_argument_group(title).add_argument)
 
     def add_alternatives(self) -> AddArgument:
-        """Add a group of mutually exclusive arguments. Return its `add_argument`."""
         return self._recorded(self.add_mutually_exclusive_group().add_argument)
 
     def _recorded(self, add: AddArgument) -> AddArgument:
@@ -77,7 +76,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _coloured(text: str, console: Console) -> str:
-    """Style headings, flags and variables."""
     text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: console.styled(match[0], "bold"), text, flags=re.MULTILINE)
     text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: console.styled(match[0], "cyan"), text)
     return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: console.styled(match[0], "dim"), text)

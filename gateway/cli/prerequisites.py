@@ -22,8 +22,6 @@ _PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER
 
 
 class Prerequisites(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded file and the variables that it reads."""
-
     loaded: LoadedConfig
     variables: Mapping[str, Variable]
     unset: tuple[str, ...]

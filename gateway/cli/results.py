@@ -64,7 +64,6 @@ def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> Non
 def show_contents(
     result: JsonObject, pieces: Sequence[Piece], options: Namespace, out: Console, hints: Console
 ) -> None:
-    """Print a result or save its content, according to `--raw` and `--output`."""
     if options.raw:
         show_raw(result, out)
     elif options.output is not None:

@@ -24,8 +24,6 @@ _NO_FILE: Final = HttpError(status=404, message="There is no such file")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One path of the API, with its endpoint for authenticated callers."""
-
     path: str
     """Path below `/-/api`, with the router's placeholders: `/calls/{seq}`."""
     endpoint: Endpoint
@@ -33,8 +31,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebConsole:
-    """The page, the sign-in, and the API."""
-
     def __init__(self, *, access: ConsoleAccess, files: Mapping[str, StaticFile], routes: Sequence[Route]) -> None:
         self._access: Final = access
         self._sign_in: Final = SignIn(access)
@@ -42,7 +38,6 @@ class WebConsole:
         self._api: Final = tuple(routes)
 
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Add the routes to a listener, below each of these prefixes."""
         handlers = tuple(self._handlers(middleware))
         for prefix in prefixes:
             for path, handler in handlers:
@@ -121,7 +116,6 @@ def _with_headers(endpoint: Endpoint) -> Endpoint:
 
 
 def _of_api(request: HttpRequest, identity: Identity = UNAUTHENTICATED) -> HttpRequest:
-    """Return a request whose response has the headers of the API."""
     headers = {**without_cors(request.response_headers), **OF_API}
     return HttpRequest(
         request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity

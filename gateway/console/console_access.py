@@ -58,7 +58,6 @@ class PrintedToken:
 
     @property
     def digest(self) -> str:
-        """Digest of the token, which cookies contain."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:32]
 
     def matches(self, given: str) -> bool:
@@ -135,7 +134,7 @@ class ConsoleAccess:
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
-        """Return the identity if it is not limited to a view and holds the scopes; otherwise 401 or 403."""
+        """Return the identity if it holds the scopes and is not limited to a view; otherwise an error (401, 403)."""
         if not identity.may_enter(None):
             return invalid_token("The token is only valid for a view of this server")
         if identity.holds(self._scopes) or identity.holds(self._operators):
@@ -186,7 +185,7 @@ class ConsoleAccess:
         return error
 
     def of_cookie(self, request: HttpRequest) -> Identity | None:
-        """Return who signed in with the browser of a request, whichever page has sent it."""
+        """Return the identity in the cookie of a request from any page."""
         session = self.cookies.read(request.raw, request.client_endpoint)
         return None if session is None else self._renewed(session)
 
@@ -224,7 +223,6 @@ class FailedSignIns:
         return max(1, round(found[1] - self._clock()))
 
     def add(self, address: str) -> None:
-        """Record a failure."""
         key = network_of(address)
         count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
         self._failures.put(key, (count + 1, end), expires=end)

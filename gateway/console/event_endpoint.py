@@ -37,8 +37,6 @@ TICK_SECONDS: Final = 2.0
 
 
 class StatusTicker:
-    """A task that runs while there are watchers."""
-
     def __init__(self, feed: EventFeed, *, upstreams: UpstreamSource, own: ThisWorker, ask_others: AskOthers) -> None:
         self._feed: Final = feed
         self._upstreams: Final = upstreams
@@ -111,8 +109,6 @@ _NO_ROOM: Final = HttpError(
 
 
 class EventEndpoint:
-    """Streams the feed from now on, or from an earlier event."""
-
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
         self,
         feed: EventFeed,
@@ -169,7 +165,6 @@ class EventEndpoint:
         return framed("hello", hello, self._calls.numbers.next())
 
     def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
-        """Yield the recorded reloads and calls after an event."""
         if since is None:
             return
         for number, reload in self._reloads.since(since):

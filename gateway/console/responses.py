@@ -65,7 +65,6 @@ _MIN_COMPRESSED: Final = 16 * 1024
 
 
 def json_response(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
-    """Return a JSON response. Large responses are compressed."""
     return _encoded(jsonrpc.encode(value), request, status=status)
 
 
@@ -87,14 +86,13 @@ def no_content(request: HttpRequest) -> web.Response:
 
 
 def error_response(error: HttpError | AuthError, headers: Mapping[str, str]) -> web.Response:
-    """Return an error in the API's format."""
     fields = error.headers(NO_CHALLENGE) if isinstance(error, AuthError) else error.headers
     body = orjson.dumps({"error": error.message})
     return web.Response(body=body, status=error.status, headers={"Content-Type": JSON, **headers, **fields})
 
 
 async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
-    """Return the object in the body, or an error of `read_body`, or 400."""
+    """Return the JSON object in the body, or an error."""
     body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
     if isinstance(body, HttpError):
         return body

@@ -34,5 +34,4 @@ OF_API: Final = {
 
 
 def without_cors(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of every response, except those for CORS."""
     return {name: value for name, value in headers.items() if not name.startswith("Access-Control-")}

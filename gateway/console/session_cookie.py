@@ -27,8 +27,6 @@ _MAX_BYTES: Final = 4096
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a cookie."""
-
     place: str
     """Listener and URL of the cookie. See `place_of`."""
     expires_at: float
@@ -45,7 +43,6 @@ class SessionCookies:
         self._clock: Final = clock
 
     def expiry(self, identity: Identity) -> float:
-        """Return when a new sign-in expires, which is not later than its credential."""
         end = self._clock() + HOURS * 3600
         return end if identity.expires_at is None else min(end, identity.expires_at)
 
@@ -59,7 +56,6 @@ class SessionCookies:
         return True
 
     def take(self, *, endpoint: ClientEndpoint, response: web.StreamResponse) -> None:
-        """Delete the cookie in the browser."""
         self._set("", endpoint, response, seconds=0)
 
     def read(self, raw: web.Request, endpoint: ClientEndpoint) -> ConsoleSession | None:
@@ -85,13 +81,13 @@ class SessionCookies:
 
 
 def cookie_name(endpoint: ClientEndpoint) -> str:
-    """Return a cookie name for the URL of a daemon, because all ports and prefixes of a host share their cookies."""
+    """Return a cookie name for the daemon's URL. All ports and prefixes of a host share their cookies."""
     digest = hashlib.sha256(endpoint.base_url.encode()).hexdigest()[:8]
     return f"{'__Host-' if _is_secure(endpoint) else ''}mcp-gateway-{digest}"
 
 
 def place_of(raw: web.Request, endpoint: ClientEndpoint) -> str:
-    """Return where a cookie is valid: the listener and the client's URL of the daemon."""
+    """Return where a cookie is valid: the listener, and the client's URL for the daemon."""
     socket_name = raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {endpoint.base_url}"

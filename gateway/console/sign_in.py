@@ -33,8 +33,6 @@ _METHODS: Final = "POST, DELETE"
 
 
 class SignIn:
-    """Handles the sign-in of browsers."""
-
     def __init__(self, access: ConsoleAccess) -> None:
         self._access: Final = access
 

@@ -36,8 +36,6 @@ _OTHER_TYPE: Final = "application/octet-stream"
 
 
 class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file."""
-
     content: bytes
     media_type: str
     etag: str
@@ -59,7 +57,6 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_static_files() -> Mapping[str, StaticFile]:
-    """Read all files, by their path below `static`."""
     return dict(_below(files("gateway.console") / "static", PurePosixPath()))
 
 

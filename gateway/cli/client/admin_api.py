@@ -94,7 +94,6 @@ def _admin_url(url: str, path: str) -> str:
 
 
 def _error_text(answer: Json) -> str | None:
-    """Return the error message of the admin API or of JSON-RPC."""
     match answer:
         case {"error": str() as text} | {"error": {"message": str() as text}}:
             return text
@@ -125,7 +124,7 @@ def daemon_url(options: Namespace, hints: Console) -> str:
 
 
 def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
-    """Return the `listen` section, or defaults if the file is invalid: operators need the status most then."""
+    """Return the `listen` section, or its defaults if the file is invalid, because the status is most useful then."""
     try:
         return load_definitions(config).document.listen
     except ConfigError as error:

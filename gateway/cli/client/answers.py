@@ -26,7 +26,7 @@ _HINT: Final = "Pass --yes to confirm, or --answer field=value to fill in a form
 
 
 class NotAnswerableError(RpcError):
-    """Neither the flags nor a user can answer a request."""
+    """Raised if neither flags nor a user can respond to a request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
@@ -60,12 +60,11 @@ class Answers:
 
     @property
     def capabilities(self) -> JsonObject:
-        """Return the client capabilities to declare: none if nothing can be answered."""
+        """The client capabilities to declare: none if no request can be answered."""
         can_answer = self._has_user or self._accepts or self._given
         return {"elicitation": {"form": {}, "url": {}}} if can_answer else {}
 
     def explained(self, error: RpcError) -> RpcError:
-        """Add a hint about `--yes` and `--answer` to the error for a missing capability."""
         required = error.data.get("requiredCapabilities") if isinstance(error.data, Mapping) else None
         if error.code != ErrorCode.MISSING_CLIENT_CAPABILITY or "elicitation" not in (required or {}):
             return error
@@ -121,7 +120,7 @@ class Answers:
         return {"action": "accept", "content": content}
 
     def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
-        """Prompt until the value is valid. Return None at the end of input (Ctrl-D), which declines."""
+        """Prompt until the value is valid. Return None for Ctrl-D, which declines."""
         while True:
             self._hints.prompt(f"{name}: ")
             line = given_line()
@@ -140,7 +139,6 @@ class Answers:
 
 
 def with_capabilities(params: JsonObject, capabilities: JsonObject) -> JsonObject:
-    """Declare client capabilities in the metadata of a request."""
     return {**params, meta.META: {**params.get(meta.META, {}), meta.META_CLIENT_CAPABILITIES: capabilities}}
 
 
@@ -152,7 +150,7 @@ def _checked(name: str, given: Json, schema: JsonObject) -> Json:
 
 
 def _parsed(text: str, schema: JsonObject) -> Json:
-    """Convert text to the type of a field. Return the text unchanged if that is not possible."""
+    """Convert text to the type of a field, or return the text unchanged."""
     match schema.get("type"):
         case "boolean":
             return _BOOLEANS.get(text.strip().lower(), text)

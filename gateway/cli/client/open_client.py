@@ -15,7 +15,7 @@ from gateway.errors import ConfigError
 def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AbstractAsyncContextManager[GatewayClient]:
-    """Return a client of the server at `--url`, or of the file, which is then served in this process."""
+    """Return a client of the server at `--url`, or of the file, which this process then serves."""
     if options.url and getattr(options, "caller", None) is not None:
         raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
     if options.url:

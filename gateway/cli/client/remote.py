@@ -47,7 +47,6 @@ class GatewayClient(Protocol):
 
 
 async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]:
-    """Return the items of all pages of a list."""
     items: list[Json] = []
     params: JsonObject = {}
     while True:
@@ -120,7 +119,7 @@ class AuthRequirement(Enum):
 
 
 async def probe_auth(url: str) -> AuthRequirement:
-    """Send a request without a credential to an MCP endpoint, and return the credential that it requires."""
+    """Return the credential that an MCP endpoint requires, according to a request without one."""
     try:
         request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
         async with open_sender() as sender, sender.exchange(request) as answer:
@@ -153,8 +152,6 @@ def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | N
 
 
 class RemoteClient:
-    """A `GatewayClient` of the server at a URL."""
-
     def __init__(self, sender: Sender, url: str) -> None:
         self._sender = sender
         self._url = url
@@ -196,7 +193,7 @@ class RemoteClient:
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
-        """Return the definition of a tool, which names the arguments that are also sent as headers."""
+        """Return the definition of a tool. Its schema names the arguments that are also sent as headers."""
         if self._tools is None:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
@@ -239,7 +236,7 @@ def decoded(body: bytes) -> Json:
 
 
 def unreachable(url: str, error: Exception) -> RemoteError:
-    """Return the error for a request without a response, with a hint."""
+    """Return an error with a hint for a request without a response."""
     hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
     return RemoteError(f"{url}: {error}{hint}")
 

@@ -239,12 +239,10 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:
-    """Return the resolved paths of regular files."""
     return {path.resolve() for path in paths if path.is_file()}
 
 
 def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Path]:
-    """Yield the configuration files and the code of plugins."""
     yield from loaded.files.keys() - loaded.secret_files
     # The whole directory, because a plugin can import other modules of it.
     for tree in dependencies.trees:
@@ -254,7 +252,6 @@ def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Pa
 
 
 def _useful(dependencies: FileDependencies) -> Iterator[Path]:
-    """Yield the files that primitives serve or run."""
     yield from dependencies.files
     for globs in dependencies.globs:
         for file in globs.listing(at_most=_MAX_FILES).files:
@@ -285,7 +282,6 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _start_script(config: str) -> str:
-    """Return the program that serves the configuration over stdio."""
     return f'''\
 """Serves the configuration of this bundle over standard input and output."""
 

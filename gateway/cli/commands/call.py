@@ -95,7 +95,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 class _Call:
-    """One tool call. Answers its input requests, and polls its task if the tool requires one."""
+    """A tool call. Responds to its input requests, and polls its task if it has one."""
 
     def __init__(self, client: GatewayClient, params: JsonObject, answers: Answers, hints: Console) -> None:
         self._client: Final = client

@@ -117,7 +117,6 @@ def _change(client: Client, name: str, entry: Definition, questions: list[Defini
 
 
 def _write(options: Namespace, client: Client, change: FileChange, out: Console, hints: Console) -> int:
-    """Show the difference, ask for confirmation, and write the file."""
     if change.before == change.after:
         hints.line(f"{change.path} already contains this server.")
         return 0
@@ -161,7 +160,6 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
 
 
 def _named(name: str, view: str | None) -> str:
-    """Return a name that distinguishes the views of a server."""
     return name if view is None else f"{name}-{view}"
 
 
@@ -180,7 +178,6 @@ def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[st
 
 
 def _own_command() -> list[str]:
-    """Return the absolute command that starts this program."""
     # Desktop clients use another PATH and working directory.
     found = shutil.which(sys.argv[0])
     if found is not None and Path(found).name.startswith("mcp-gateway"):
@@ -216,6 +213,6 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
 
 
 def _variable_for(name: str) -> str:
-    """Return the name of the environment variable for a key. POSIX names do not start with a digit."""
+    """Return an environment variable for a key. POSIX names cannot start with a digit."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
     return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

@@ -81,7 +81,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return the candidates for the last word, or None to complete file names."""
+    """Return the candidates for the last word. Without candidates, shells complete file names."""
     *before, current = words or [""]
     return sorted({word for word in _possible(before, current) if word.startswith(current)})
 
@@ -112,7 +112,7 @@ def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]
 
 
 def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
-    """Return the names that the file defines. Empty if a name is already typed, or the file cannot be read."""
+    """Return the names in the file, or none if a name is already typed or the file cannot be read."""
     config, rest = split_config(positional, url=None, needs_name=True)
     if rest:
         return []

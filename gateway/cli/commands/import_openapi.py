@@ -26,8 +26,6 @@ from gateway.openapi.yaml_output import as_yaml
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """Sections of a configuration file, and the operations that were left out."""
-
     sections: dict[str, Json]
     left_out: list[SkippedOperation]
     credentials: list[str]

@@ -80,7 +80,6 @@ def _text(document: str, directory: Path, references: References, root: Node, pr
 
 
 def _server(root: Node) -> tuple[str, str]:
-    """Return the base URL of the document, and a comment if there is none."""
     try:
         return base_url(Operation(method="get", path="/", node=Node({}, root.uri), items=()), root), ""
     except DocumentError:
@@ -96,7 +95,6 @@ def _is_private(url: str) -> bool:
 
 
 def _access(name: str, root: Node, references: References, private: set[str]) -> list[str]:
-    """Return the lines of the connection that allow private addresses and add credentials."""
     lines: list[str] = []
     if private:
         lines += [
@@ -192,7 +190,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _text_of(kind: str, file: str, *, path: Path) -> str:
-    """Return the text of a configuration that is based on another file."""
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")

@@ -63,7 +63,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionDigests, Iterable[Problem]]:
-    """Return the digests of pages of upstreams, and a warning for each page that cannot be read."""
     loaded = load_definitions(settings.config, sources.all)
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     return await sources.upstreams.read_pages(loaded, problems), problems

@@ -81,7 +81,6 @@ async def _old(options: Namespace) -> Manifest:
 
 
 async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]:
-    """Return the manifest of a file with its upstreams, and the warnings about upstreams."""
     async with asked_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
             # `validate` reports the warnings of the file itself.

@@ -114,7 +114,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | None) -> tuple[str, dict[str, Json]]:
-    """Return the name and the document, or raise an error if a registry would reject them."""
     loaded = prerequisites.loaded
     # Masked, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
@@ -215,7 +214,6 @@ def _doubts(options: Namespace, document: Document) -> Iterator[str]:
 def _server_json(
     name: str, info: JsonObject, endpoint: PublicEndpoint | None, packages: Sequence[JsonObject], repository: str | None
 ) -> dict[str, Json]:
-    """Return the document in the form of `_SCHEMA`."""
     about = introduction(info, name=name)
     icons = [icon for icon in _list(about.pop("icons", [])) if _is_listable(icon)]
     optional: dict[str, Json] = {
@@ -228,7 +226,6 @@ def _server_json(
 
 
 def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
-    """Return the package of the daemon, which a client starts with its user's configuration."""
     return {
         "registryType": "pypi",
         "registryBaseUrl": "https://pypi.org",
@@ -252,7 +249,6 @@ def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
 
 
 def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
-    """Return the package of an MCP bundle at a URL."""
     return {
         "registryType": "mcpb",
         "identifier": url,
@@ -263,7 +259,6 @@ def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
 
 
 def _is_version(version: str) -> bool:
-    """Return whether a registry accepts the version. Ranges are rejected."""
     return 0 < len(version) <= _MAX_VERSION and _RANGE.search(version) is None
 
 
@@ -286,7 +281,6 @@ def _list(value: Json) -> list[Json]:
 
 
 def _is_listable(icon: Json) -> bool:
-    """Return whether a registry accepts the icon."""
     if not isinstance(icon, Mapping):
         return False
     source = str(icon["src"])

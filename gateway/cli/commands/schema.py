@@ -41,7 +41,6 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def reference() -> str:
-    """Return the reference of the configuration as Markdown."""
     return "\n".join(
         [
             _HEAD,

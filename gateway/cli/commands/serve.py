@@ -136,7 +136,7 @@ async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | Non
 
 
 def _attempt(tools: Sequence[JsonObject]) -> str:
-    """Return a command that works without changes: a call of a read-only tool without required arguments, or `list`."""
+    """Return a command that works unchanged: a call of a read-only tool without required arguments, or `list`."""
     for tool in tools:
         if tool.get("annotations", {}).get("readOnlyHint") and not tool["inputSchema"].get("required"):
             return f"call {shlex.quote(tool['name'])}"

@@ -75,7 +75,6 @@ def _head(status: JsonObject, out: Console) -> str:
 
 
 def _problems(status: JsonObject) -> Iterator[str]:
-    """Yield the problems that make the exit code 1."""
     if status.get("state") not in {"ready", None}:
         yield f"the server is {status['state']} and accepts no calls"
     if problems := status.get("problems"):
@@ -160,14 +159,13 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the texts, with a label for the first."""
     for text in texts:
         yield label, text
         label = ""
 
 
 def _files(files: Mapping[str, str]) -> Iterator[str]:
-    """Yield the start of each file's digest: SHA-256, or a keyed digest for files with secrets."""
+    """Yield the files with the start of their digests."""
     for path, digest in islice(files.items(), _MAX_FILES):
         yield f"{digest[:_DIGITS]}  {path}"
     if len(files) > _MAX_FILES:
@@ -175,7 +173,6 @@ def _files(files: Mapping[str, str]) -> Iterator[str]:
 
 
 def _places(store: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the state directory, and the shared store."""
     directory, shared = store.get("directory"), store.get("shared")
     if directory or not shared:
         yield "state", directory or "in memory"
@@ -189,7 +186,6 @@ def _use(name: str, use: JsonObject) -> str:
 
 
 def _primitives(backends: Mapping[str, str], noun: str) -> Iterator[str]:
-    """Yield one line per backend with the names of one kind of primitive."""
     by_backend: dict[str, list[str]] = defaultdict(list)
     for name, backend in backends.items():
         by_backend[backend].append(name)
@@ -230,7 +226,6 @@ def _ago(moment: Json) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Format a time with its two largest units."""
     amount = max(0, int(seconds))
     days, hours, minutes = amount // 86_400, amount // 3600 % 24, amount // 60 % 60
     parts = [f"{days} d" * bool(days), f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]

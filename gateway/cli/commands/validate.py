@@ -88,7 +88,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
-    """Check the file with the definitions of its upstreams, and let its databases prepare its queries."""
     async with asked_sources(settings) as sources:
         dry, problems = check(settings, sources=sources)
         refused = await import_module(_QUERY_CHECK).refused_queries(dry.loaded, dry.catalog.databases)
@@ -121,7 +120,7 @@ def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[D
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn about tests whose stub response is a missing file. A `Check` of the compiler."""
+    """Warn about stub responses whose file is missing. A `Check` of the compiler."""
     for name, tool in loaded.document.tools.items():
         for index, test in enumerate(tool.tests):
             if test.http is None or test.http.file is None:

@@ -29,8 +29,6 @@ _NO_CALL: Final = HttpError(status=404, message="There is no such call. Only the
 
 
 class ActivityApi:
-    """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`."""
-
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
         self,
         calls: RecordedCalls,
@@ -141,7 +139,6 @@ class ActivityApi:
         return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
-        """Return the reports of all workers, this one first."""
         own = await self._own.answer("GET", path, {})
         return [own, *await self._ask_others("GET", path)]
 

@@ -34,8 +34,6 @@ _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry")
 
 
 class CatalogApi:
-    """The routes below `/catalog`."""
-
     def __init__(
         self, files: ConfigFileReader, *, pipeline: ReloadPipeline, upstreams: UpstreamSource, redactor: LiveRedactor
     ) -> None:
@@ -68,7 +66,6 @@ class CatalogApi:
         return await json_response_by_thread(made, request)
 
     async def _definition(self, request: HttpRequest) -> web.Response:
-        """Return one entry and its definitions, by `?name=`, which is a name or a URI."""
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
         snapshot = self._snapshot(request)
         # In a thread, because the facts of up to ten thousand entries are compared.
@@ -118,7 +115,6 @@ def _fits(entry: CatalogEntry, query: Mapping[str, str]) -> bool:
 
 
 def _definitions(entry: CatalogEntry) -> dict[str, Json]:
-    """Return the definition in the form of each revision."""
     if entry.primitive is None:
         return {}
     cut, definition = _CUT[entry.kind], entry.primitive.definition

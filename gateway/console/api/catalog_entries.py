@@ -28,8 +28,6 @@ _FILES: Final = "files"
 
 
 class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The data for the entries."""
-
     document: Document
     whole: Catalog
     """The catalog of the files, including definitions that plugins have disabled."""
@@ -52,7 +50,6 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     primitive: Primitive | None = None
 
     def is_named(self, name: str) -> bool:
-        """Return whether a URI or a name identifies this entry."""
         return name in {self.facts.get("uri"), self.facts["name"], self.key}
 
 
@@ -81,7 +78,6 @@ def kind_of(primitive: Primitive) -> str:
 
 
 def section_of(kind: str) -> str:
-    """Return the section of the file for a kind of entry."""
     return _SECTIONS.get(kind, "")
 
 
@@ -117,7 +113,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
 
 
 def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
-    """Return the path of the definition that a derived resource comes from: a tool of a page, or a skill."""
+    """Return the definition that a derived resource comes from: the tool of a page, or a skill."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))

@@ -29,8 +29,6 @@ _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files on disk with masked secrets, and the places of their definitions."""
-
     texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """The masked text of each readable file."""
     digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
@@ -61,7 +59,7 @@ class ConfigFileReader:
         self._read: tuple[object, ConfigFiles] | None = None
 
     async def written(self) -> ConfigFiles:
-        """Return the files, or None if they cannot be read."""
+        """Return the files, or empty `ConfigFiles` if they cannot be read."""
         # A lock, so that two pages that open together read the files once.
         async with self._lock:
             state = self._pipeline.store.current.generation, self._reloader.status.at
@@ -77,8 +75,6 @@ class ConfigFileReader:
 
 
 class ConfigApi:
-    """The route `/config`."""
-
     def __init__(
         self,
         files: ConfigFileReader,
@@ -117,7 +113,7 @@ class ConfigApi:
         return await json_response_by_thread(partial(self._redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
-        """Returns the configuration as one document. Cached, because thousands of tools take seconds."""
+        """Return the configuration as one document. Cached, because thousands of tools take seconds."""
         if self._effective is None or self._effective[0] != served.digest:
             self._effective = served.digest, await asyncio.to_thread(_effective, served, self._redactor)
         return self._effective[1]
@@ -142,7 +138,7 @@ def _files(written: ConfigFiles) -> list[Json]:
 
 
 def _plain(value: Json) -> Json:
-    """JSON of plain classes. Strings of the configuration can be of subclasses."""
+    """Return JSON without subclasses of `str`, which strings of the configuration can have."""
     match value:
         case dict():
             return {str(key): _plain(member) for key, member in value.items()}

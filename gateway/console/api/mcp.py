@@ -35,8 +35,6 @@ _NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 
 
 class McpApi:
-    """The route `/mcp`, which passes requests to the MCP endpoint of the daemon."""
-
     def __init__(self, endpoint: StreamableHttp, views: ServedViews) -> None:
         self._endpoint: Final = endpoint
         self._views: Final = views
@@ -84,8 +82,6 @@ _NOT_EXPLAINED: Final = HttpError(
 
 
 class ExplainApi:
-    """The routes `/validate` and `/explain`."""
-
     def __init__(self, *, store: CatalogStore, services: Services, views: ServedViews) -> None:
         self._store: Final = store
         self._services: Final = services
@@ -96,7 +92,6 @@ class ExplainApi:
         yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
 
     async def _validate(self, request: HttpRequest) -> web.Response:
-        """Return the invalid arguments of a tool."""
         body = await read_json_object(request)
         if isinstance(body, HttpError):
             return error_response(body, request.response_headers)

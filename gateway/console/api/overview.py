@@ -26,8 +26,6 @@ _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out"
 
 
 class OverviewApi:
-    """The route `/overview`."""
-
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it shows
         self,
         *,
@@ -96,7 +94,6 @@ def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
 
 
 def _rank(problem: Problem) -> bool:
-    """Sort errors first."""
     return problem.severity is not Severity.ERROR
 
 
@@ -107,7 +104,7 @@ def _most(request: HttpRequest) -> int | None:
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield a configuration for each client. Keys are named by their variable. The first is a command."""
+    """Yield a configuration for each client, with variables instead of keys. The first is a command."""
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     yield _claude_code(server)
     for key, client in CLIENTS.items():

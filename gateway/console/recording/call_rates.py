@@ -24,8 +24,6 @@ _SHORTEST: Final = 1e-6
 
 
 class RateInterval(msgspec.Struct):
-    """The calls that ended within one interval."""
-
     calls: int = 0
     errors: int = 0
     durations: dict[int, int] = msgspec.field(default_factory=dict)
@@ -49,8 +47,6 @@ class RateInterval(msgspec.Struct):
 
 
 class CallRates:
-    """The intervals of the last hour."""
-
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
         self._intervals: Final[dict[int, RateInterval]] = {}
@@ -59,7 +55,6 @@ class CallRates:
         """Calls and errors of the last seconds."""
 
     def add(self, seconds: float, *, outcome: Outcome) -> None:
-        """Count a call that has ended."""
         now = int(self._clock())
         found = self._intervals.get(now // SECONDS)
         if found is None:
@@ -75,7 +70,6 @@ class CallRates:
             _forget(self._newest, before=now - SECONDS)
 
     def last_seconds(self) -> dict[str, Json]:
-        """Return the number of calls and errors in the last ten seconds."""
         since = int(self._clock()) - SECONDS
         recent = [counts for at, counts in self._newest.items() if at > since]
         return {"calls": sum(calls for calls, _ in recent), "errors": sum(errors for _, errors in recent)}

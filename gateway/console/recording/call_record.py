@@ -39,8 +39,6 @@ _MAX_NAME: Final = 200
 
 # gc=False: it contains no references, so the garbage collector can skip thousands of them.
 class Body(msgspec.Struct, frozen=True, gc=False):
-    """A body, or its start."""
-
     text: bytes
     size: int
     """Size of the whole body in bytes."""
@@ -60,8 +58,6 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
-    """One running or ended call."""
-
     seq: int
     call: CallFacts | None
     """None after the call has ended."""
@@ -112,7 +108,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.ended_seq, self.response = seq, response
 
     def add_line(self, line: JsonObject) -> None:
-        """Add a log line."""
         if self.log is None:
             self.log = []
         self.log.append(line)
@@ -122,7 +117,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.is_left_out = True
 
     def count_bytes(self) -> int:
-        """Return the current size. `counted` keeps the previous one."""
         self.counted = self.kept_bytes
         return self.counted
 
@@ -145,7 +139,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         return self.redactor.text(self.title)
 
     def summary(self) -> dict[str, Json]:
-        """Return `Call` of the API."""
         return {
             "seq": self.seq,
             "id": self.id,
@@ -168,7 +161,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         }
 
     def detail(self) -> dict[str, Json]:
-        """Return `Call` with all details."""
         running, trace = self.call, self.trace
         waits, reported = self.waits, self.reported
         if running is not None:
@@ -197,7 +189,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 
 
 def kept(text: bytes) -> Body:
-    """Encode a body, cut to the maximum size."""
     return Body(text if len(text) <= MAX_BODY else text[:MAX_BODY], len(text))
 
 

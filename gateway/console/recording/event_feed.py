@@ -22,15 +22,12 @@ _WORKERS: Final = 32
 
 
 class SequenceNumbers:
-    """The sequence numbers of one process."""
-
     def __init__(self, *, worker: int = 0, clock: Callable[[], float] = time.time) -> None:
         self._worker: Final = worker % _WORKERS
         self._clock: Final = clock
         self._last = 0
 
     def next(self) -> int:
-        """Return a number larger than all before."""
         now = int(self._clock() * _UNITS_PER_SECOND)
         self._last = max(self._last + 1, now)
         return self._last * _WORKERS + self._worker
@@ -45,8 +42,6 @@ MAX_OTHERS: Final = 500
 
 
 class EventQueue:
-    """The bounded event queue of one watcher."""
-
     def __init__(self, *, wants_calls: bool) -> None:
         self.wants_calls: Final = wants_calls
         self._calls = 0
@@ -70,7 +65,6 @@ class EventQueue:
         self._woken.set()
 
     def put_call(self, number: int, event: bytes) -> None:
-        """Queue an event of a call, which can be skipped."""
         # Skipped without a disconnect: the list of calls is complete, and the stream contains the number.
         if self._calls >= MAX_CALLS:
             self._skipped += 1
@@ -80,7 +74,6 @@ class EventQueue:
         self._woken.set()
 
     def skip(self, count: int) -> None:
-        """Count skipped calls."""
         self._skipped += count
         self._woken.set()
 
@@ -102,8 +95,6 @@ class EventQueue:
 
 
 class EventFeed:
-    """Sends events to watchers."""
-
     def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.numbers: Final = numbers
         self._clock: Final = clock
@@ -127,7 +118,6 @@ class EventFeed:
 
     @contextmanager
     def watch(self, *, wants_calls: bool = True) -> Iterator[EventQueue]:
-        """Subscribe to events for the duration of the context."""
         queue = EventQueue(wants_calls=wants_calls)
         if self._is_draining:
             queue.end()
@@ -171,11 +161,9 @@ class EventFeed:
                 queue.put_call(number, event)
 
     def leave_out(self, count: int) -> None:
-        """Count skipped calls."""
         self._left_out += count
 
     def tell_left_out(self) -> None:
-        """Send the number of calls skipped since the last time."""
         count, self._left_out = self._left_out, 0
         for queue in self._queues if count else ():
             if queue.wants_calls:
@@ -190,7 +178,6 @@ class EventFeed:
 
 
 def framed(kind: str, value: Json, number: int) -> bytes:
-    """Format an event for the stream."""
     return encode_event(orjson.dumps(value), kind=kind, event_id=b"%d" % number)
 
 

@@ -55,7 +55,6 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes(self, record: CallRecord) -> dict[str, Json] | None:
-        """Return the summary of a call that matches, or None."""
         if (self.after is not None and record.seq <= self.after) or (
             self.before is not None and record.seq >= self.before
         ):
@@ -181,7 +180,7 @@ class RecordedCalls:
             record.add_line(_bounded_line(line))
 
     def listed(self, wanted: CallFilter) -> JsonObject:
-        """Return the latest calls of a kind, oldest first, or the first calls after a number."""
+        """Return the latest calls that match, oldest first, or the first calls after a number."""
         records = sorted(chain(self._ended.values(), self._running.values()), key=lambda record: record.seq)
         is_forward = wanted.after is not None
         found = (wanted.takes(record) for record in (records if is_forward else reversed(records)))
@@ -253,7 +252,6 @@ def _asked(params: JsonObject) -> str | None:
 
 
 def _encoded(call: CallFacts) -> bytes:
-    """Return the request as JSON, with descriptions instead of files."""
     return jsonrpc.encode(
         {"jsonrpc": jsonrpc.VERSION, "id": call.request_id, "method": call.method, "params": call.described_params}
     )

@@ -43,8 +43,6 @@ _NOUNS: Final[Mapping[str, str]] = {
 
 
 class ReloadHistory:
-    """The latest reloads, including the start of the daemon."""
-
     def __init__(self, pipeline: ReloadPipeline, *, feed: EventFeed, redactor: LiveRedactor) -> None:
         self._redactor: Final = redactor
         self._pipeline: Final = pipeline
@@ -138,7 +136,7 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
 
 
 def _listed_by_view(manifests: Iterable[Manifest]) -> Mapping[str, set[tuple[str, str]]]:
-    """Return, for each view, which of these definitions it lists."""
+    """Return the definitions that each view lists."""
     listed: dict[str, set[tuple[str, str]]] = {}
     for audience, lists in (found for each in manifests for found in each.audiences.items()):
         if audience.startswith(_VIEW):

@@ -23,7 +23,6 @@ def nearest_to_limits(uses: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def quotas(status: JsonObject) -> list[JsonObject]:
-    """Return the use of each limit in the status."""
     return [
         {
             "name": f"limits.{name}",
@@ -47,7 +46,6 @@ def limits_report(dispatcher: Dispatcher, http: HttpServer, calls: RecordedCalls
 
 
 def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
-    """Yield the use of each limit by each caller."""
     for rate in dispatcher.rates.uses():
         per = _PERIODS.get(rate.rate.seconds, f"{rate.rate.seconds} s")
         yield _use(rate.caller or None, rate.name, rate.used, rate.rate.amount, per=per)
@@ -78,5 +76,4 @@ def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:
 
 
 def _use(caller: str | None, name: str, used: int, limit: int, *, per: str | None = None) -> JsonObject:
-    """Return the use of a limit by one caller, or by all (None)."""
     return {"caller": caller, "name": name, "used": used, "limit": limit, "per": per}

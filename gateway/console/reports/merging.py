@@ -47,7 +47,6 @@ def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
-    """Merge callers and refusals."""
     refusals = sorted((refusal for each in found for refusal in each["refusals"]), key=lambda refusal: refusal["at"])
     callers = [caller for each in found for caller in each["callers"]]
     return {

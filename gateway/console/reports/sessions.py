@@ -42,7 +42,7 @@ def sessions_report(
 
 
 async def end_session(open_sessions: OpenSessions, http: HttpServer, name: str) -> HttpError | None:
-    """End the session with this short id, or return the reason for a refusal."""
+    """End the session with this short id, or return the error."""
     found = next((each for each in open_sessions() if short_id(each[1].id) == name), None)
     if found is None:
         return NO_SESSION

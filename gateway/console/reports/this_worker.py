@@ -22,17 +22,15 @@ _UNKNOWN: Final = HttpError(status=404, message="There is no such upstream")
 
 
 def upstreams_report(upstreams: UpstreamSource, redactor: LiveRedactor) -> JsonObject:
-    """Return a report for each upstream. Texts from upstreams are masked: they may quote a secret."""
+    """Return a report for each upstream. Texts from upstreams are masked, because they can quote secrets."""
     return {"upstreams": [_facts(server, redactor) for server in upstreams.servers.values()]}
 
 
 def upstream_states(upstreams: UpstreamSource) -> Mapping[str, str]:
-    """Return the state of each upstream, by name."""
     return {name: server.state for name, server in upstreams.servers.items()}
 
 
 def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
-    """Reconnect an upstream, or return the reason for a refusal."""
     server = upstreams.servers.get(name)
     if server is None:
         return _UNKNOWN
@@ -77,8 +75,6 @@ AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
 
 
 class ThisWorker:
-    """The records of this process."""
-
     def __init__(  # noqa: PLR0913 - the parts of the daemon that the console shows
         self,
         calls: RecordedCalls,
@@ -134,11 +130,9 @@ class ThisWorker:
         return reconnect(self._upstreams, name) is None or None
 
     async def end_session(self, name: str) -> HttpError | None:
-        """End the session with this short id, or return the reason for a refusal."""
         return await end_session(self._open_sessions, self._http, name)
 
     def status(self) -> JsonObject:
-        """Return the event `status`."""
         concurrency, counts = self._dispatcher.concurrency, self._dispatcher.tasks.store.counts
         return {
             "state": self._health.state,

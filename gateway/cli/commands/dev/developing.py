@@ -168,7 +168,6 @@ class _Calls:
 
 
 def _tool_error(ending: CallResult) -> str:
-    """Return the text of a failed result on one line, or an empty string for other results."""
     if ending.outcome is not Outcome.TOOL_ERROR or ending.response is None:
         return ""
     blocks = orjson.loads(ending.response)["result"]["content"]
@@ -192,7 +191,6 @@ def _as_json(value: Json) -> str:
 
 
 async def _changed(path: Path, *, since: int) -> None:
-    """Wait until a file has changed since the given time."""
     seen = Snapshot(taken_at=since)
     while True:
         # Planned again after each change, because a readable file can include others.
@@ -207,7 +205,6 @@ async def _changed(path: Path, *, since: int) -> None:
 
 
 def _watch_plan(path: Path) -> WatchPlan:
-    """Return the files to watch for an invalid configuration."""
     itself = WatchPlan(
         files=frozenset({path}),
         directories=frozenset({path if is_directory(path) else path.parent}),

@@ -26,8 +26,6 @@ _FRAME: Final = frozenset({"timestamp", "level", "event"})
 
 
 class EventLines:
-    """Keeps the current state, and creates lines for changes."""
-
     def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
         """`show` receives each line, in any thread. `has_problems_in_full` shows all problems instead of a summary."""
         self._show: Final = show
@@ -39,17 +37,14 @@ class EventLines:
         self._has_served = False
 
     def report(self, event: DevEvent) -> None:
-        """Show an event. Called on the event loop's thread."""
         for line in self.take(event):
             self._show(line)
 
     def written(self, line: str) -> None:
-        """Show a line that the process wrote. Called from any thread."""
         if (shown := log_line(line)) is not None:
             self._show(shown)
 
     def take(self, event: DevEvent) -> Iterator[Line]:
-        """Update the state, and yield the lines to show."""
         match event:
             case CallStarted():
                 self.running[event.id] = (event, datetime.now(UTC))
@@ -153,7 +148,6 @@ def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
 
 
 def title_of_problems(snapshot: StatusSnapshot) -> str:
-    """Return the title of the problems, with the generation that is still served."""
     generation = snapshot.status.get("generation")
     meanwhile = (
         "nothing is served until it is fixed" if generation is None else f"generation {generation} is still served"
@@ -180,7 +174,6 @@ def shown_seconds(seconds: float) -> str:
 
 
 def _spaced(piece: Piece) -> list[Piece]:
-    """Return the piece after two spaces, or nothing if it is empty."""
     text, style = piece
     return [(f"  {text}", style)] if text else []
 

@@ -86,7 +86,6 @@ class LiveView:
         return Text.assemble(*((self._plain_console.clean(text), style) for text, style in line))
 
     def _parts(self) -> Iterator[RenderableType]:
-        """Yield the problems, running calls, sections that need a restart, and the status line."""
         snapshot = self.lines.snapshot
         if snapshot.problems:
             room = max(self._console.height - _MAX_CALLS - 6, 3)

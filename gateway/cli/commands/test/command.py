@@ -99,7 +99,6 @@ def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
 
 
 def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
-    """Write JUnit XML for build servers."""
     counts = Counter(verdict.grade for verdict in verdicts)
     # There is no standard for this format. These elements and attributes are those of Apache Ant.
     suite = ET.Element(

@@ -41,8 +41,6 @@ _ACCEPT: Final[JsonObject] = {"action": "accept", "content": {}}
 
 
 class Mismatch(NamedTuple):
-    """The reason why a result is not as expected."""
-
     reason: str
     difference: tuple[str, ...] = ()
     """Lines that start with `- ` if only expected, `+ ` if only received, or spaces."""
@@ -93,8 +91,6 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """One run of a test."""
-
     dry: DryRun
     tool: str
     index: int
@@ -147,7 +143,6 @@ class _Attempt(msgspec.Struct, frozen=True):
             yield replace(tool, executor=diverted_to(tool.executor, stub))
 
     def _arguments(self, tool: Tool) -> JsonObject:
-        """Return the arguments, with the content of files such as `photo: {file: photo.png}`."""
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
         return _given_files(self.test.with_, tool.arguments.files, directory=place.directory)
 
@@ -165,7 +160,6 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:
-    """Call a tool, and accept its confirmation."""
     params: dict[str, Json] = {"name": tool, "arguments": arguments}
     result = await client.request("tools/call", params)
     # A test cannot answer other input requests.
@@ -228,7 +222,6 @@ def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | Non
 
 
 def _text_of(result: JsonObject) -> str:
-    """Return the text of all blocks, as a model reads it."""
     return "\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
 
 
@@ -264,7 +257,7 @@ def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None
 
 
 def _booleans_of(value: Json) -> Json:
-    """Return the value with a distinct object for booleans, because True == 1 in Python."""
+    """Replace all values except booleans by False, because True == 1 in Python."""
     match value:
         case dict():
             return {name: _booleans_of(member) for name, member in value.items()}

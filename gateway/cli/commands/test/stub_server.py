@@ -28,7 +28,7 @@ class StubServer:
     """Sends the same response to every request, inside a `with` block."""
 
     def __init__(self, answer: StandInAnswer, *, directory: Path) -> None:
-        """Do no I/O. The file of the response is relative to `directory`."""
+        """`directory` contains the file of the response."""
         self._answer: Final = answer
         self._directory: Final = directory
         self._body = b""
@@ -84,7 +84,7 @@ def diverted_to(executor: Executor, stub: StubServer) -> Executor:
 
 
 class _Diverted(msgspec.Struct, frozen=True):
-    """Return a sender to the stub without the proxy, client certificate and redirects of the real server."""
+    """Sends requests to the stub, without the proxy, client certificate and redirects of the real server."""
 
     sender: Sender
     origin: URL

@@ -17,7 +17,6 @@ from gateway.json_types import Json
 class CommandEntry(NamedTuple):
     summary: str
     module: str
-    """Implements `CommandModule`."""
 
 
 class CommandModule(Protocol):
@@ -64,7 +63,6 @@ ENV_FILE: Final = "gateway.cli.env_file"
 Run = Callable[[Coroutine[Json, Json, int]], int]
 
 Report = Callable[[Exception, Console, Sequence[str]], int]
-"""Prints an error and returns the exit code."""
 
 
 def load(command: CommandEntry) -> tuple[CommandModule, Run]:

@@ -13,7 +13,6 @@ _NAMES: Final = (
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "*.p12", "*.pfx", "*.jks"),
     *("*.keystore", "*.ppk", "*.env", "kubeconfig", "*.kubeconfig"),
 )
-"""Globs of files and directories."""
 _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----")
 """RFC 7468 §10 and §11, OpenSSH, SSH2 (RFC 4716) and OpenPGP (RFC 9580 §6.2)."""
 _LINE_OF_KEY: Final = re.compile(rb"[ \t]*\r?\n\s*\S|(?:\\r)?\\n[A-Za-z0-9+/]")
@@ -30,7 +29,6 @@ _ENCODED_PEM: Final = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/\s]{30,}")
 _KUBECONFIG: Final = tuple(
     map(re.compile, (rb"\bclusters['\"]?\s*:", rb"\busers['\"]?\s*:", rb"\btoken['\"]?\s*:\s*['\"]?[\w.~+/-]{16}"))
 )
-"""A kubeconfig with a token matches all of these."""
 _DER: Final = re.compile(
     rb"\x30(?:[\x02-\x7f]|\x81.|\x82..|\x83...)(?:"
     rb"\x02\x01[\x00\x01]\x30.{1,3}\x06|"  # PKCS #8 (RFC 5958)

@@ -58,7 +58,6 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     """The file before it was merged with their definitions."""
     logs: Logs
     redactor: LiveRedactor
-    """Masks the log lines."""
 
     @property
     def all(self) -> tuple[DefinitionSource, ...]:

@@ -64,7 +64,6 @@ def _seconds(value: Json) -> str:
 
 
 _LAST: Final = frozenset({"confined_by"})
-"""Long facts that are shown last."""
 _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "arguments": ("arguments", _members),
     "from_caller": ("from the caller", _members),
@@ -75,7 +74,6 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "cache_seconds": ("cached for", _seconds),
     "confined_by": ("confined by", shlex.join),
 }
-"""Labels and formats of facts, if the key and JSON are hard to read."""
 
 
 async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:

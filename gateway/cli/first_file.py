@@ -114,7 +114,6 @@ _TOOL: Final = """\
 class _Column(NamedTuple):
     name: str
     input: str
-    """Name of the input."""
     type: str
 
 

@@ -33,7 +33,6 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
         self.arguments: Final[list[argparse.Action]] = []
-        """All arguments, including `--help`."""
         super().__init__(
             prog=name,
             usage=None if words is None else f"{name} {words} [options]",

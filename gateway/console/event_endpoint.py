@@ -100,7 +100,6 @@ _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 """`no-transform` prevents proxies from compressing and buffering the stream."""
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
-"""Interval in which events are combined."""
 _MAX_REPLAYED: Final = 200
 """Maximum calls at the start of a resumed stream. The page requests older ones from the list."""
 _NO_ROOM: Final = HttpError(

@@ -21,7 +21,6 @@ from gateway.state.keys import SignedTokens, SigningKeys
 from gateway.transports.http.forwarded import ClientEndpoint
 
 HOURS: Final = 12
-"""Duration of a sign-in."""
 _MAX_BYTES: Final = 4096
 """RFC 6265 §6.1: the size that browsers support."""
 
@@ -34,7 +33,6 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     identity: Identity | None = None
     """Identity of the key or access token; None for the printed token."""
     token: str = ""
-    """Digest of the printed token."""
 
 
 class SessionCookies:

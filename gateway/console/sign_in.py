@@ -22,7 +22,6 @@ from gateway.transports.http.request import HttpRequest
 log: Final = structlog.get_logger(__name__)
 
 _MAX_LENGTH: Final = 16 * 1024
-"""Maximum length of a credential."""
 _NOT_OWN: Final = HttpError(
     status=403, message=f"Only the console's page can sign in here, with the header {HEADER}: 1"
 )

@@ -31,7 +31,6 @@ _TYPES: Final = {
 }
 """Media types by suffix. `mimetypes` depends on the machine."""
 _REVISION: Final = b"@LATEST_MODERN@"
-"""The placeholder in scripts for the newest revision of the protocol."""
 _OTHER_TYPE: Final = "application/octet-stream"
 
 

@@ -21,11 +21,9 @@ from gateway.json_types import Json, JsonObject
 
 _ADMIN_KEY: Final = "a key with the scope gateway:admin"
 _SECONDS: Final = 20.0
-"""Timeout of a request to the admin API."""
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
 """Path of the MCP endpoint or of a view."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
-"""Paths of the daemon itself, such as its status and console."""
 
 
 class NotThereError(RemoteError):

@@ -28,7 +28,6 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-"""Receives the notifications before a response."""
 
 
 class RemoteError(Exception):
@@ -58,7 +57,6 @@ async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]
 
 
 _MAX_BYTES: Final = 2**30
-"""Maximum size of a response."""
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 """Servers send comments on open streams, so a minute of silence means that the connection is lost."""
 
@@ -115,7 +113,6 @@ class AuthRequirement(Enum):
     SOMETHING_ELSE = auto()
     """The response is not from an MCP endpoint, for example because of a wrong path or host name."""
     UNKNOWN = auto()
-    """The server did not respond."""
 
 
 async def probe_auth(url: str) -> AuthRequirement:

@@ -1,5 +1,3 @@
-"""The command `bundle`: packs a configuration and the files that it names into an MCP bundle."""
-
 import json
 import re
 import zipfile
@@ -36,7 +34,6 @@ from gateway.json_types import Json
 from gateway.whole_file import whole_file
 
 _DIRECTORY: Final = "server"
-"""Directory of the configuration in the bundle."""
 _ENTRY_POINT: Final = f"{_DIRECTORY}/start.py"
 
 _PROJECT: Final = """\
@@ -55,7 +52,6 @@ _SOURCES: Final = f"""
 """
 
 _SHOWN: Final = 10
-"""Maximum number of omitted files to list."""
 _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
 _CACHES: Final = frozenset({"__pycache__"})

@@ -1,5 +1,3 @@
-"""The command `call`: calls a tool, in this process or on a running server."""
-
 import asyncio
 from argparse import Namespace
 from collections.abc import Mapping

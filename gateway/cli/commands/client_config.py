@@ -1,5 +1,3 @@
-"""The command `client-config`: prints the configuration to paste into a client."""
-
 import re
 import shutil
 import sys

@@ -1,5 +1,3 @@
-"""The command `import`: writes the tools of an OpenAPI document as YAML."""
-
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase

@@ -1,5 +1,3 @@
-"""The command `init`: writes a small commented configuration file."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""The command `list`: lists the primitives of a file or of a running server."""
-
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -107,4 +105,3 @@ _ROWS: Final[Mapping[str, Callable[[JsonObject], tuple[str, str, str]]]] = {
     "prompts": _prompt_row,
     "skills": _skill_row,
 }
-"""Columns of each kind."""

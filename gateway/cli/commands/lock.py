@@ -1,5 +1,3 @@
-"""The command `lock`: writes the digest of every definition, or compares the file with the lock."""
-
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path

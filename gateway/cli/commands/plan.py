@@ -1,5 +1,3 @@
-"""The command `plan`: shows the changes that another file would make, and the affected clients."""
-
 import json
 from argparse import Namespace
 from collections import Counter

@@ -1,5 +1,3 @@
-"""The command `prompt`: gets a prompt, in this process or from a running server."""
-
 from argparse import Namespace
 
 from gateway.cli.client.open_client import open_client

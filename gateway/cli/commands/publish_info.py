@@ -1,5 +1,3 @@
-"""The command `publish-info`: writes the `server.json` for a registry of MCP servers."""
-
 import hashlib
 import re
 import zipfile

@@ -1,5 +1,3 @@
-"""The command `read`: reads a resource, in this process or from a running server."""
-
 from argparse import Namespace
 
 from gateway.cli.client.open_client import open_client

@@ -1,5 +1,3 @@
-"""The command `schema`: prints the JSON Schema of the configuration file, or its reference."""
-
 import json
 from argparse import Namespace
 from typing import Final

@@ -1,5 +1,3 @@
-"""The command `serve`: serves the file until it is stopped by a signal."""
-
 import os
 import shlex
 from argparse import Namespace
@@ -56,7 +54,6 @@ _OPTIONS: Final = {
         Option("log_format", "FORMAT", "json or console"),
     ),
 }
-"""Flags by heading in the help."""
 
 
 def parser(name: str) -> Parser:

@@ -1,5 +1,3 @@
-"""The command `status`: prints the state of a running server, with problems first."""
-
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,12 +14,10 @@ from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
-"""Width of a label."""
 _COUNTED: Final = {"concurrency": "concurrent calls", "unread": "bytes of unread responses"}
 """Nouns for limits whose name is not a noun."""
 _MAX_FILES: Final = 8
 _DIGITS: Final = 12
-"""Number of digits of a digest to show."""
 
 
 def parser(name: str) -> Parser:

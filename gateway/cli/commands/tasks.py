@@ -1,5 +1,3 @@
-"""The command `tasks`: lists, shows or cancels the tasks of a running server."""
-
 from argparse import Namespace
 from typing import Final
 from urllib.parse import quote

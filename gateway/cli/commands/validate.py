@@ -1,5 +1,3 @@
-"""The command `validate`: reports every problem of a file, without serving it."""
-
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence

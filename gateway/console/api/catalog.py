@@ -28,7 +28,6 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "prompt": downgrade.prompt,
 }
 _MAX_SEARCHED: Final = 256
-"""Maximum length of `q`."""
 _TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_SEARCHED} characters")
 _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry")
 

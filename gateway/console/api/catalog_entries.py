@@ -32,10 +32,8 @@ class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     whole: Catalog
     """The catalog of the files, including definitions that plugins have disabled."""
     current: Catalog
-    """The served catalog."""
     places: DefinitionPlaces
     upstreams: Mapping[str, Mapping[str, Json]]
-    """The status of each upstream."""
     identity: Identity
     """The caller. Definitions that need other scopes are not available to it."""
 
@@ -45,7 +43,6 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     key: str
-    """Its name in the files."""
     facts: dict[str, Json]
     primitive: Primitive | None = None
 

@@ -30,7 +30,6 @@ _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
     texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    """The masked text of each readable file."""
     digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
     places: DefinitionPlaces = NO_PLACES
 
@@ -90,7 +89,6 @@ class ConfigApi:
         self._reloads: Final = reloads
         self._redactor: Final = redactor
         self._effective: tuple[str, str] | None = None
-        """Digest of a configuration, and its document."""
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/config", endpoint=self._config)

@@ -74,7 +74,6 @@ def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
 
 
 _EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Methods and their main parameters."""
 _NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
 _NOT_EXPLAINED: Final = HttpError(
     status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object with the name or URI"

@@ -20,7 +20,6 @@ from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
 _MOST_ALIKE: Final = 20
-"""Maximum number of similar warnings to name."""
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
 """Keys of the status with names of definitions, which `?names=0` replaces by numbers."""
 

@@ -16,7 +16,6 @@ from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import Outcome
 
 SECONDS: Final = 10
-"""Length of an interval."""
 INTERVALS: Final = 360
 _ERRORS: Final = frozenset({Outcome.TOOL_ERROR, Outcome.PROTOCOL_ERROR})
 _PER_OCTAVE: Final = 8
@@ -27,7 +26,6 @@ class RateInterval(msgspec.Struct):
     calls: int = 0
     errors: int = 0
     durations: dict[int, int] = msgspec.field(default_factory=dict)
-    """Number of calls per bucket."""
 
     def add(self, other: "RateInterval") -> None:
         self.calls += other.calls
@@ -52,7 +50,6 @@ class CallRates:
         self._intervals: Final[dict[int, RateInterval]] = {}
         """By start time in units of ten seconds, oldest first."""
         self._newest: Final[dict[int, tuple[int, int]]] = {}
-        """Calls and errors of the last seconds."""
 
     def add(self, seconds: float, *, outcome: Outcome) -> None:
         now = int(self._clock())

@@ -24,7 +24,6 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressR
 from gateway.telemetry.trace import TraceContext
 
 MAX_BODY: Final = 64 * 1024
-"""Maximum bytes of a stored body."""
 
 # The possessive `*+` does not backtrack, so no body can slow down the search.
 _TOKEN: Final = re.compile(r'"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)(?P<end>"?)|-?[0-9][0-9.eE+-]*+', re.DOTALL)
@@ -34,7 +33,6 @@ _TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0
 
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
-"""Maximum characters of an unknown name."""
 
 
 # gc=False: it contains no references, so the garbage collector can skip thousands of them.
@@ -92,11 +90,9 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     log: list[JsonObject] | None = None
     """The first log lines of the call, masked."""
     log_size: int = 0
-    """Their total length in characters."""
     counted: int = 0
     """Counted size in bytes. Log lines can be added later."""
     is_left_out: bool = False
-    """Whether event streams do not contain the call."""
 
     def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
         """Record the end, and release the call's data."""

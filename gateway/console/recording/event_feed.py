@@ -51,7 +51,6 @@ class EventQueue:
         self._woken: asyncio.Event = asyncio.Event()
         self._is_ending = False
         self.is_lost = False
-        """Whether the client was too slow and must be disconnected."""
 
     def put(self, key: object, event: bytes) -> None:
         """Queue an event, and replace a queued one with the same key."""
@@ -101,7 +100,6 @@ class EventFeed:
         self._queues: Final[list[EventQueue]] = []
         self._second = 0
         self._told = 0
-        """Number of calls sent in this second."""
         self._left_out = 0
         self._is_draining = False
 

@@ -82,7 +82,6 @@ MAX_BYTES: Final = 16 * 2**20
 """Maximum size of the bodies of ended calls. Running calls are limited elsewhere."""
 MAX_REFUSALS: Final = 100
 _MAX_LINES: Final = 100
-"""Maximum log lines per call."""
 _MAX_LINE: Final = 2000
 """Maximum characters of a value in a log line."""
 _MAX_LOG: Final = 16 * 1024
@@ -121,7 +120,6 @@ class RecordedCalls:
         self._sessions: Final[dict[str, tuple[int, str]]] = {}
         """Number of calls, and the address of the last one, by session."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
-        """The latest calls that a limit refused."""
 
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:

@@ -29,7 +29,6 @@ MAX_RELOADS: Final = 20
 MAX_CHANGES: Final = 500
 """Maximum changes per reload. Further ones are counted."""
 _MAX_LINES: Final = 40
-"""Maximum lines of a definition's difference."""
 _VIEW: Final = "view "
 _NOUNS: Final[Mapping[str, str]] = {
     "tools": "tool",

@@ -1,5 +1,3 @@
-"""The command `dev`: serves a file while you edit it, and shows calls, clients and changes."""
-
 import html
 import os
 import sys
@@ -114,14 +112,12 @@ def _open_in_browser(url: str, *, folder: Path) -> None:
 
 
 _SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
-"""Show the cursor (DECTCEM), and start a new line."""
 _LOCAL_MODES: Final = 3
 """Index of the local modes in the list of `termios.tcgetattr`."""
 
 
 class RawTerminal(NamedTuple):
     stream: TextIO
-    """The original standard output."""
     hand_over: Callable[[Callable[[str], None]], None]
     """Sets the function that receives each line, in a separate thread."""
     leave: Callable[[], None]

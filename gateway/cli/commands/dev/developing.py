@@ -34,7 +34,6 @@ _POLL: Final = timedelta(seconds=2)
 """Interval to compare an invalid file, for file systems without events."""
 _MAX_REASON: Final = 300
 _MAX_LENGTH: Final = 2000
-"""Maximum length of the arguments."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +41,6 @@ class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """Name of the primitive, or the name or URI in the request if there is no such primitive."""
     arguments: str
-    """JSON with masked secrets."""
     client: str
 
 

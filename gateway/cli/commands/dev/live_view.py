@@ -25,7 +25,6 @@ from gateway.config.diagnostics.render import render
 _KINDS: Final = ("tool", "resource", "prompt")
 _KEPT: Final = 200
 _MAX_CALLS: Final = 8
-"""Maximum number of running calls to show."""
 
 
 class LiveView:

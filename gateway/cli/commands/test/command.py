@@ -1,5 +1,3 @@
-"""The command `test`: runs the tests of the tools, and prints text, JSON or JUnit XML."""
-
 import json
 import re
 from argparse import Namespace

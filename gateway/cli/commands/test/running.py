@@ -58,9 +58,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     grade: Grade
     seconds: float = 0.0
     reason: str = ""
-    """Why the test did not pass, on one line."""
     difference: tuple[str, ...] = ()
-    """Difference from the expectation. See `Mismatch`."""
 
 
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
@@ -200,7 +198,6 @@ def _data_uri(path: Path) -> str:
 
 
 _MAX_LINES: Final = 60
-"""Maximum number of lines of a difference."""
 _ABSENT: Final[Json] = object()
 
 

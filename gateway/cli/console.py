@@ -111,7 +111,6 @@ def protect_stdout() -> Iterator[None]:
 
     Standard output is reserved for the result of the command, but plugins can print.
     """
-    # Earlier output belongs to standard output.
     sys.stdout.flush()
     kept = os.dup(1)
     # Both the object and the descriptor: C code and child processes write to the descriptor.

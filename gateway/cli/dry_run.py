@@ -141,7 +141,6 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         return
     document = loaded.document
     names_some = bool(document.upstreams) or any(each.is_remote for each in document.openapi.values())
-    # An invalid file needs no connections.
     if not names_some or loaded.start_problems().has_errors:
         yield None
         return

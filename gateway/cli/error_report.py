@@ -19,7 +19,6 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
             hints.line(render(error.problems, colour=hints.has_colour))
             return 2
         case RpcError():
-            # The message already names the missing capabilities.
             data = None if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY else error.data
             _show(error.message + (f" ({say(data)})" if data else ""), hints)
         case RemoteError():
@@ -27,12 +26,10 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # for example a full disk behind standard output
             _show(f"cannot write: {error.strerror}", hints)
         case _:
-            # The command line instead of the settings, which can be invalid.
             variable = variable_of("log_level")
             if "debug" in (*words, os.environ.get(variable)):
                 hints.line("".join(traceback.format_exception(error)))
             hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
-            # Not every command has `--log-level`.
             hints.line(f"This is a bug in mcp-gateway. Set {variable}=debug to show the traceback.")
     return 1
 

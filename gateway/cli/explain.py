@@ -35,7 +35,6 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
         return 0
     facts = explained.as_json()
     out.line(f"{out.styled(facts.pop('name'), 'bold')} {facts.pop('does')}")
-    # Insert these keys again, so that they come last.
     facts |= {key: facts.pop(key) for key in _LAST & facts.keys()}
     rows = [_row(key, value) for key, value in facts.items() if value not in ({}, [])]
     width = max(len(label) for label, _ in rows)

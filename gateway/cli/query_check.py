@@ -51,7 +51,6 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
     for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
-        # A list becomes one placeholder per value. One value is enough here.
         bound = statement.bind({name: [None] for name in _lists_of(statement)})
         try:
             await session.prepare(bound)

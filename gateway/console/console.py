@@ -49,7 +49,6 @@ class WebConsole:
         own = middleware.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            # Checked for each request, because scripts and the page use the same path.
             is_ours = self._access.concerns(raw, middleware.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
@@ -66,7 +65,6 @@ class WebConsole:
         yield f"{API}/session", middleware.checked(_with_headers(self._sign_in.session))
         yield PAGE, middleware.checked(_with_headers(_to_page))
         yield f"{PAGE}/static/{{name:.+}}", middleware.checked(_with_headers(self._static))
-        # Any name: the page reads its state from the URL.
         yield f"{PAGE}/{{page:[^/]*}}", middleware.checked(_with_headers(self._page))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:

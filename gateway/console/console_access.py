@@ -2,9 +2,8 @@
 
 Threats handled here, and only here:
 
-- Cross-site requests. With a cookie, only requests from the console's own page are accepted: `Sec-Fetch-Site` must say
-  so, and unsafe methods need a custom header and our own `Origin`. SameSite is not enough, because another port of the
-  same host is the same site.
+- Cross-site requests. With a cookie, `Sec-Fetch-Site` must be `same-origin`, and unsafe methods need a custom header and
+  our `Origin`. SameSite is not enough, because another port of the same host is the same site.
 - Credentials and scopes that a reload removed. Every request checks them again.
 """
 
@@ -78,15 +77,7 @@ class ConsoleAccess:
         token: PrintedToken,
         cookies: SessionCookies,
     ) -> None:
-        """Store the parts.
-
-        Args:
-            authenticator: checks the keys and tokens of `auth`.
-            scopes: scopes that callers need with `auth`.
-            operators: scopes of operators, who can use the console too.
-            token: the token that is accepted without `auth`.
-            cookies: reads and writes the cookies of sign-ins.
-        """
+        """Require `scopes`, or `operators` as an alternative, with `auth`. Without `auth`, require `token`."""
         self.authenticator: Final = authenticator
         self.token: Final = token
         self.cookies: Final = cookies
@@ -145,15 +136,13 @@ class ConsoleAccess:
         """Return whether a request comes from the console's own page, according to the browser."""
         fields = request.raw.headers
         site, origin = fields.get("Sec-Fetch-Site"), fields.get("Origin")
-        # Fetch Metadata (W3C): `none` means that the user started the request, for example with a bookmark. Older
-        # browsers send nothing.
+        # Fetch Metadata (W3C): `none` means that the user started the request. Older browsers send nothing.
         if request.raw.method in _READ:
             return site in {None, "same-origin", "none"}
         return (
             fields.get(HEADER) == "1"
             and site in {None, "same-origin"}
-            # Browsers send Origin with every unsafe method (Fetch Standard), so a request without it is not from our
-            # page.
+            # Fetch Standard: browsers send Origin with every unsafe method.
             and origin is not None
             and origin_of(origin) in own_origins(request)
         )
@@ -163,7 +152,6 @@ class ConsoleAccess:
         expires_at = self.cookies.expiry(identity)
         if self.authenticator.is_open:
             return ConsoleSession(place=place, expires_at=expires_at, token=self.token.digest)
-        # Without claims, because cookies are small.
         return ConsoleSession(place=place, expires_at=expires_at, identity=replace(identity, claims={}))
 
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:

@@ -144,7 +144,6 @@ class EventEndpoint:
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
-                    # Combine the events of this interval into one write.
                     await asyncio.sleep(_BETWEEN_WRITES)
             if queue.is_lost:
                 # Aborted instead of ended, so that EventSource reconnects with the last id.

@@ -163,7 +163,6 @@ class RemoteClient:
         metadata = {
             **({meta.META_PROGRESS_TOKEN: self._next_id} if on_notification else {}),
             meta.META_CLIENT_CAPABILITIES: {},
-            # The caller's metadata overrides the entries above, but not those below.
             **params.get(meta.META, {}),
             meta.META_PROTOCOL_VERSION: LATEST_MODERN,
             meta.META_CLIENT_INFO: {"name": "mcp-gateway", "version": __version__},
@@ -217,7 +216,6 @@ async def _messages(answer: Answer) -> AsyncIterator[Json]:
     if answer.media_type != EVENT_STREAM:
         yield decoded(await answer.read(max_bytes=_MAX_BYTES))
         return
-    # No size limit: the user has chosen the URL.
     parser = EventParser(max_event=math.inf)
     async for chunk in answer.content.iter_any():
         for event in parser.feed(chunk):

@@ -315,7 +315,7 @@ def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable
             "mcp_config": {
                 "command": "uv",
                 "args": ["run", "--directory", "${__dirname}", _ENTRY_POINT],
-                "env": {name: f"${{user_config.{_key(name)}}}" for name in variables},
+                "env": {name: f"${{user_config.{name.lower()}}}" for name in variables},
             },
         },
         "tools": [
@@ -325,12 +325,8 @@ def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable
         "tools_generated": True,
         "prompts_generated": True,
         "compatibility": {"platforms": ["linux", "darwin"], "runtimes": {"python": ">=3.11"}},
-        "user_config": {_key(name): _setting(name, variable) for name, variable in variables.items()},
+        "user_config": {name.lower(): _setting(name, variable) for name, variable in variables.items()},
     }
-
-
-def _key(variable: str) -> str:
-    return variable.lower()
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:

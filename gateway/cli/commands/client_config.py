@@ -96,7 +96,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.link and client.link is not None:
         out.line(client.link(server.name, entry, questions))
         return 0
-    # On standard error, so that standard output contains only the configuration.
     hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
     inputs: Definition = {"inputs": [*questions]} if questions else {}
     out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
@@ -152,17 +151,19 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
     return StdioServer(
         name=options.name or _named(prerequisites.name, settings.view),
         command=command,
-        arguments=[*arguments, "serve", config, "--stdio", *_view_flag(settings.view)],
+        arguments=[
+            *arguments,
+            "serve",
+            config,
+            "--stdio",
+            *([flag_of("view"), settings.view] if settings.view else []),
+        ],
         variables=prerequisites.variables,
     )
 
 
 def _named(name: str, view: str | None) -> str:
     return name if view is None else f"{name}-{view}"
-
-
-def _view_flag(view: str | None) -> list[str]:
-    return [] if view is None else [flag_of("view"), view]
 
 
 def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[str]:

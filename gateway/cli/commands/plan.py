@@ -81,7 +81,6 @@ async def _old(options: Namespace) -> Manifest:
 async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]:
     async with asked_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
-            # `validate` reports the warnings of the file itself.
             offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
             warnings = [
                 each for each in dry.catalog.warnings if each.path.startswith("upstreams.") or each.path in offered

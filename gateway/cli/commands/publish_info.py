@@ -31,7 +31,6 @@ from gateway.transports.http_sse import SSE_PATH
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 # The registry's "Versioning" page: versions that look like ranges, and `latest`, are rejected.
 _RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
-# Limits from `_SCHEMA`.
 _MAX_VERSION: Final = 255
 _MAX_ICON_URL: Final = 255
 _ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})
@@ -172,7 +171,6 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
         return
     try:
         with zipfile.ZipFile(options.bundle) as archive:
-            # Every ZIP file can be opened. A bundle must contain a manifest.
             archive.getinfo(_MANIFEST)
         digest = hashlib.sha256(options.bundle.read_bytes()).hexdigest()
     except OSError as error:

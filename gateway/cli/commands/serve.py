@@ -97,7 +97,6 @@ async def run(options: Namespace, _out: Console, hints: Console) -> int:
             given_by("view", options),
             f"needs --stdio. Over HTTP, use the path /mcp/{settings.view}",
         )
-    # Before child processes inherit the variable.
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, where=given_by("workers", options))

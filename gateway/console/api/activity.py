@@ -42,19 +42,7 @@ class ActivityApi:
         redactor: LiveRedactor,
         events: Events,
     ) -> None:
-        """Subscribe to the events of sessions and tasks.
-
-        Args:
-            calls: the calls of this worker.
-            feed: receives the events.
-            stream: serves the feed.
-            own: the other records of this worker.
-            upstreams: those of this worker.
-            status: returns the masked status of all workers.
-            ask_others: sends a request to the other workers.
-            redactor: masks the progress messages of tasks.
-            events: the events of the daemon.
-        """
+        """Subscribe to the events of sessions and tasks. `status` returns the masked status of all workers."""
         self._calls: Final = calls
         self._feed: Final = feed
         self._stream: Final = stream

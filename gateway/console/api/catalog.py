@@ -95,7 +95,6 @@ class CatalogApi:
 
 def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
     """Return the entry with a name or URI. An exact URI takes precedence over a shared name."""
-    # Several resources can share a name, but not a URI.
     named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 

@@ -54,7 +54,6 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
     """Yield an entry for each definition in list order, then the omitted ones."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.whole.primitives():
-        # The entry of a skill includes its files.
         if isinstance(primitive, Resource) and primitive.skill is not None:
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)

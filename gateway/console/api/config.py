@@ -59,7 +59,6 @@ class ConfigFileReader:
 
     async def written(self) -> ConfigFiles:
         """Return the files, or empty `ConfigFiles` if they cannot be read."""
-        # A lock, so that two pages that open together read the files once.
         async with self._lock:
             state = self._pipeline.store.current.generation, self._reloader.status.at
             if self._read is None or self._read[0] != state:

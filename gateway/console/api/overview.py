@@ -35,16 +35,7 @@ class OverviewApi:
         clients: Callable[[HttpRequest], Iterable[JsonObject]],
         redactor: LiveRedactor,
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            status: the masked status of all workers.
-            reloader: its problems are shown.
-            store: the warnings of its catalog are shown.
-            rates: the calls of the last hour, of all workers.
-            clients: a snippet for each client, with the URL that this one uses.
-            redactor: masks the problems.
-        """
+        """`status` and `rates` return values of all workers. `clients` returns a snippet for each client."""
         self._status: Final = status
         self._reloader: Final = reloader
         self._store: Final = store

@@ -62,7 +62,6 @@ class CallRates:
         found.add(RateInterval(calls=1, errors=int(is_error), durations={bucket: 1}))
         calls, errors = self._newest.get(now, (0, 0))
         self._newest[now] = calls + 1, errors + is_error
-        # Old entries are removed only occasionally.
         if len(self._newest) > SECONDS + 1:
             _forget(self._newest, before=now - SECONDS)
 

@@ -135,7 +135,6 @@ class EventFeed:
             queue.put(kind if is_state else number, event)
 
     def call_began(self, record: CallRecord) -> None:
-        # Counted per second. A sliding window would need the time of every call.
         second = int(self._clock())
         if second != self._second:
             self._second, self._told = second, 0
@@ -147,7 +146,6 @@ class EventFeed:
         self.publish_call(record.summary(), record.seq)
 
     def call_ended(self, record: CallRecord) -> None:
-        # Do not send the end of a call whose start was not sent.
         if not record.is_left_out:
             self.publish_call(record.summary(), record.ended_seq)
 

@@ -146,7 +146,6 @@ class RecordedCalls:
             redactor=call.catalog.redactor,
             request=kept(_encoded(call)),
         )
-        # By id(), which is unique while the call runs.
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
             self._count(session_id, call.caller.address)

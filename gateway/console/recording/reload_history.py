@@ -58,7 +58,6 @@ class ReloadHistory:
     def attempted(self, attempt: ReloadAttempt) -> None:
         """Record a reload. The configuration is captured now and compared later."""
         served = self._pipeline.served
-        # Keep the current objects, because another reload can follow.
         make = partial(manifest, served.document, served.catalog)
         self._tasks.begin(
             self._record(attempt, make, generation=self._pipeline.store.current.generation), name="record of a reload"
@@ -122,7 +121,6 @@ def _outcome(attempt: ReloadAttempt, found: Plan | None) -> str:
 
 def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonObject:
     section, _, name = change.place.partition(".")
-    # None without views, or if no list changed.
     listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
         "change": change.sign.word,

@@ -25,7 +25,6 @@ def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
 def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
     """Merge lists of sessions. Several workers can serve the same session."""
     sessions: dict[str, JsonObject] = {}
-    # The worker that served the session last has the newest entry.
     for session in sorted((each for one in found for each in one["sessions"]), key=lambda each: each["lastUsedAt"]):
         before = sessions.pop(session["id"], None)
         counts = {} if before is None else {name: before[name] + session[name] for name in ("streams", "calls")}

@@ -65,7 +65,6 @@ def _facts(
         "address": address,
         "createdAt": timestamp(session.created_at),
         "lastUsedAt": timestamp(time.time() - (0.0 if live is None else live.idle_seconds)),
-        # A session of HTTP+SSE is its stream.
         "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
         "subscriptions": sorted(map(masked, session.subscriptions)),
         "calls": count,

@@ -149,7 +149,6 @@ class ThisWorker:
     def news(self, since: int) -> JsonObject:
         """Return the status, and the latest calls that started or ended after a number."""
         found = self._calls.since(since)
-        # Two seconds of calls, the interval of the ticker.
         shown = found[-2 * CALLS_PER_SECOND :]
         return {
             "status": self.status(),

@@ -93,7 +93,6 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
-            # The log contains the URL in any case.
             show_console = partial(_open_in_browser, folder=Path(folder))
         with cancelled_by_signals(on_exit=terminal.leave):
             await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
@@ -127,7 +126,6 @@ class RawTerminal(NamedTuple):
 @contextmanager
 def raw_terminal() -> Iterator[RawTerminal]:
     """Capture standard output and standard error, including the output of plugins."""
-    # Buffered text belongs on the terminal, not in the pipe.
     sys.stdout.flush()
     sys.stderr.flush()
     out, errors = os.dup(1), os.dup(2)
@@ -142,7 +140,7 @@ def raw_terminal() -> Iterator[RawTerminal]:
         readers.append(threading.Thread(target=_read_lines, args=(reading, take), name="own output", daemon=True))
         readers[0].start()
 
-    restore = _suppress_echo() if os.isatty(out) else _nothing
+    restore = _suppress_echo() if os.isatty(out) else lambda: None
 
     def leave() -> None:
         restore()
@@ -165,10 +163,6 @@ def raw_terminal() -> Iterator[RawTerminal]:
             stream.close()
         os.close(out)
         os.close(errors)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:

@@ -191,7 +191,6 @@ def _as_json(value: Json) -> str:
 async def _changed(path: Path, *, since: int) -> None:
     seen = Snapshot(taken_at=since)
     while True:
-        # Planned again after each change, because a readable file can include others.
         watched = await asyncio.to_thread(_watch_plan, path)
         async with Watcher(watched, poll=_POLL) as watcher:
             # Watch first, then compare, so that no change is missed.

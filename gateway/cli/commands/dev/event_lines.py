@@ -57,7 +57,6 @@ class EventLines:
 
     def _ended(self, ending: CallEnded) -> Iterator[Line]:
         began, _ = self.running.pop(ending.id, (None, None))
-        # The call started before this view.
         if began is None:
             return
         mark = ("✓ ", "green") if ending.is_good else ("✗ ", "red")
@@ -129,7 +128,6 @@ def log_line(line: str) -> Line | None:
 def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
     note = "" if reloaded.changes else ": no changes"
     yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
-    # Indent by the width of `clock`.
     for change in reloaded.changes:
         yield [
             ("           ", ""),

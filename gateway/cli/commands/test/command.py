@@ -69,7 +69,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     else:
         _show(verdicts, out)
     hints.line(_summary(verdicts, hints))
-    # Last, so that results are shown even if the file cannot be written.
     if options.junit is not None:
         _write_junit(verdicts, options.junit)
     return 1 if any(verdict.grade is Grade.FAILED for verdict in verdicts) else 0

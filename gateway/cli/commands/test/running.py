@@ -160,7 +160,6 @@ class _Attempt(msgspec.Struct, frozen=True):
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:
     params: dict[str, Json] = {"name": tool, "arguments": arguments}
     result = await client.request("tools/call", params)
-    # A test cannot answer other input requests.
     if result.get("resultType") != "input_required" or set(result["inputRequests"]) != {CONFIRMATION_KEY}:
         return result
     state = {key: value for key, value in result.items() if key == "requestState"}

@@ -92,7 +92,6 @@ class _Diverted(msgspec.Struct, frozen=True):
     async def send(self, request: Request, *, deadline: float) -> Response:
         # The connection's address guard can refuse loopback.
         here = replace(self.sender, policy=ANYWHERE, proxy=None, identity=ClientIdentity(), max_redirects=0)
-        # The `Host` of the real server.
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
         return await here.send(replace(request, url=url, headers=(*_but_host(request), host)), deadline=deadline)

@@ -2,8 +2,8 @@
 
 Threats handled here, and only here:
 
-- Cross-site requests. With a cookie, `Sec-Fetch-Site` must be `same-origin`, and unsafe methods need a custom header and
-  our `Origin`. SameSite is not enough, because another port of the same host is the same site.
+- Cross-site requests. With a cookie, `Sec-Fetch-Site` must be `same-origin`, and unsafe methods need a custom header
+  and our `Origin`. SameSite is not enough, because another port of the same host is the same site.
 - Credentials and scopes that a reload removed. Every request checks them again.
 """
 

@@ -34,7 +34,6 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
 
     @property
     def is_immediate(self) -> bool:
-        """Whether rendering only copies text and never waits."""
         return all(isinstance(part, _TextPart) and part.template.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
@@ -57,8 +56,6 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
 
 
 class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Returns the fixed result of a tool (`content:`)."""
-
     blocks: BlocksTemplate
     is_error: bool
 
@@ -95,7 +92,6 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> "_Part"
 
 
 def content_annotations(annotations: ContentAnnotations) -> JsonObject:
-    """Return annotations in their wire format."""
     named = {
         "audience": annotations.audience,
         "priority": annotations.priority,

@@ -22,8 +22,6 @@ _WORKER_THREADS: Final = 32
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """Services shared by all executors for the lifetime of the daemon."""
-
     processes: Processes
     http: HttpClients
     threads: DaemonThreadPool
@@ -52,7 +50,6 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
-    """Start the services. They are stopped in reverse order."""
     async with AsyncExitStack() as stack:
         scratch = await stack.enter_async_context(Scratch())  # first, because it must be closed last
         output_store, tasks, outbound_tokens = OutputStore(), BackgroundTasks(), OutboundTokens()

@@ -11,7 +11,7 @@ from gateway.net.sign_ins import LINK_SECONDS, SignInRequiredError
 T = TypeVar("T")
 
 _MAX_ROUNDS: Final = 3
-"""How often one call can ask: once, and again for more scopes."""
+"""The maximum number of sign-ins per call. A service can ask again for more scopes."""
 
 
 async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]]) -> T:

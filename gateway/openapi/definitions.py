@@ -38,10 +38,8 @@ class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["tools", "resources"]
     name: str
     operation: str
-    """For example, `GET /items/{id}`."""
     data: dict[str, Json]
     override: str | None
-    """The key in `override` that applies."""
 
 
 class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +149,6 @@ class _Selection:
         return operation.id or name_by_path(operation)
 
     def _why_not(self, operation: Operation) -> str | None:
-        """Return why an operation is not selected, or None if it is."""
         config = self._config
         if operation.extension("enabled", self._reader.root) is False:
             return "`x-mcp: {enabled: false}` disables it"

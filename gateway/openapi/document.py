@@ -65,7 +65,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     uri: str
     """The absolute base URI of references in the document."""
     path: Path
-    """The file name in messages."""
     data: bytes
 
     @property

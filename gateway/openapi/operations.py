@@ -18,12 +18,10 @@ MAX_NAME: Final = 64
 _HASH_DIGITS: Final = 6
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[_-])")
-"""Word boundaries in a name."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: str
-    """In lower case."""
     path: str
     node: Node
     items: tuple[Node, ...]
@@ -104,7 +102,6 @@ def _operation(
 
 
 def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
-    """Return whether an operation matches every key of the filter."""
     return (
         (not chosen.tags or any(fnmatchcase(tag, each) for each in chosen.tags for tag in operation.tags))
         and (not chosen.operations or any(map(operation.fits, chosen.operations)))

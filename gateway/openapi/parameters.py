@@ -58,7 +58,6 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         return f";{self.input.wire_name}={{{name}}}"
 
     def written(self, name: str) -> Json:
-        """Return the template of a query field, header field or cookie."""
         if self.media_type is not None and not self.is_scalar:
             return expression(name, filtered="tojson")
         if self.is_scalar and not self.allows_reserved:
@@ -153,7 +152,6 @@ def _style(given: Mapping[str, Json], place: str, name: str) -> tuple[str, bool]
 
 
 def _described(schema: Json, given: Mapping[str, Json]) -> Json:
-    """Add the parameter's description and deprecation to its schema."""
     made = dict(schema) if isinstance(schema, dict) else {}
     if isinstance(said := given.get("description"), str) and said.strip():
         own = made.get("description")

@@ -24,11 +24,8 @@ _MAX_CHAIN: Final = 32
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A value in a document, and its location."""
-
     value: Json
     uri: str
-    """The URI of the document."""
     pointer: tuple[str, ...] = ()
 
     def at(self, *steps: str) -> "Node":
@@ -39,12 +36,10 @@ class Node(msgspec.Struct, frozen=True):
         return Node(value, self.uri, (*self.pointer, *steps))
 
     def items(self) -> "list[Node]":
-        """Return the items of a list. Empty for other values."""
         given = self.value if isinstance(self.value, list) else []
         return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
 
     def members(self) -> "list[tuple[str, Node]]":
-        """Return the members of an object. Empty for other values."""
         return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
 
     @property

@@ -38,7 +38,6 @@ from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentEr
 from gateway.repeated_warnings import RepeatedWarning
 
 SECONDS: Final = 60.0
-"""The time limit for one document."""
 _MAX_REDIRECTS: Final = 3
 _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi+json, */*;q=0.5"
 
@@ -75,7 +74,7 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         if response.status == 304:
             return None
         if response.status != 200:
-            raise DocumentError(f"{url} answered {response.status} {response.reason}".rstrip())
+            raise DocumentError(f"{url} returned {response.status} {response.reason}".rstrip())
         return response.body, response.headers.get("ETag", "")
 
 
@@ -108,7 +107,7 @@ def compile_fetcher(
 log: Final = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 30.0
-"""How long a start waits for all documents. Documents that arrive later are announced."""
+"""The time that a start waits for all documents. Documents that arrive later are announced."""
 _MAX_DOCUMENTS: Final = 64
 _REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
 
@@ -120,7 +119,7 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """By URL. The first is the document itself."""
     etags: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
-    """Why a referenced document could not be fetched, by URL."""
+    """Reasons why referenced documents could not be fetched, by URL."""
 
     @property
     def uri(self) -> str:
@@ -149,8 +148,6 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteDocuments:
-    """All documents of the configuration that have URLs."""
-
     def __init__(self, *, services: Services, documents: DocumentStore | None, is_at_start: bool = True) -> None:
         """Without `documents`, nothing is stored. `is_at_start`: the first `follow` waits for its documents."""
         self._services: Final = services
@@ -217,8 +214,6 @@ class RemoteDocuments:
 
 
 class _Followed:
-    """Refreshes one document in the background."""
-
     def __init__(  # noqa: PLR0913 - the state of a document
         self,
         name: str,
@@ -248,7 +243,6 @@ class _Followed:
         self.task = tasks.begin(self._run(fetcher, changed), name=f"follow openapi {self._name}")
 
     def announce_later(self) -> None:
-        """Announce documents from now on."""
         self.is_awaited = False
 
     async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
@@ -273,7 +267,6 @@ class _Followed:
         self.known.set()
 
     async def _fetched(self, fetcher: DocumentFetcher) -> bool:
-        """Fetch the document. Return whether it has changed."""
         try:
             fetched = await fetch_documents(self.url, fetcher, self.fetched)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
@@ -306,7 +299,7 @@ class _Followed:
         try:
             await self._documents.save(f"openapi:{self.url}", msgspec.msgpack.encode(fetched))
         except (OSError, ValueError) as error:
-            log.warning("an OpenAPI document is not remembered", entry=self._name, reason=str(error))
+            log.warning("OpenAPI document cannot be stored", entry=self._name, reason=str(error))
 
 
 async def _first(new: list[_Followed]) -> None:
@@ -368,12 +361,11 @@ async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) ->
     if (fetched := await fetcher.fetch(url, etag=etag)) is not None:
         return fetched
     if known is None:
-        raise DocumentError(f"{url} answered 304 to a request without conditions")
+        raise DocumentError(f"{url} returned 304 to an unconditional request")
     return known, etag
 
 
 def _references(base: str, data: bytes) -> list[str]:
-    """Return the URLs of the same origin that a document references."""
     found = set()
     for match in _REFERENCE.finditer(data):
         try:

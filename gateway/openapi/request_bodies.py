@@ -29,10 +29,8 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[Input, ...] | None
     """None if the whole body is one input."""
     encodings: Node | None = None
-    """The Encoding Objects of the members."""
     whole: Input | None = None
     is_open: bool = False
-    """Whether undeclared members are allowed."""
     min_members: int = 0
 
     @property
@@ -54,7 +52,6 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
         return {name: others for name, others in found.items() if others}
 
     def http(self, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
-        """Return the keys of the `http:` block. `values` are set by the operator."""
         written = self.format.write(self, names, values)
         if not self.is_required:
             written["optional_body"] = True
@@ -279,7 +276,6 @@ class _Flattening:
 
 
 def _is_empty(value: Json) -> bool:
-    """Return whether a schema is missing or describes an object without members."""
     return not value or (
         _is_plain_object(value)
         and not any(value.get(key) for key in ("properties", "allOf", "additionalProperties", "required"))

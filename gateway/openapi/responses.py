@@ -22,7 +22,6 @@ _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     output: Mapping[str, Json]
-    """The keys of `output:`, or empty."""
     accepts: str | None
     """The media type for `Accept`. None for any."""
 

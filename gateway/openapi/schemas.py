@@ -60,7 +60,6 @@ _FORBIDDING: Final = frozenset({
     "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
     "minLength", "maxItems", "minItems", "maxContains", "minContains", "maxProperties", "minProperties", "uniqueItems",
 })  # fmt: skip
-"""Keywords that are dropped from response schemas."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -217,7 +216,6 @@ class _Conversion:
         return made
 
     def _bounds(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
-        """Convert the boolean `exclusiveMinimum` of OpenAPI 3.0, which modifies `minimum`."""
         if self._is_response:
             return
         for plain, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
@@ -309,7 +307,6 @@ class _Conversion:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """Return the distinct values of `enum`. Some clients reject duplicates."""
     found: dict[bytes, Json] = {}
     for value in values:
         found.setdefault(orjson.dumps(_normalized(value), option=orjson.OPT_SORT_KEYS), value)
@@ -352,7 +349,6 @@ def _nullable(made: dict[str, Json]) -> Json:
 
 
 def _describe(given: Mapping[str, Json], made: dict[str, Json]) -> None:
-    """Describe the default, which the service applies, the examples, and the discriminator."""
     if "default" in given and len(written := orjson.dumps(given["default"])) <= _MAX_EXAMPLE:
         _append(made, f"Default: {written.decode()}")
     examples = given.get("examples") if isinstance(given.get("examples"), list) else [given.get("example")]

@@ -40,13 +40,11 @@ def base_url(operation: Operation, root: Node) -> str:
 
 
 def own_server(operation: Operation) -> str | None:
-    """Return the first server of the operation or its path."""
     found = (_first(around.at("servers")) for around in (operation.node, *operation.items))
     return next(filter(None, found), None)
 
 
 def _first(servers: Node) -> str | None:
-    """Return the URL of the first server, with defaults for its variables."""
     if not isinstance(servers.value, list) or not servers.value:
         return None
     server = servers.value[0] if isinstance(servers.value[0], dict) else {}

@@ -54,7 +54,6 @@ class OpenApiSource:
         """Without `remote`, documents with URLs are skipped."""
         self._remote: Final = remote
         self._known: dict[str, _MadeEntry] = {}
-        """The result of the last load, by entry."""
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
         before, self._known = self._known, {}
@@ -155,7 +154,6 @@ def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
 
 
 def _digest(documents: OpenedDocuments, uri: str) -> str:
-    """Return the digest of a document, or an empty string if it is missing."""
     try:
         return hashlib.sha256(documents.source(uri).data).hexdigest()
     except DocumentError:
@@ -163,8 +161,6 @@ def _digest(documents: OpenedDocuments, uri: str) -> str:
 
 
 class _Making:
-    """Builds the models of one document."""
-
     def __init__(
         self,
         entry: DocumentEntry,

@@ -43,8 +43,6 @@ _FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "c
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """A document with its connection."""
-
     root: Node
     references: References
     schemas: Schemas
@@ -65,13 +63,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     parameters: list[Parameter]
     body: RequestBody | None
     names: dict[tuple[Place, str], str]
-    """The names of all inputs, including hidden ones."""
     values: dict[tuple[Place, str], Json]
     hidden: frozenset[tuple[Place, str]]
 
     @property
     def inputs(self) -> list[Input]:
-        """All inputs, required ones first."""
         found = [*(each.input for each in self.parameters), *(self.body.inputs if self.body else ())]
         return sorted(found, key=lambda each: not each.is_required)
 
@@ -295,7 +291,6 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
 
 
 def _path(call: Call) -> Iterator[Part]:
-    """Yield the path as parts of a URI template, without a fragment."""
     by_name = {each.input.wire_name: each for each in call.parameters if each.input.place == "path"}
     for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
         if index % 2 == 0:
@@ -308,7 +303,6 @@ def _path(call: Call) -> Iterator[Part]:
 
 
 def _in_url(value: Json) -> Iterator[Part]:
-    """Yield the parts of a set value, percent-encoded."""
     for part in parts_of(_as_text(value)):
         if isinstance(part, Interpolation):
             # Still marked as a secret in its encoded form, so that `explain` masks it.
@@ -330,7 +324,6 @@ def _text_of(parts: Iterable[Part]) -> str:
 
 
 def _json_parts(value: Json) -> Iterator[Part]:
-    """Yield the JSON of a value in parts."""
     match value:
         case str():
             yield '"'

@@ -69,7 +69,6 @@ def _sequence(dumper: yaml.SafeDumper, data: list[Json]) -> yaml.SequenceNode:
 
 
 def _is_short(value: Json) -> bool:
-    """Return whether a value fits on one line: at most two levels, without line breaks."""
     return _length(value, depth=2) <= _WIDTH - 30
 
 

@@ -95,7 +95,6 @@ class LastingInput:
         self._is_ended = False
 
     def attach(self, pipe: IO[bytes]) -> None:
-        """Start writing to this pipe."""
         os.set_blocking(pipe.fileno(), False)
         self._pipe, self._loop = pipe, asyncio.get_running_loop()
         self._flush()
@@ -197,11 +196,9 @@ class BoundedBuffer:
         return max(0, self._received - self._head_limit - self._tail_limit)
 
     def is_whole_within(self, size: int) -> bool:
-        """Return whether at most `size` bytes were received and none were dropped."""
         return self._received <= size and not self.omitted
 
     def end(self, size: int) -> bytes:
-        """Return at most the last `size` bytes received."""
         self._trim()
         # Do not join head and tail if bytes are missing between them: the text would look contiguous.
         if len(self._tail) >= size or self.omitted:

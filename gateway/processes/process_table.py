@@ -34,7 +34,6 @@ _UNCLAIMED_SECONDS: Final = 1.0
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
 """The same for zombies in the daemon's own session, which no call uses."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
-"""prctl(2)"""
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +55,7 @@ class Descendants:
         self._leaders: dict[int, str] = {}
         """Process id of the leader → marker. The process id is also the session id."""
         self._earlier: set[int] = set()
-        """Children started before `open`."""
         self._known: set[int] = set()
-        """Children known to belong to a call."""
         self._hidden: dict[int, set[int]] = {}
         """Children without a marker → the leaders when the child was first seen."""
         self._zombies: dict[int, float] = {}
@@ -78,7 +75,6 @@ class Descendants:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the markers of all calls."""
         return f"{self._identity}-"
 
     def new_marker(self) -> Mapping[str, str]:

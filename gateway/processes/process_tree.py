@@ -33,7 +33,7 @@ class Sinks(msgspec.Struct, frozen=True, kw_only=True):
 NOWHERE: Final = Sinks()
 
 LINGER_SECONDS: Final = 0.1
-"""How long the pipes are read after the main process has ended."""
+"""The time that the pipes are read after the main process has ended."""
 
 STATUS_LOST: Final = 255
 """Exit code of a child that other code has reaped."""
@@ -229,7 +229,6 @@ def start_command(
 
 
 def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
-    """Start the program and return it with the read ends of its output pipes."""
     ends: list[int] = []
     try:
         # Popen uses vfork, which does not copy the daemon's page tables, as long as there is no `preexec_fn`.

@@ -28,7 +28,7 @@ from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, Pro
 log: Final = structlog.get_logger(__name__)
 
 KILL_SECONDS: Final = 5.0
-"""How long to wait for a killed tree. A process can hang in the kernel."""
+"""The time limit for a killed tree to end. A process can hang in the kernel."""
 SWEEP_SECONDS: Final = 0.5
 """The interval between looks for orphans."""
 _KILLING_SECONDS: Final = 0.02
@@ -64,7 +64,7 @@ class Processes:
         self._can_adopt = become_subreaper()
         # `open` replaces the marker in os.environ.
         if left := end_leftovers():
-            log.warning("ended what calls of a killed daemon had left running", processes=left)
+            log.warning("ended processes that a killed daemon left running", processes=left)
         self._descendants.open()
         self._sweeping = asyncio.create_task(self._sweep_often(), name="reap orphans")
         return self

@@ -130,4 +130,4 @@ async def test_without_the_program_that_sets_them_the_file_is_refused(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     [problem] = tool.problems({"command": ["true"], "limits": ALL})
-    assert "shell.limits: needs Linux and the program `prlimit`: install the package util-linux" in problem
+    assert "shell.limits: requires Linux and the program `prlimit`. Install the package util-linux" in problem

@@ -60,8 +60,6 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves `file:`."""
-
     path: str
     uri: str
     reader: FileReader
@@ -81,7 +79,6 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     globs: GlobSource
     prefix: str
-    """For example, `runbooks:///`."""
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
@@ -131,8 +128,6 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file found when the catalog was compiled."""
-
     files: ServedFiles
     path: str
     digest: str | None = None
@@ -167,7 +162,6 @@ class RequestedFile(msgspec.Struct, frozen=True):
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether every segment is an ordinary name on all systems."""
     return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
 
 

@@ -33,7 +33,6 @@ _MAX_ENTRIES: Final = 1_000_000
 """The limit for directory entries in one listing."""
 
 _Segment: TypeAlias = re.Pattern[str] | None
-"""The pattern of one name, or None for `**`."""
 
 Places: TypeAlias = frozenset[tuple[int, int]]
 """A matching state: pairs of a pattern's index and the number of its matched segments."""
@@ -199,7 +198,6 @@ class _Walk:
             self.unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
-        """Yield the matching files of an open directory."""
         place = place_of(descriptor)
         if place != self._globs.place and not is_shown(place, root=self._globs.place):
             self.refused.append(directory)

@@ -22,11 +22,9 @@ import msgspec
 if sys.platform == "darwin":
     import fcntl
 
+# O_NONBLOCK: opening a FIFO must not wait for a writer.
+# O_NOCTTY: a terminal must not become the controlling terminal (open(2)).
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""O_NONBLOCK:
-
-opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling terminal (open(2)).
-"""
 
 _HIDDEN: Final = re.compile(r"/\.(?!\.)")
 _CHUNK: Final = 1 << 20
@@ -84,7 +82,6 @@ def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> byte
 
 
 def facts_of(path: str) -> FileFacts | None:
-    """Return the facts of a regular file, or None."""
     try:
         found = os.stat(path)  # noqa: PTH116 - also takes names that are not UTF-8
     except OSError:

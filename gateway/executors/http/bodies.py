@@ -35,14 +35,12 @@ MAX_FORM_BYTES: Final = 16 * 2**20
 
 
 Body = tuple[bytes | StreamedBody, str]
-"""A body and its media type."""
 
 
 class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_files: bool
     is_optional: bool
-    """Whether an empty body is omitted."""
     declared: Collection[str] | None
     """The declared inputs, if other arguments also become members of the body."""
 
@@ -59,7 +57,6 @@ class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     is_optional: bool
     styles: Mapping[str, Style]
     declared: Collection[str] | None
-    """As in `_JsonBody`."""
 
     def render(self, arguments: JsonObject) -> Body | None:
         fields = self.template.render(arguments)

@@ -131,7 +131,6 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return response
 
     def _pause_after(self, result: Response | _NoResponse, attempt: int) -> float | None:
-        """Return the seconds before the next attempt, or None."""
         if attempt >= self.retry.attempts:
             return None
         headers: Mapping[str, str] = {}

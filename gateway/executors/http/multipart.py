@@ -55,7 +55,6 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Identifies the content without reading it."""
         return repr((self.path, self.size, self.modified_ns))
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -98,7 +97,6 @@ class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
-    """Raises `ExecutionError` if the file cannot be read."""
     try:
         with opened_regular(path) as descriptor:
             found = os.fstat(descriptor)
@@ -207,7 +205,6 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
-    """Return the body and its media type."""
     # RFC 2046 §5.1.1: at most 70 characters.
     boundary = f"mcp-gateway-{secrets.token_hex(16)}"
     pieces: list[bytes | Source] = []

@@ -34,7 +34,6 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     template: TextTemplate
     style: Style | None = None
-    """None for plain text."""
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
@@ -156,10 +155,8 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Field, ...]
     cookies: tuple[Field, ...]
     forwarded: tuple[str, ...]
-    """The caller's header fields that are forwarded."""
     body: BodyTemplate | None
     has_secret_body: bool
-    """Whether the configured body contains a secret."""
 
     def render(self, invocation: Invocation) -> Request:
         """Build the request of a call.

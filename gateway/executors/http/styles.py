@@ -45,7 +45,6 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         return self._pairs(name, value, encode, taken=taken)
 
     def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """Like `query_pairs`, for cookies."""
         return self._pairs(name, value, _cookie_octets, taken=taken)
 
     def header_value(self, name: str, value: Json) -> str | None:

@@ -66,12 +66,10 @@ def compile_python(
 class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature
     place: str
-    """The key in the file, for example `tools.score.python`."""
     threads: DaemonThreadPool
     timeout: float | None = None
     """Seconds, in addition to the invocation's deadline."""
     has_files: bool = False
-    """Whether arguments can be files, which are passed as bytes."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         return await self.call(invocation, convert=outcome_of)

@@ -84,7 +84,6 @@ def _not_json(reason: str) -> ExecutionError:
 
 
 def _non_finite(value: object) -> str | None:
-    """Return the first NaN or Infinity, if any."""
     exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
     if not _NON_FINITE.search(exact):
         return None

@@ -50,7 +50,6 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """`module:callable`, as in the file."""
     function: Function
     is_async: bool
     description: str
@@ -60,7 +59,6 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
-    """Whether the function has `**kwargs`."""
 
     def bind(self, arguments: JsonObject, context: Context | SyncContext) -> dict[str, Any]:
         """Convert arguments to keyword arguments. Arguments without a parameter are dropped.
@@ -153,7 +151,6 @@ class _Taken:
         self._problems = problems
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._defaults: dict[str, Json] = {}
-        """Defaults with a JSON form that matches the hint."""
 
     def add(self, parameter: inspect.Parameter) -> None:
         hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation

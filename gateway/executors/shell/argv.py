@@ -29,14 +29,11 @@ _SOME_PROGRAM: Final = "a program"
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     source: str
-    """The template in the file."""
     begins_with_value: bool = False
     ends_options: bool = False
-    """Whether the argument is a literal `--`."""
 
     @property
     def shown(self) -> str:
-        """The shortened template, without interpolated values, for messages."""
         text = "".join(part if isinstance(part, str) else "…" for part in parts_of(self.source))
         return " ".join(text.split())[:80]
 
@@ -59,14 +56,15 @@ class _Text(msgspec.Struct, frozen=True, kw_only=True):
             value = self.template.value(variables)
             if isinstance(value, list):
                 # An empty list counts as absent, so its group is left out.
-                return [self._element(item) for item in value if item is not None] or None
+                return [
+                    Argument(text=text_of(item), source=self.source, begins_with_value=True)
+                    for item in value
+                    if item is not None
+                ] or None
         rendering = self.template.rendering(variables, in_element=True)
         if rendering is None:
             return None
         return [Argument(text=rendering.text, source=self.source, begins_with_value=rendering.begins_with_value)]
-
-    def _element(self, value: object) -> Argument:
-        return Argument(text=text_of(value), source=self.source, begins_with_value=True)
 
 
 class _Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +131,6 @@ def _passable(argument: Argument) -> Argument:
     return argument
 
 
-def _literal(source: str) -> Item:
-    return _Literal(Argument(text=str(source), source=source, ends_options=source == "--"))
-
-
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
     command = _Command(scope=scope)
     if not isinstance(items[0], str):
@@ -173,7 +167,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
         self.places.append(place)
         if template.literal is not None:
-            return _literal(source)
+            return _Literal(Argument(text=str(source), source=source, ends_options=source == "--"))
         return _Text(template=template, source=source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:

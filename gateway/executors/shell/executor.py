@@ -128,7 +128,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return exit_code
 
     def _new_folder(self) -> Path | None:
-        """Create the directory of a call, if one is needed."""
         if not self.has_files and not isinstance(self.program, ShellScript):
             return None
         try:
@@ -137,7 +136,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"cannot create a directory for the call: {error.strerror}") from error
 
     async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
-        """Write the caller's files and return the arguments with their paths."""
         if not self.has_files or folder is None:
             return invocation.variables
         paths = FilePaths(invocation.variables, folder=folder)
@@ -166,7 +164,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
     def _ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
-        """Return the last lines of each stream for the text of a failure."""
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 

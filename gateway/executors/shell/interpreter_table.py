@@ -76,7 +76,7 @@ _VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code
 _ED: Final = Interpreter(why="`ed`, whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
 # The first operand is the host, and the rest is the command (ssh(1)). `-o ProxyCommand=…` runs a local command.
 _SSH: Final = Interpreter(
-    why="`ssh`, which gives it to the other machine's shell",
+    why="`ssh`, which passes it to the remote shell",
     code=("o",),
     valued="BbcDEeFIiJLlmOPpQRSWw",
     operand=1,
@@ -123,9 +123,9 @@ _SED: Final = Interpreter(
 )
 
 INTERPRETERS: Final[Mapping[str, Interpreter]] = {
-    "ansible": Interpreter(why="`ansible -a`, which may give it to a shell", code=("a", "--args"), valued="imMfeTulB"),
+    "ansible": Interpreter(why="`ansible -a`, which can pass it to a shell", code=("a", "--args"), valued="imMfeTulB"),
     "at": Interpreter(
-        why="`at`, which gives it to a shell", code=("f",), valued="qt", reads_stdin=True, has_no_script=True
+        why="`at`, which passes it to a shell", code=("f",), valued="qt", reads_stdin=True, has_no_script=True
     ),
     "autossh": replace(_SSH, valued=_SSH.valued + "M"),
     "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
@@ -137,7 +137,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
     **dict.fromkeys(("sed", "gsed"), _SED),
     "batch": Interpreter(
-        why="`batch`, which gives it to a shell", code=("f",), valued="q", reads_stdin=True, has_no_script=True
+        why="`batch`, which passes it to a shell", code=("f",), valued="q", reads_stdin=True, has_no_script=True
     ),
     "bun": _language("bun", "e", "p", "--eval", "--print"),
     "dc": Interpreter(why="`dc`, whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
@@ -158,13 +158,15 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "git": Interpreter(
         why="`git -c`, whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True
     ),
-    "git difftool": Interpreter(why="`git difftool -x`, which gives it to a shell", code=("x", "--extcmd"), valued="t"),
+    "git difftool": Interpreter(
+        why="`git difftool -x`, which passes it to a shell", code=("x", "--extcmd"), valued="t"
+    ),
     "git filter-branch": Interpreter(
-        why="`git filter-branch`, which gives it to a shell",
+        why="`git filter-branch`, which passes it to a shell",
         code=tuple(f"--{what}-filter" for what in ("commit", "env", "index", "msg", "parent", "tag-name", "tree")),
     ),
-    "git rebase": Interpreter(why="`git rebase -x`, which gives it to a shell", code=("x", "--exec"), valued="sXC"),
-    "git submodule foreach": Interpreter(why="`git submodule foreach`, which gives it to a shell", operand=0),
+    "git rebase": Interpreter(why="`git rebase -x`, which passes it to a shell", code=("x", "--exec"), valued="sXC"),
+    "git submodule foreach": Interpreter(why="`git submodule foreach`, which passes it to a shell", operand=0),
     "gnuplot": _language("gnuplot", "e"),
     "gmake": _MAKE,
     "groovy": _language("groovy", "e"),
@@ -179,7 +181,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "nu": _language("nu", "c", "e", "--commands", "--execute"),
     "octave": _language("octave", "--eval"),
     "osascript": _language("osascript", "e", valued="ls"),
-    "parallel": Interpreter(why="`parallel`, which gives it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
+    "parallel": Interpreter(why="`parallel`, which passes it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
     # -m and -M become a `use` statement, which may be followed by more code (perlrun(1)).
     "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_telling=True),
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
@@ -211,10 +213,10 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         whole=("--checkpoint",),
         valued="CfbTXgHLKNV",
     ),
-    "tmux": Interpreter(why="`tmux`, which gives it to a shell", operand=1, is_rest=True, valued="cefFLnSstxy"),
+    "tmux": Interpreter(why="`tmux`, which passes it to a shell", operand=1, is_rest=True, valued="cefFLnSstxy"),
     "vagrant": Interpreter(why="`vagrant ssh -c`", code=("c", "--command")),
     "watch": Interpreter(
-        why="`watch`, which gives it to a shell",
+        why="`watch`, which passes it to a shell",
         valued="nq",
         operand=0,
         is_rest=True,

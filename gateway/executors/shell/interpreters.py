@@ -18,8 +18,6 @@ from gateway.language.templates.templating import EXPRESSION
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a command, as known at load."""
-
     shape: str
     """The text, with `EXPRESSION` in place of values."""
     programs: tuple[str, ...] = ()
@@ -36,7 +34,6 @@ _SUBCOMMANDS: Final = {
     first: tuple((name.split()[1:], row) for name, row in INTERPRETERS.items() if name.startswith(f"{first} "))
     for first in {name.split()[0] for name in INTERPRETERS if " " in name}
 }
-"""Subcommands and their interpreters, by program."""
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
@@ -76,7 +73,6 @@ def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | N
 
 
 def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
-    """Return whether an option or argument supplies the code."""
     rest = iter(words)
     for word in rest:
         if word.shape[:1] != "-":
@@ -99,7 +95,6 @@ def started_programs(words: Sequence[Word]) -> Iterator[int]:
 
 @lru_cache(maxsize=4096)
 def _names(programs: tuple[str, ...]) -> frozenset[str]:
-    """Return program names without directory and version."""
     return frozenset(
         _VERSION.sub("", (PurePosixPath(program).name if "/" in program else program).lower()) for program in programs
     )
@@ -109,7 +104,6 @@ _VERSION: Final = re.compile(r"[-_]?[0-9.]+$")
 
 
 def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the index and name of each program in the words."""
     if index >= len(words):
         return
     # Yielded for unknown names too: `compile_argv` rejects a program that the caller chooses.
@@ -154,7 +148,6 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
-    """Return whether the value of an option is the next word."""
     if option.startswith("--"):
         # Not if the option contains an expression: the next word could be a program.
         return EXPRESSION not in option and bool(_meant(option, starter.long_valued, whole=starter.whole))

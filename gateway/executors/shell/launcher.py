@@ -63,7 +63,7 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     program = program_path("prlimit")
     if program is None or sys.platform != "linux":
         problems.error(
-            "needs Linux and the program `prlimit`: install the package util-linux (Alpine: util-linux-misc)"
+            "requires Linux and the program `prlimit`. Install the package util-linux (Alpine: util-linux-misc)"
         )
         return None
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
@@ -124,7 +124,6 @@ _NO_PROCESS: Final = (
 
 
 def _attainable(value: int, kind: int) -> int:
-    """Cap the value at the daemon's hard limit."""
     hard = resource.getrlimit(kind)[1]
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
@@ -185,7 +184,6 @@ _MESSAGES: Final = tuple(
         (r"prlimit: (.+)", r"the limits cannot be set: \1"),
     )
 )
-"""Messages of the confining programs and their replacements."""
 
 
 def compile_launcher(config: Shell, *, scope: Scope) -> Launcher:

@@ -18,7 +18,7 @@ _MAX_LINE_LENGTH: Final = 64 * 1024
 """Bytes. The rest of a longer line is dropped."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
-"""How long to wait for the last messages after the child has ended."""
+"""The time limit for sending the last messages after the child has ended."""
 
 
 class ProgressLines:
@@ -40,7 +40,6 @@ class ProgressLines:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Send the remaining lines unless the call failed."""
         if self._task is None:
             return
         self._take(self._rest)

@@ -68,7 +68,6 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     base: tuple[str, ...]
     """The arguments of bubblewrap that all calls share."""
     visible: frozenset[str]
-    """Paths that all calls can see, including everything below them."""
     home: str
     """The default working directory, an empty directory in the sandbox."""
 
@@ -167,7 +166,6 @@ _Mount = tuple[str, Sequence[str]]
 
 
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
-    """Return the arguments, outer paths before inner ones."""
     placed = sorted([*mounts, *_own(str(config.tmp_size))], key=lambda mount: len(Path(mount[0]).parts))
     apart = () if config.network else ("--unshare-net",)
     return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
@@ -202,7 +200,6 @@ def _shown(path: str) -> tuple[str, str, str]:
 
 
 def _places(paths: Sequence[str], problems: Problems) -> list[str]:
-    """Return the absolute paths and report those that cannot be mounted."""
     places = []
     for index, path in enumerate(paths):
         place = _absolute(path, problems)
@@ -227,7 +224,6 @@ def _is_shown(path: str, places: Collection[str]) -> bool:
 
 
 def _covered(path: str, places: Collection[str]) -> bool:
-    """Return whether a path equals one of `places` or is below one."""
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 

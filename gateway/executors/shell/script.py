@@ -30,7 +30,6 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str]
     """The variable `INPUT_<NAME>` of each declared input."""
     mentioned: frozenset[str]
-    """Variables that occur in the script."""
 
     def write(
         self, arguments: JsonObject, environment: Mapping[str, str], folder: Path
@@ -98,7 +97,6 @@ def compile_script(config: Shell, scope: Scope) -> ShellScript:
 
 
 def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
-    """Return the configured interpreter, or parse the script's first line as Linux does."""
     first_line = (config.script or "").partition("\n")[0]
     if "interpreter" in config.model_fields_set or not first_line.startswith("#!"):
         return config.interpreter

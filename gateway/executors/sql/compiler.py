@@ -30,12 +30,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     "COPY": "it reads and writes files of the server",
     "VACUUM": "it cannot run in a transaction",
 }
-"""Keywords that must not start a statement, with the reasons."""
 
 
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
-    """A text of statements and its location."""
-
     text: str
     place: Problems
     """The location of the text, or of `query_file`."""
@@ -58,7 +55,6 @@ class QueryText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[tuple[Statement, QueryText], ...]:
-    """Compile the statements, each with its text."""
     statements = []
     for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
@@ -75,7 +71,6 @@ def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> t
 
 
 def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
-    """Yield the texts of `query`, or the text of `query_file`."""
     for index, text in enumerate(config.query or ()):
         yield QueryText(text=str(text), place=problems.at("query", index))
     if config.query_file is not None:

@@ -13,8 +13,7 @@ from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.pools import DatabaseProfile
-from gateway.executors.sql.postgresql import PostgresqlSession
-from gateway.executors.sql.postgresql_values import exchange_times_exactly
+from gateway.executors.sql.postgresql import PostgresqlSession, exchange_times_exactly
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseConnectionLostError, Session, StatementRefusedError
@@ -23,13 +22,12 @@ from gateway.executors.sql.sqlite import SqliteSession, secure
 _PREPARED: Final = "mcp-gateway prepared statements"
 _SECURED: Final = "mcp-gateway secured"
 _LOCK_SECONDS: Final = 0.25
-"""How long SQLite waits for a lock. The executor retries afterwards."""
+"""The time that SQLite waits for a lock. The executor retries afterwards."""
 _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
 """For engines whose sessions control their transactions."""
 
 
 def make_engine(profile: DatabaseProfile, *, read_only: bool) -> AsyncEngine:
-    """Create the engine of a profile. Does not connect yet."""
     url: URL | str = profile.url
     options: dict[str, Any] = {}
     if (engine_options := _ENGINES.get(profile.dialect)) is not None:
@@ -74,7 +72,6 @@ _ENGINES: Final[Mapping[str, Callable[[DatabaseProfile, bool], tuple[URL | str, 
     "sqlite": _sqlite_engine,
     "postgresql": _postgresql_engine,
 }
-"""Create the URL and connection arguments, by dialect."""
 _SESSIONS: Final[Mapping[str, Callable[[Any, bool], Awaitable[Session]]]] = {
     "sqlite": _sqlite_session,
     "postgresql": _postgresql_session,
@@ -107,7 +104,6 @@ async def open_session(engine: AsyncEngine, dialect: str, *, read_only: bool) ->
 
 
 def _is_closed(connection: Any) -> bool:
-    """Return whether the driver knows that the connection is closed. aiosqlite does not tell."""
     return hasattr(connection, "is_closed") and connection.is_closed()
 
 

@@ -31,11 +31,9 @@ class InputType(Enum):
     PRESENCE = auto()
     """Only whether there is a value."""
     FILE = auto()
-    """Bytes."""
     ARRAY = auto()
     """An array outside of `IN`. The database infers whether it is an array or JSON."""
     JSON = auto()
-    """An object."""
 
 
 _BY_FORMAT: Final[Mapping[Json, InputType]] = {
@@ -71,10 +69,7 @@ def items_of(schema: Json) -> JsonObject:
 
 
 class ValueForm(Enum):
-    """The form of values for a driver."""
-
     NATIVE = auto()
-    """Python objects."""
     SQLITE = auto()
     """Dates and UUIDs as text in the format of SQLite's functions, other values as Python objects."""
     TEXT = auto()
@@ -103,7 +98,7 @@ def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> 
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ExecutionError(f"`{name}` is not valid text: it contains half of a surrogate pair") from error
+            raise ExecutionError(f"`{name}` is not valid text: it contains a lone surrogate") from error
     return value
 
 
@@ -132,7 +127,6 @@ def _date_time(value: str) -> dt.datetime:
 
 
 def _utc_text(value: Json) -> str:
-    """Return a time in UTC, in the format of SQLite's functions."""
     return str(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" "))
 
 
@@ -162,7 +156,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Escapes text between parameters for the driver."""
     binding: ValueForm = ValueForm.NATIVE
     reads_only: bool = True
-    """Whether read-only transactions are supported."""
 
 
 _LINE_COMMENT: Final = r"(?P<comment>--[^\n]*)"
@@ -258,7 +251,6 @@ class Kind(Enum):
     COMMENT = auto()
     SPACE = auto()
     OTHER = auto()
-    """Operators, punctuation and numbers."""
 
 
 class Token(msgspec.Struct, frozen=True):

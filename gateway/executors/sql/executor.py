@@ -32,9 +32,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     decimals: Decimals = "string"
     pools: DatabasePools
     bind: Mapping[str, JsonTemplate] = msgspec.field(default_factory=empty)
-    """Values bound in addition to the arguments."""
     settings: Mapping[str, TextTemplate] = msgspec.field(default_factory=empty)
-    """Settings of the transaction, by name."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         rows = await self.rows(invocation)
@@ -115,7 +113,6 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _setting(name: str, value: str) -> BoundStatement:
-    """Return the statement that sets a PostgreSQL parameter for the transaction."""
     # Qualified, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))

@@ -101,7 +101,6 @@ class DatabasePools:
         self._kept: frozenset[DatabaseProfile] | None = None
         self._ending: Final = BackgroundTasks()
         self.failures: Final[dict[str, int]] = {}
-        """Failed connection attempts by database name."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,11 +138,9 @@ class DatabasePools:
         self.failures[profile.name] = self.failures.get(profile.name, 0) + 1
 
     def own(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Run work that can outlive its call."""
         return self._ending.begin(work, name=name)
 
     def status(self) -> dict[str, Json]:
-        """Return connections and failures by database."""
         found: dict[str, dict[str, Json]] = {}
         for (profile, _), pool in self._pools.items():
             entry = found.setdefault(

@@ -32,8 +32,6 @@ class ListParameter(msgspec.Struct, frozen=True):
 
 
 class StatementText(msgspec.Struct, frozen=True):
-    """Text between parameters."""
-
     text: str
     start: int
 
@@ -42,19 +40,14 @@ Piece = StatementText | StatementParameter | ListParameter
 
 
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement with its values."""
-
     text: str
     values: tuple[Json, ...]
     names: tuple[str, ...]
-    """The input of each value."""
     starts: tuple[tuple[int, int], ...] = ()
     """Offsets in `text` and in the written text, for each piece."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
-    """For each placeholder without a cast:
-
-    its offset in `text`, the number of its value, and the database type from the schema for arrays and numbers.
-    """
+    """For each placeholder without a cast: offset in `text`, number of the value, and the schema's database type for
+    arrays and numbers."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
         """Return the text with casts. Values (counted from 1) are read as text and cast to these types."""
@@ -137,8 +130,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Writing:
-    """Builds the text of a bound statement."""
-
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._parts: list[str] = []
@@ -182,7 +173,6 @@ class _Writing:
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
 
     def _element_type(self, schema: JsonObject) -> str:
-        """Return the database type of the items of a nested array."""
         kind = type_of(schema)
         if kind is InputType.ARRAY:
             return self._element_type(items_of(schema))
@@ -214,7 +204,6 @@ _MEANINGLESS: Final = frozenset({Kind.SPACE, Kind.COMMENT})
 
 
 def words_of(tokens: Iterable[Token]) -> list[Token]:
-    """Return the tokens without spaces and comments."""
     return [token for token in tokens if token.kind not in _MEANINGLESS]
 
 
@@ -239,7 +228,6 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
 
 
 def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
-    """Return the offsets of parameters before `IS NULL` and `IS NOT NULL`."""
     return {
         token.start
         for index, token in enumerate(tokens)

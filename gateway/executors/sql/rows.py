@@ -34,7 +34,7 @@ Decimals = Literal["string", "number"]
 class RowLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int
     max_bytes: int
-    """Bytes of the JSON."""
+    """Bytes of JSON."""
 
 
 class RowCollector:
@@ -48,13 +48,12 @@ class RowCollector:
         self.columns: list[str] = []
         self.rows: list[dict[str, Json]] = []
         self.is_truncated = False
-        """Whether there are more rows."""
         self.omitted = 0
         """The number of rows that are too large for a result."""
         self.affected: int | None = None
         """The number of rows changed by statements without a result, if known."""
         self.size = 0
-        """Bytes of the JSON."""
+        """Bytes of JSON."""
         self._empty_size = 0
         self._read_bytes = 0
         self._texts: frozenset[int] = frozenset()
@@ -88,7 +87,6 @@ class RowCollector:
         return max(1, min(missing, _MAX_CHUNK, _CHUNK_BYTES // average))
 
     def add(self, fetched: Sequence[Sequence[Json]]) -> None:
-        """Add rows until one does not fit."""
         for values in fetched:
             row = {
                 name: self._json(index, value)
@@ -180,7 +178,6 @@ def _decimal(value: decimal.Decimal, decimals: Decimals) -> Json:
 def table_of(
     columns: Sequence[str], rows: Sequence[Mapping[str, Json]], *, is_truncated: bool, omitted: int = 0
 ) -> str:
-    """Return the rows as a table with a header line and the number of rows."""
     lines = [" | ".join(_cell(column) for column in columns)]
     lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
     counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"

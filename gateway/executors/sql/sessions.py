@@ -36,8 +36,7 @@ class Session(Protocol):
     async def begin(self, *, seconds: float, statements: int) -> None:
         """Start a transaction. No statement can take longer than `seconds`."""
 
-    async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
-        """Run a statement and collect its rows, up to the limits."""
+    async def run(self, statement: BoundStatement, rows: RowCollector) -> None: ...
 
     async def commit(self) -> None: ...
 

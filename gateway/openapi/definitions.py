@@ -121,7 +121,7 @@ class _Selection:
         )
         chosen = []
         for operation in self._operations:
-            if (reason := self._why_not(operation)) is None:
+            if (reason := self._skip_reason(operation)) is None:
                 chosen.append(operation)
                 self._make(operation, names[operation.key], *overrides[operation.key])
             else:
@@ -148,7 +148,7 @@ class _Selection:
             return said
         return operation.id or name_by_path(operation)
 
-    def _why_not(self, operation: Operation) -> str | None:
+    def _skip_reason(self, operation: Operation) -> str | None:
         config = self._config
         if operation.extension("enabled", self._reader.root) is False:
             return "`x-mcp: {enabled: false}` disables it"

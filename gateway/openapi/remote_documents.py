@@ -152,7 +152,7 @@ class RemoteDocuments:
         """Without `documents`, nothing is stored. `is_at_start`: the first `follow` waits for its documents."""
         self._services: Final = services
         self._documents: Final = documents
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _RefreshedDocument] = {}
         self._following: Final = BackgroundTasks()
         self._is_at_start = is_at_start
 
@@ -168,7 +168,7 @@ class RemoteDocuments:
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         before, self._followed = self._followed, {}
-        new: list[_Followed] = []
+        new: list[_RefreshedDocument] = []
         for name, config in document.openapi.items():
             if not config.is_remote:
                 continue
@@ -180,7 +180,7 @@ class RemoteDocuments:
                 continue
             if known is not None:
                 known.task.cancel()
-            made = _Followed(
+            made = _RefreshedDocument(
                 name,
                 config,
                 key=key,
@@ -213,7 +213,7 @@ class RemoteDocuments:
         }
 
 
-class _Followed:
+class _RefreshedDocument:
     def __init__(  # noqa: PLR0913 - the state of a document
         self,
         name: str,
@@ -302,7 +302,7 @@ class _Followed:
             log.warning("OpenAPI document cannot be stored", entry=self._name, reason=str(error))
 
 
-async def _first(new: list[_Followed]) -> None:
+async def _first(new: list[_RefreshedDocument]) -> None:
     """Wait for the first fetch of each document, up to `FIRST_SECONDS`."""
     try:
         with suppress(TimeoutError):

@@ -53,7 +53,7 @@ class OpenApiSource:
     def __init__(self, remote: RemoteDocuments | None = None) -> None:
         """Without `remote`, documents with URLs are skipped."""
         self._remote: Final = remote
-        self._known: dict[str, _MadeEntry] = {}
+        self._known: dict[str, _LoadedEntry] = {}
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
         before, self._known = self._known, {}
@@ -81,8 +81,8 @@ class OpenApiSource:
             await self._remote.close()
 
     def _entry(
-        self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_MadeEntry | None"
-    ) -> "_MadeEntry | None":
+        self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_LoadedEntry | None"
+    ) -> "_LoadedEntry | None":
         connection = config.document.connections.get(entry.connection or "")
         if entry.connection is not None and connection is None:
             # A connection with errors is also missing, but has been reported.
@@ -104,7 +104,7 @@ class OpenApiSource:
         key = content_key(name, entry, connection, written)
         if before is not None and before.is_of(key, documents):
             return before
-        made = _Making(
+        made = _ModelBuilder(
             DocumentEntry(name=name, config=entry, connection=connection),
             documents,
             written=written if isinstance(written, Mapping) else {},
@@ -132,7 +132,7 @@ class OpenApiSource:
         return documents
 
 
-class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
+class _LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions of one entry and the inputs that they were built from."""
 
     key: bytes
@@ -148,9 +148,9 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
         return key == self.key and all(_digest(documents, uri) == digest for uri, digest in self.digests.items())
 
 
-def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
+def _nothing(files: Mapping[Path, str]) -> _LoadedEntry:
     entry = SourceEntry(definitions={}, fingerprint="", files=dict(files))
-    return _MadeEntry(key=b"", digests={}, entry=entry, models={})
+    return _LoadedEntry(key=b"", digests={}, entry=entry, models={})
 
 
 def _digest(documents: OpenedDocuments, uri: str) -> str:
@@ -160,7 +160,7 @@ def _digest(documents: OpenedDocuments, uri: str) -> str:
         return ""
 
 
-class _Making:
+class _ModelBuilder:
     def __init__(
         self,
         entry: DocumentEntry,
@@ -179,7 +179,7 @@ class _Making:
         self._shared: Final = [getattr(entry.config, key) for key in ("access", "tags", *_SHARED_KEYS)]
         self._opened: Final[dict[str, str]] = {}
 
-    def entry(self, key: bytes) -> _MadeEntry:
+    def entry(self, key: bytes) -> _LoadedEntry:
         references = References(self._open)
         found = definitions_of(
             references.root(self._documents.uri), uri=self._documents.uri, references=references, entry=self._entry
@@ -197,7 +197,7 @@ class _Making:
             files=dict(self._documents.files),
             left_out=tuple(self._left_out(found.left_out)),
         )
-        return _MadeEntry(
+        return _LoadedEntry(
             key=key,
             digests=self._opened,
             entry=entry,
@@ -213,12 +213,12 @@ class _Making:
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)
         content = content_key(made.kind, made.name, made.data)
-        # Includes everything that `_changed` reads.
+        # Includes everything that `_with_overrides` reads.
         key = content_key(content, override, self._shared)
         model = self._earlier.get(key)
         if model is None:
             try:
-                model = _changed(_MODELS[made.kind].model_validate(made.data), self._config, override)
+                model = _with_overrides(_MODELS[made.kind].model_validate(made.data), self._config, override)
             # An operation that the models reject is skipped. The author of the document cannot fix it.
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
@@ -266,7 +266,7 @@ def _shown(location: Location) -> str:
     return f"{location.file.name}:{location.line}:{location.column}"
 
 
-def _changed(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:
+def _with_overrides(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:
     """Apply the override and the defaults of the entry."""
     changes: dict[str, Json] = {}
     for key in _SHARED_KEYS:

@@ -77,10 +77,10 @@ class ProcessTree:
         self._loop = asyncio.get_running_loop()
         self.exit_code: int | None = None
         """The exit code, or the negative signal number. None while the process runs."""
-        self.answerable: asyncio.Future[None] = self._loop.create_future()
+        self.finished: asyncio.Future[None] = self._loop.create_future()
         self._outputs: tuple[OutputPipe, ...] = (
-            OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._one_at_end),
-            OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._one_at_end),
+            OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._pipe_ended),
+            OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._pipe_ended),
         )
         self._input = None
         self._lasting = command.lasting_input
@@ -102,9 +102,9 @@ class ProcessTree:
 
         The pipes are read for at most `LINGER_SECONDS` after the exit.
         """
-        timer = self._loop.call_at(deadline, self._answer)
+        timer = self._loop.call_at(deadline, self._set_finished)
         try:
-            await self.answerable
+            await self.finished
         finally:
             timer.cancel()
 
@@ -144,14 +144,14 @@ class ProcessTree:
         self._process.poll()
         self._afterwards()
 
-    def _one_at_end(self) -> None:
+    def _pipe_ended(self) -> None:
         self._open -= 1
         if not self._open and self.exit_code is not None:
-            self._answer()
+            self._set_finished()
 
-    def _answer(self) -> None:
-        if not self.answerable.done():
-            self.answerable.set_result(None)
+    def _set_finished(self) -> None:
+        if not self.finished.done():
+            self.finished.set_result(None)
 
     def _watch(self) -> None:
         try:
@@ -185,9 +185,9 @@ class ProcessTree:
             self.exit_code = _exit_code(self._process)
         if self._open:
             # A background process (`sleep 60 &`) can keep the pipes open.
-            self._loop.call_later(LINGER_SECONDS, self._answer)
+            self._loop.call_later(LINGER_SECONDS, self._set_finished)
         else:
-            self._answer()
+            self._set_finished()
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:

@@ -186,13 +186,13 @@ class Processes:
 
     async def _end(self, tree: ProcessTree) -> None:
         try:
-            is_gone = await self._ended_by(tree, signal.SIGTERM, within=self._grace)
+            is_gone = await self._end_with(tree, signal.SIGTERM, within=self._grace)
             if not is_gone:
-                await self._ended_by(tree, signal.SIGKILL, within=KILL_SECONDS)
+                await self._end_with(tree, signal.SIGKILL, within=KILL_SECONDS)
         finally:
             self._release(tree)
 
-    async def _ended_by(self, tree: ProcessTree, number: signal.Signals, *, within: float) -> bool:
+    async def _end_with(self, tree: ProcessTree, number: signal.Signals, *, within: float) -> bool:
         """Signal the tree until it has ended. Return False if that takes longer than `within` seconds."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + within

@@ -52,14 +52,14 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         TooLargeError: it is larger than `max_size`.
         OSError: it does not exist or cannot be read.
     """
-    with _held(path) as held:
+    with _opened_path(path) as held:
         return _read(held, max_size=max_size)
 
 
 @contextmanager
 def opened_regular(path: str) -> Iterator[int]:
     """Open a file for reading. Follows links. Raises like `read_regular`."""
-    with _held(path) as held:
+    with _opened_path(path) as held:
         descriptor = _reopened(held)
         try:
             yield descriptor
@@ -75,7 +75,7 @@ def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> byte
         TooLargeError: it is larger than `max_size`.
         OSError: it does not exist or cannot be read.
     """
-    with opened_directory(root) as directory, _held(relative, directory=directory) as held:
+    with opened_directory(root) as directory, _opened_path(relative, directory=directory) as held:
         if place_of(directory) != place or not is_shown(place_of(held), root=place):
             raise NotServedError(relative)
         return _read(held, max_size=max_size)
@@ -92,7 +92,7 @@ def facts_of(path: str) -> FileFacts | None:
 def facts_beneath(root: str, name: str, *, directory: int) -> FileFacts | None:
     """Return the facts of a file in an open directory. None if it does not exist or is not served under `root`."""
     try:
-        with _held(name, directory=directory) as held:
+        with _opened_path(name, directory=directory) as held:
             return facts_in(os.fstat(held)) if is_shown(place_of(held), root=root) else None
     except OSError:
         return None
@@ -122,7 +122,7 @@ def opened_directory(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def _held(path: str, *, directory: int | None = None) -> Iterator[int]:
+def _opened_path(path: str, *, directory: int | None = None) -> Iterator[int]:
     """Open a path without side effects."""
     if sys.platform == "linux":
         held = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=directory)

@@ -1,1 +1,1 @@
-"""Output shaping: outcomes become tool results and resource contents. They are cleaned, masked and limited."""
+"""Output shaping: converts outcomes to tool results and resource contents, masks secrets, and limits their size."""

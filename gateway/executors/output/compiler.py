@@ -1,5 +1,3 @@
-"""Compiles `output:`, which shapes results."""
-
 from typing import Final
 
 import jmespath
@@ -36,7 +34,6 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     overflows: OverflowCounter,
     mismatches: MismatchCounter,
 ) -> ResultShaper:
-    """Compile an `output:` block. Reports problems at `scope`."""
     _check_format(config, traits, scope)
     if traits.is_table and config.format in PARSERS:
         scope.at("format").problems.error(f"has no effect, because rows of a database are not {config.format}")
@@ -105,7 +102,7 @@ def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
         where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
         scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
         return None
-    # jmespath itself checks functions only during a search.
+    # jmespath checks function names only during a search.
     for name in _functions_in(parsed.parsed):
         if name not in _FUNCTIONS:
             scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")

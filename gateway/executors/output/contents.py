@@ -1,4 +1,4 @@
-"""Shapes outcomes as resource contents: text if they are UTF-8, otherwise a blob."""
+"""Converts outcomes to resource contents: text if the data is UTF-8, otherwise a blob."""
 
 import base64
 from collections.abc import Sequence
@@ -15,8 +15,6 @@ from gateway.language.templates.render_state import json_of
 
 
 class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
-    """Shapes the outcomes of one resource."""
-
     mime_type: str | None
     max_size: int
     sanitizer: Sanitizer
@@ -47,7 +45,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
-        # Without the query, which could end like a suffix.
+        # The query is removed, because it could end like a suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
             if form_of(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:

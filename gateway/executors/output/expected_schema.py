@@ -1,6 +1,6 @@
-"""Output schemas that results need not match. Mismatches are counted and logged once per tool.
+"""Output schemas that results need not match. Mismatches are counted, and logged once per tool.
 
-Schemas are compiled at the first result, because an OpenAPI document can have thousands.
+Schemas are compiled when they are first used, because an OpenAPI document can contain thousands.
 """
 
 from threading import Lock
@@ -28,14 +28,11 @@ class MismatchCounter:
             self.count += 1
             is_new = place not in self._named
             self._named.add(place)
-        # Outside of the lock, so that other threads need not wait.
         if is_new:
             log.warning("result does not fit its schema", place=place, reason=reason)
 
 
 class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema that results are compared with."""
-
     schema: JsonObject
     place: str
     mismatches: MismatchCounter
@@ -48,8 +45,8 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announced(schema: JsonObject) -> JsonObject:
-    """Return the `outputSchema`. Clients reject mismatches, so it allows every object."""
-    # `$defs` must be at the root for references.
+    """Return the listed `outputSchema`. It allows every object, because clients reject mismatches."""
+    # References are relative to the root.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}
     return {"type": "object", "anyOf": [own, {}], **shared}

@@ -1,4 +1,4 @@
-"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`. Pure."""
+"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from gateway.json_types import Json
 TextFormat = Literal["lines", "jsonl", "csv", "yaml"]
 
 _CELL_COST: Final = 16
-"""Characters that a value counts in addition to its name."""
+"""Characters counted for each value in addition to its name."""
 
 
 def parsed(text: str, text_format: str) -> Json:
-    """Return the value of an output. An empty output is an empty list.
+    """Parse an output. An empty output is an empty list.
 
     Raises:
         ExecutionError: the output does not have this format.

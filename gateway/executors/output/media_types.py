@@ -1,4 +1,4 @@
-"""Decodes bytes by their media type. Pure."""
+"""Decodes bytes by their media type."""
 
 import codecs
 import json
@@ -56,13 +56,13 @@ _READ_AS: Final = {
 
 @lru_cache(maxsize=64)
 def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
-    """Return how bytes of a media type are read, or None if the type is not known."""
+    """Return how to read a media type, or None if it is unknown."""
     kind = essence(media_type)
     if kind == JSON or kind.endswith("+json"):  # RFC 6839 §3.1
         return "json"
     if kind.startswith("audio/"):
         return "audio"
-    # Before images, because image/svg+xml is text.
+    # Checked before images, because image/svg+xml is text.
     if kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+xml", "+yaml")):
         return "text"
     return "image" if kind.startswith("image/") else None
@@ -76,14 +76,14 @@ def decoded(data: bytes, media_type: str | None = None) -> str:
 def declared_encoding(data: bytes, media_type: str | None) -> str | None:
     """Return the encoding from a byte order mark, the media type, or the start of HTML or XML. None for UTF-8."""
     if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
-        # Output of a command keeps its UTF-8 mark.
+        # A command's output keeps its UTF-8 byte order mark.
         return None if media_type is None and marked == "utf-8-sig" else marked
     if media_type is None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
     if b"\0" in data[:4] and (form_of(media_type) == "json" or essence(media_type).endswith("xml")):
-        return json.detect_encoding(data)  # XML 1.0 appendix F: the first characters are ASCII, which shows the width
+        return json.detect_encoding(data)  # XML 1.0 appendix F: the first characters are ASCII, so they show the width
     if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
         # HTML §13.2.3.2: a declaration in ASCII cannot be true for UTF-16.

@@ -16,7 +16,6 @@ from gateway.json_types import JsonObject
 MAX_OUTPUT_BYTES: Final = 64 * 2**20
 """The limit for one output, and for all outputs of one caller."""
 MAX_TOTAL_BYTES: Final = 256 * 2**20
-"""The limit for all callers."""
 MAX_OUTPUTS_PER_CALLER: Final = 32
 TTL_SECONDS: Final = 600.0
 _SWEEP_SECONDS: Final = 30.0
@@ -25,7 +24,7 @@ SCHEME: Final = "output"
 
 
 class OutputArchive(Protocol):
-    """Persistent storage for outputs. `save` and `remove` do not block, and can be called from any thread."""
+    """Persistent storage for outputs. `save` and `remove` do not block and can be called from any thread."""
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
         """Return URI, caller, media type, expiry and size in bytes of unexpired outputs, oldest first."""
@@ -37,7 +36,7 @@ class OutputArchive(Protocol):
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     contents: str | bytes | None
-    """None if only the archive has them."""
+    """None if only the archive contains them."""
     media_type: str
     caller: str
     size: int
@@ -46,7 +45,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputStore:
-    """Keeps outputs under random URIs. The oldest outputs are dropped if there is no space."""
+    """Keeps outputs under random URIs. Drops the oldest outputs when it is full."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         # Wall-clock time, because the archive outlives the process.
@@ -56,7 +55,7 @@ class OutputStore:
         """By URI, oldest first."""
         self._size = 0
         self._lock = Lock()
-        """Large outputs are shaped in threads."""
+        """Threads shape large outputs."""
 
     @property
     def count(self) -> int:
@@ -72,7 +71,7 @@ class OutputStore:
                 self._drop_expired()
 
     async def use(self, archive: OutputArchive) -> None:
-        """Use an archive, and load its entries."""
+        """Load the entries of an archive, and use it from now on."""
         self._archive = archive
         for uri, caller, media_type, expires, size in await archive.list(self._clock()):
             self._outputs[uri] = _Stored(
@@ -81,13 +80,9 @@ class OutputStore:
             self._size += size
 
     def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None) -> str | None:
-        """Keep contents and return their URI, or None if they are too large.
+        """Store contents and return their URI, or None if they are too large.
 
-        Args:
-            contents: text or bytes.
-            media_type: their media type.
-            caller: the only caller who can read them.
-            seconds: lifetime. They are then archived. None: `TTL_SECONDS`, without archiving.
+        Only `caller` can read them. With `seconds`, they are also archived. Otherwise their lifetime is `TTL_SECONDS`.
         """
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:
@@ -116,7 +111,7 @@ class OutputStore:
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)
-        # The same result for both, so that a leaked URI reveals nothing.
+        # The result is the same for both, so that a leaked URI reveals nothing.
         if output is None or output.caller != caller:
             return None
         contents = output.contents
@@ -135,7 +130,7 @@ class OutputStore:
         own_size = size + sum(self._outputs[uri].size for uri in own)
         while own and (len(own) >= MAX_OUTPUTS_PER_CALLER or own_size > MAX_OUTPUT_BYTES):
             own_size -= self._drop(own.pop(0))
-        # Ends, because one output is smaller than the total.
+        # Terminates, because one output is smaller than the total.
         while self._size + size > MAX_TOTAL_BYTES:
             self._drop(next(iter(self._outputs)))
 

@@ -1,7 +1,7 @@
-"""Shapes outcomes as tool results.
+"""Converts outcomes to tool results.
 
-The order is: read, select, sanitize, validate, write as text, cut. Secrets are masked before cutting, so that no
-part of one remains.
+The steps are: parse, select, sanitize, validate, format as text, shorten. Secrets are masked before shortening, so that
+no part of one remains.
 """
 
 import base64
@@ -49,8 +49,6 @@ _ERROR_ROOM: Final = 4096
 
 
 class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a backend's results."""
-
     names: tuple[str, ...] = ()
     """Variables for `output.template`, in addition to `result` and the inputs."""
     has_media_type: bool = False
@@ -76,7 +74,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     room: SizeLimit
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
-        """Return the result. If the outcome cannot be shaped, the result is an error for the model."""
+        """Convert an outcome. If that fails, the result is an error for the model."""
         try:
             match outcome:  # most frequent first
                 case Blocks():
@@ -110,14 +108,14 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
             case {"type": "text", "text": str(text), **others}:
-                # An empty text has no block, but its annotations need one.
+                # Annotations need a block, even for an empty text.
                 first, *more = self.room.text_blocks(self.sanitizer.text(text), invocation) or [text_block("")]
                 return [{**first, **self.sanitizer.block(others)}, *more]
             case _:
                 return [self.sanitizer.block(block)]
 
     def _relayed(self, result: Relayed, invocation: Invocation) -> ToolResult:
-        """Shape the result of another server. Without `output`, it is passed on as received."""
+        """Convert the result of an upstream server. Without `output`, it is passed on as received."""
         if self._reshapes and not result.is_error:
             text = sole_text(result.content)
             if result.structured is not ABSENT:
@@ -131,7 +129,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if meta and text_size(meta) > self.room.max_size:
             meta = {}
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
-        # MCP 2025-11-25 server/tools, "Output Schema": structured content is required, and JSON cannot be cut.
+        # MCP 2025-11-25 server/tools, "Output Schema": structured content is required, and JSON cannot be shortened.
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
             return self._at_link(written, invocation)
         return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
@@ -142,7 +140,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
-        """Shape a structured value. Scalars are only structured if a schema or format requires it.
+        """Convert a structured value. Scalars are only structured if a schema or format requires it.
 
         `text` is shown with the value, unless `select` applies.
         """
@@ -230,7 +228,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=content, structured=value if is_structured and has_room else ABSENT)
 
     def _at_link(self, written: str, invocation: Invocation) -> ToolResult:
-        """Return an error with a link, because structured content can neither be cut nor left out."""
+        """Return an error with a link, because structured content can neither be shortened nor omitted."""
         link = self.room.link(written, invocation, media_type=JSON)
         reason = str(self.room.too_large(len(written.encode())))
         return ToolResult(content=(text_block(f"{reason}. It can be read as a resource"), link), is_error=True)
@@ -259,7 +257,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if form != "binary" and not media_type.startswith(f"{form}/"):
             raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, but must be {form}/…")
         media_type = media_type or OCTETS
-        # Refused, because masking would break the file.
+        # Rejected, because masking would break the file.
         self.sanitizer.check_bytes(output.data)
         self._require_whole(output)
         if not self.room.has_room_for(output.data):
@@ -320,7 +318,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _gap(output: RawOutput) -> str:
-    """Return the line that replaces omitted bytes."""
     return f"\n[… {output.omitted} bytes omitted …]\n" if output.omitted else ""
 
 

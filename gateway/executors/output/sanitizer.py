@@ -26,13 +26,13 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     keeps_controls: bool = False
     """For `raw: true` and files. Secrets are still masked."""
     keeps_documents: bool = False
-    """Whether embedded resources keep control characters, such as the pages of another server."""
+    """Whether embedded resources keep control characters, such as the pages of an upstream server."""
 
     def text(self, text: str) -> str:
         if not self.keeps_controls:
             return self.redactor.text(strip_control_characters(text))
         masked = self.redactor.text(text)
-        # A secret that contains escapes can only be masked without them.
+        # A secret that contains escapes can only be masked before they are removed.
         cleaned = strip_control_characters(masked)
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
@@ -70,7 +70,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _bytes(self, encoded: Json) -> Json:
         if isinstance(encoded, str):
-            # Also check the encoded form: a secret can be base64.
+            # The encoded form is checked too, because a secret can be base64.
             self.check_bytes(encoded.encode(errors="surrogatepass"))
             with suppress(ValueError):  # not base64
                 self.check_bytes(binascii.a2b_base64(encoded))

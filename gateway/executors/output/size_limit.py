@@ -38,7 +38,7 @@ class OverflowCounter:
 
 
 class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """Fits outputs into `max_size` bytes: cuts them, replaces them with a link, or refuses them."""
+    """Fits outputs into `max_size` bytes: shortens them, replaces them with a link, or rejects them."""
 
     max_size: int
     max_total: int
@@ -56,7 +56,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     def text_blocks(
         self, text: str, invocation: Invocation, *, media_type: str = PLAIN_TEXT, omitted: int = 0
     ) -> list[JsonObject]:
-        """Return content blocks for a text. `omitted` bytes are missing already.
+        """Return content blocks for a text. `omitted` bytes are already missing.
 
         Raises:
             ExecutionError: the text is too long, and `overflow` is `error`.
@@ -73,7 +73,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return [text_block(_head(text, self.max_size, link["uri"], seconds=seconds)), link]
 
     def link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject:
-        """Return a link to contents that are too large and cannot be cut.
+        """Return a link to contents that are too large and cannot be shortened.
 
         Raises:
             ExecutionError: they cannot be stored.
@@ -105,7 +105,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return [*kept, text_block(f"[… {what} …]")]
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
-        """Cut the middle of a text that is too long, with a note about the omission."""
+        """Remove the middle of a text that is too long, and add a note."""
         data = text.encode(errors="replace")
         max_size = max(self.max_size, at_least)
         if len(data) <= max_size:

@@ -77,7 +77,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 bound.update(parameter.bound(name, arguments))
             except ValidationError as error:
-                errors.extend(_misfits(name, error))
+                errors.extend(_schema_errors(name, error))
         if errors:
             raise ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
         if self.context_parameter is not None:
@@ -87,17 +87,17 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
         """Report why the function cannot be called with `inputs`."""
         refused = every_input and not self.takes_others
-        strangers = [name for name in inputs.schemas if refused and name not in self.parameters]
+        unknown = [name for name in inputs.schemas if refused and name not in self.parameters]
         for name, parameter in self.parameters.items():
             if not parameter.required or name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
                 continue
             if name in inputs.schemas:
                 problems.error(f"the parameter {name} of {self.name} needs a default, because the input is optional")
-            elif not get_close_matches(name, strangers, n=1):  # otherwise the typo is reported below
+            elif not get_close_matches(name, unknown, n=1):  # otherwise the typo is reported below
                 problems.error(
                     f"the parameter {name} of {self.name} is not among the inputs{_near(name, inputs.schemas)}"
                 )
-        for name in strangers:
+        for name in unknown:
             problems.error(f"{self.name} has no parameter {name}{_near(name, self.parameters)}")
 
 
@@ -110,15 +110,15 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         problems.error(f"cannot read the signature of {name}: {type(error).__name__}: {error}")
         return None
     is_async = _is_async(function)
-    taken = _Taken(name=name, is_async=is_async, problems=problems)
+    collected = _ParameterCollector(name=name, is_async=is_async, problems=problems)
     for parameter in signature.parameters.values():
-        taken.add(parameter)
+        collected.add(parameter)
     if _is_generator(function):
         problems.error(f"{name} is a generator function. Return a list instead")
-        taken.has_no_errors = False
+        collected.has_no_errors = False
     description, descriptions = read_docstring(inspect.getdoc(_unwrapped(function)) or "")
-    input_schema = taken.schema(descriptions)
-    if not taken.has_no_errors:
+    input_schema = collected.schema(descriptions)
+    if not collected.has_no_errors:
         return None
     return Signature(
         name=name,
@@ -127,9 +127,9 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         description=description,
         input_schema=input_schema,
         output_schema=result_schema(signature.return_annotation, name=name, problems=problems),
-        parameters=taken.parameters,
-        context_parameter=taken.context_parameter,
-        takes_others=taken.others is not None,
+        parameters=collected.parameters,
+        context_parameter=collected.context_parameter,
+        takes_others=collected.others is not None,
     )
 
 
@@ -140,7 +140,7 @@ class _WithFiles(Untitled):
         return {"type": FILE, **({"max_size": schema["max_length"]} if "max_length" in schema else {})}
 
 
-class _Taken:
+class _ParameterCollector:
     def __init__(self, *, name: str, is_async: bool, problems: Problems) -> None:
         self.has_no_errors = True
         self.context_parameter: str | None = None
@@ -263,7 +263,7 @@ def _context_class(hint: Any) -> type | None:
     return None
 
 
-def _misfits(name: str, error: ValidationError) -> list[SchemaError]:
+def _schema_errors(name: str, error: ValidationError) -> list[SchemaError]:
     return [
         SchemaError(path=(name, *detail["loc"]), message=f"does not fit: {detail['msg']}, was {shown(detail['input'])}")
         for detail in error.errors(include_url=False, include_context=False)

@@ -61,8 +61,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         try:
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
         except DeadlineExceededError as error:
-            raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
-        said = self._said(stderr)
+            raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._stream_ends(stdout, stderr)}") from error
+        said = self._stderr_text(stderr)
         # bubblewrap and prlimit fail before the command runs, so standard output is empty.
         if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
@@ -70,7 +70,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             limits = self.launcher.limits
             limit = None if limits is None else limits.met(exit_code, said)
             how = " ".join(filter(None, [_described(exit_code), limit]))
-            return Failure(text=f"{how}{self._ends(stdout, stderr)}")
+            return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
         return RawOutput(
             data=self._output(stdout), omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said}
         )
@@ -98,12 +98,12 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
         sinks = Sinks(stdout=stdout.feed, stderr=stderr.feed)
         if self.progress is None or not invocation.call.wants_progress:
-            return await self._run_into(invocation, sinks)
+            return await self._run_command(invocation, sinks)
         async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
             both = _both(getattr(sinks, self.progress), lines.feed)
-            return await self._run_into(invocation, replace(sinks, **{self.progress: both}))
+            return await self._run_command(invocation, replace(sinks, **{self.progress: both}))
 
-    async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
+    async def _run_command(self, invocation: Invocation, sinks: Sinks) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
             folder = self._new_folder()
             try:
@@ -163,7 +163,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return invocation.deadline.at
         return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
-    def _ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
+    def _stream_ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
@@ -178,7 +178,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return written.data
         return output_without_scratch(written.data)
 
-    def _said(self, written: BoundedBuffer) -> str:
+    def _stderr_text(self, written: BoundedBuffer) -> str:
         """Return the text of standard error. If the middle is missing, each part can contain half a secret."""
         if written.is_empty:
             return ""

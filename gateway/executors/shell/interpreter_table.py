@@ -32,13 +32,13 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Options after which the operand is not code."""
     stops: bool = False
     """Whether options end at the first operand, because the rest belongs to a script."""
-    is_telling: bool = False
+    is_unique: bool = False
     """Whether the name is distinctive enough to be searched for in every word."""
     reads_stdin: bool = False
     """Whether standard input is run as code if no other code is given."""
     has_no_script: bool = False
     """Whether no argument can name a file with code."""
-    takes_choices: bool = False
+    allows_enum_values: bool = False
     """Whether values from an `enum` are harmless as arguments."""
 
     @property
@@ -47,10 +47,16 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in named if len(name) > len("-c"))
 
 
-def _language(name: str, *code: str, valued: str = "", attached: str = "", is_telling: bool = False) -> Interpreter:
+def _language(name: str, *code: str, valued: str = "", attached: str = "", is_unique: bool = False) -> Interpreter:
     why = f"`{name} {code[0] if code[0].startswith('-') else '-' + code[0]}`"
     return Interpreter(
-        why=why, code=code, valued=valued, attached=attached, stops=True, is_telling=is_telling, reads_stdin=True
+        why=why,
+        code=code,
+        valued=valued,
+        attached=attached,
+        stops=True,
+        is_unique=is_unique,
+        reads_stdin=True,
     )
 
 
@@ -63,7 +69,7 @@ def _shell(name: str) -> Interpreter:
         operand=0,
         operand_if="c",
         stops=True,
-        is_telling=name in {"bash", "dash", "ksh", "sh", "zsh"},
+        is_unique=name in {"bash", "dash", "ksh", "sh", "zsh"},
         reads_stdin=True,
     )
 
@@ -99,7 +105,7 @@ _MAKE: Final = Interpreter(
     long_valued=("--directory", "--file", "--makefile", "--jobs", "--include-dir"),
     operand=0,
     is_rest=True,
-    takes_choices=True,
+    allows_enum_values=True,
 )
 _MYSQL: Final = Interpreter(
     why="`mysql`, whose SQL can start a shell",
@@ -183,7 +189,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "osascript": _language("osascript", "e", valued="ls"),
     "parallel": Interpreter(why="`parallel`, which passes it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
     # -m and -M become a `use` statement, which may be followed by more code (perlrun(1)).
-    "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_telling=True),
+    "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_unique=True),
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
     "powershell": _POWERSHELL,
     "psql": Interpreter(
@@ -195,7 +201,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     ),
     "pwsh": _POWERSHELL,
     "pypy": _language("pypy", "c", valued="mWX"),
-    "python": _language("python", "c", valued="mWX", is_telling=True),
+    "python": _language("python", "c", valued="mWX", is_unique=True),
     "red": _ED,
     "r": Interpreter(why="`R -e`", code=("e",), valued="fg"),
     "rscript": _language("Rscript", "e"),

@@ -54,15 +54,15 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
     """Yield the name and row of each interpreter, and the index of its first argument."""
-    for index, name in chain(_commands(words), _telling_names(words)):
+    for index, name in chain(_commands(words), _unique_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
         for phrase, interpreter in _SUBCOMMANDS.get(name, ()):
-            if (start := _behind(phrase, words, index + 1)) is not None:
+            if (start := _index_after(phrase, words, index + 1)) is not None:
                 yield name, interpreter, start
 
 
-def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
+def _index_after(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
     """Return the index after the words of `phrase`, which need not be adjacent, or None."""
     for expected in phrase:
         found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
@@ -120,7 +120,7 @@ def _started(starter: CommandWrapper, words: Sequence[Word], index: int) -> Iter
     if starter.at:
         yield from (at + 1 for at in range(index, len(words)) if words[at].shape in starter.at)
         return
-    begin = _behind(starter.after, words, index)
+    begin = _index_after(starter.after, words, index)
     if begin is None:
         return
     index = begin
@@ -150,13 +150,13 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
     if option.startswith("--"):
         # Not if the option contains an expression: the next word could be a program.
-        return EXPRESSION not in option and bool(_meant(option, starter.long_valued, whole=starter.whole))
+        return EXPRESSION not in option and bool(_matching(option, starter.long_valued, whole=starter.whole))
     # In `-abc`, the first letter with a value consumes the rest of the word or the next word.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1
 
 
-def _meant(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozenset[str]:
+def _matching(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozenset[str]:
     """Return the listed long options that `name` can abbreviate."""
     if name in listed:
         return frozenset({name})
@@ -167,10 +167,10 @@ def _meant(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozens
     return frozenset(option for option in listed if option.startswith(start))
 
 
-def _telling_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
+def _unique_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
     for index, word in enumerate(words):
         yield from (
-            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_telling
+            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_unique
         )
 
 
@@ -182,7 +182,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
         word = words[index]
         # A plus sign also starts an option (`sh +x`). `-` is an operand (XBD 12.2, guideline 13).
         if options_end or word.shape[:1] not in {"-", "+"} or word.shape == "-":
-            is_harmless = interpreter.takes_choices and bool(word.programs)
+            is_harmless = interpreter.allows_enum_values and bool(word.programs)
             if (
                 word.has_expression
                 and not is_harmless
@@ -220,7 +220,7 @@ class _Option(msgspec.Struct, frozen=True, kw_only=True):
 
 def _option(interpreter: Interpreter, shape: str) -> _Option:
     name, equals, _ = shape.partition("=")
-    meant = _meant(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
+    meant = _matching(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
     if name in interpreter.code or meant or shape.startswith("--"):
         is_code = name in interpreter.code or not meant.isdisjoint(interpreter.code)
         is_whole = bool(equals) or EXPRESSION in name

@@ -69,12 +69,12 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
-    options, limits = _settled(config, is_sandboxed=is_sandboxed)
+    options, limits = _options_and_limits(config, is_sandboxed=is_sandboxed)
     # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
     return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
-def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
+def _options_and_limits(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
     options: list[str] = []
     limits: list[ChildLimit] = []
     if config.memory is not None:

@@ -99,7 +99,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: a value cannot be bound.
         """
-        writing = _Writing(self.dialect)
+        writing = _StatementBuilder(self.dialect)
         for piece in self.pieces:
             writing.mark(piece.start)
             match piece:
@@ -113,7 +113,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                     self._bind_list(piece, arguments.get(piece.name), writing)
         return writing.finished()
 
-    def _bind_list(self, piece: ListParameter, value: Json, writing: "_Writing") -> None:
+    def _bind_list(self, piece: ListParameter, value: Json, writing: "_StatementBuilder") -> None:
         schema = self.schemas.get(piece.name)
         # The input of `IN (:name)` can be a single value.
         values, kind = ([value], type_of(schema))
@@ -129,7 +129,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         writing.text(")")
 
 
-class _Writing:
+class _StatementBuilder:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._parts: list[str] = []

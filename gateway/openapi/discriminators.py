@@ -40,7 +40,7 @@ class Discriminators:
         return list(found.values())
 
     def subtypes(self, node: Node) -> list[Alternative]:
-        """Return the subtypes of a schema: those in its mapping, or else those that extend it.
+        """Return the subtypes of a schema: from its mapping, or else the schemas that extend it.
 
         Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
         """

@@ -21,9 +21,9 @@ import msgspec
 
 MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
-"""Stands for the leader of processes whose call has ended."""
+"""Placeholder for the leader of processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""Stands for the leader of processes that could belong to several calls."""
+"""Placeholder for the leader of processes that could belong to several calls."""
 Families = Mapping[int, set[int]]
 """Living children by the process id of their call's leader."""
 

@@ -32,7 +32,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Options after which the operand is not code."""
     stops: bool = False
     """Whether options end at the first operand, because the rest belongs to a script."""
-    is_unique: bool = False
+    is_specific: bool = False
     """Whether the name is distinctive enough to be searched for in every word."""
     reads_stdin: bool = False
     """Whether standard input is run as code if no other code is given."""
@@ -47,7 +47,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in named if len(name) > len("-c"))
 
 
-def _language(name: str, *code: str, valued: str = "", attached: str = "", is_unique: bool = False) -> Interpreter:
+def _language(name: str, *code: str, valued: str = "", attached: str = "", is_specific: bool = False) -> Interpreter:
     why = f"`{name} {code[0] if code[0].startswith('-') else '-' + code[0]}`"
     return Interpreter(
         why=why,
@@ -55,7 +55,7 @@ def _language(name: str, *code: str, valued: str = "", attached: str = "", is_un
         valued=valued,
         attached=attached,
         stops=True,
-        is_unique=is_unique,
+        is_specific=is_specific,
         reads_stdin=True,
     )
 
@@ -69,7 +69,7 @@ def _shell(name: str) -> Interpreter:
         operand=0,
         operand_if="c",
         stops=True,
-        is_unique=name in {"bash", "dash", "ksh", "sh", "zsh"},
+        is_specific=name in {"bash", "dash", "ksh", "sh", "zsh"},
         reads_stdin=True,
     )
 
@@ -188,8 +188,8 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "octave": _language("octave", "--eval"),
     "osascript": _language("osascript", "e", valued="ls"),
     "parallel": Interpreter(why="`parallel`, which passes it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
-    # -m and -M become a `use` statement, which may be followed by more code (perlrun(1)).
-    "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_unique=True),
+    # -m and -M become a `use` statement, which more code can follow (perlrun(1)).
+    "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_specific=True),
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
     "powershell": _POWERSHELL,
     "psql": Interpreter(
@@ -201,7 +201,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     ),
     "pwsh": _POWERSHELL,
     "pypy": _language("pypy", "c", valued="mWX"),
-    "python": _language("python", "c", valued="mWX", is_unique=True),
+    "python": _language("python", "c", valued="mWX", is_specific=True),
     "red": _ED,
     "r": Interpreter(why="`R -e`", code=("e",), valued="fg"),
     "rscript": _language("Rscript", "e"),

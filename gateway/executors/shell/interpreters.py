@@ -54,7 +54,7 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
     """Yield the name and row of each interpreter, and the index of its first argument."""
-    for index, name in chain(_commands(words), _unique_names(words)):
+    for index, name in chain(_commands(words), _specific_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
         for phrase, interpreter in _SUBCOMMANDS.get(name, ()):
@@ -167,10 +167,10 @@ def _matching(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> froz
     return frozenset(option for option in listed if option.startswith(start))
 
 
-def _unique_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
+def _specific_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
     for index, word in enumerate(words):
         yield from (
-            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_unique
+            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_specific
         )
 
 

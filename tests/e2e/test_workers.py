@@ -271,10 +271,10 @@ def _event(line: str) -> Json:
 @pytest.mark.parametrize(
     ("flags", "environment", "problem"),
     [
-        (["--workers", "2"], {}, "--workers: more than one worker needs a store"),
-        (["--workers", "2", "--stdio"], {}, "--workers: cannot share standard input"),
+        (["--workers", "2"], {}, "--workers: several workers need a shared store"),
+        (["--workers", "2", "--stdio"], {}, "--workers: workers cannot share standard input"),
         (["--workers", "0"], {}, "--workers: expected a number from 1 to 512, or auto"),
-        ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: more than one worker needs a store"),
+        ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: several workers need a shared store"),
     ],
 )
 async def test_workers_that_could_not_work_as_one_are_refused(

@@ -146,9 +146,7 @@ def _require_what_workers_need(settings: Settings, *, where: str) -> None:
         ConfigError: a setting is missing, with the line to add.
     """
     if settings.stdio:
-        raise ConfigError.at(
-            where, "is more than one, and workers cannot share standard input. Omit --stdio, or use one worker"
-        )
+        raise ConfigError.at(where, "workers cannot share standard input. Omit --stdio, or use one worker")
     if settings.store_url() is None:
         message = f"several workers need a shared store. Set {variable_of('store')}=redis://HOST:PORT"
         raise ConfigError.at(where, message)

@@ -77,7 +77,6 @@ class AuditLog(BackgroundWriter):
 
     @property
     def problem(self) -> str | None:
-        """Why the file cannot be written."""
         return self._file.problem
 
     def append(self, record: JsonObject) -> None:
@@ -129,7 +128,6 @@ class _File:
             self.problem = None
 
     def _append(self, line: bytes) -> None:
-        """Append a line, with a single system call if possible."""
         # End a partial line first, which would otherwise corrupt the next record.
         rest = b"\n" + line if self._is_mid_line else line
         while rest:

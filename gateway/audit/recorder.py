@@ -62,7 +62,6 @@ class AuditRecorder:
         self._replaced: Final[list[AuditLog]] = []
         """Logs that a reload has replaced and that can still have queued records."""
         self._lost = self._written = 0
-        """Counts of finished logs."""
 
     def open(self, served: ServedConfig) -> None:
         """Start recording.

@@ -33,7 +33,6 @@ _SESSION_PREFIX: Final = 8
 """Characters that identify sessions and tasks, but cannot be used as credentials."""
 _KEY_LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
-"""Parameters that are not arguments."""
 
 _DENIED: Final = "denied"
 """The outcome of a call whose target exists but is not accessible to the caller."""
@@ -136,7 +135,6 @@ def _target(call: CallFacts) -> dict[str, Json]:
 
 
 def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
-    """Return the arguments or their digest, if any."""
     given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
     # All parameters count if there are others than `arguments`, as in completion/complete.
     arguments = given.get("arguments") if set(given) <= {"arguments"} else given

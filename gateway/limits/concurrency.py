@@ -114,7 +114,6 @@ class ConcurrencyPermit:
     def __init__(self, semaphores: tuple[FairSemaphore, ...]) -> None:
         self._semaphores: Final = semaphores
         self._holders = 1
-        """The call and its remaining tasks."""
         self._is_suspended = False
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:

@@ -50,7 +50,6 @@ class FairSemaphore:
         """`share` creates the semaphore's share of a limit of several processes. None for a local limit."""
         self.running = 0
         self.suspended = 0
-        """Suspended calls."""
         self.share: Final = None if share is None else share(self)
         self._capacity = 0
         self._name = ""

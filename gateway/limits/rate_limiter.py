@@ -35,7 +35,6 @@ _SOON: Final = 0.001
 
 class RateUse(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """The configuration key of the limit."""
     caller: str
     """The caller. Empty for all callers."""
     rate: ParsedRate
@@ -49,7 +48,6 @@ class RateLimiter:
         """`shared` counts for all replicas. None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
-        """Logs by limit and caller."""
         self.shared: Final = shared
         self.refused = 0
 
@@ -139,7 +137,6 @@ class _SlidingLog:
     def __init__(self) -> None:
         self.expires = -math.inf
         self.rate: ParsedRate | None = None
-        """The rate of the last call."""
         self._calls: Final[dict[float, int]] = {}
         self._used = 0
 

@@ -32,7 +32,6 @@ class SharedCapacity:
         self._granted = 0
         self._elsewhere = (0, 0)
         self._is_own = False
-        """Whether this replica counts alone."""
         self._changed: Final = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
 
@@ -42,7 +41,6 @@ class SharedCapacity:
 
     @property
     def limit(self) -> int:
-        """The limit of all replicas."""
         return self._limit[0]
 
     @property
@@ -61,7 +59,6 @@ class SharedCapacity:
         return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
 
     def freed(self) -> None:
-        """Handle a freed slot."""
         if self._is_own:
             self._semaphore.resize(self._limit[0])
         else:  # Return the slot first, because another replica could have waited longer.
@@ -94,7 +91,6 @@ class SharedCapacity:
             self.changed()
 
     async def _claim_all(self) -> None:
-        """Claim until nothing changes and no call waits."""
         while self._changed.is_set() or self._semaphore.waiting:
             if not self._changed.is_set():
                 with suppress(TimeoutError):

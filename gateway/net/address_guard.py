@@ -36,7 +36,6 @@ class AddressGuard(msgspec.Struct, frozen=True):
     """Checks every socket of a connection pool."""
 
     allowed: frozenset[Network] = frozenset()
-    """Private ranges that are allowed."""
     allows_all: bool = False
 
     def open_socket(self, info: AddrInfoType) -> socket.socket:
@@ -78,7 +77,6 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `allow_private`."""
 
     hosts: frozenset[str] = frozenset()
-    """Names that can resolve to any address."""
     guard: AddressGuard = AddressGuard()
 
     def guard_for(self, host: str) -> AddressGuard:

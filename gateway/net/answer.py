@@ -50,7 +50,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 _NOT_ENCODED: Final = frozenset({"", "identity", "none", "utf-8", "binary", "8bit", "aws-chunked"})
-"""Names that servers send with uncompressed bodies."""
 
 
 def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:

@@ -103,7 +103,6 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: str
     is_per_caller: bool
-    """Whether the caller's token is exchanged."""
     client: TokenClient
     key: bytes
     """Identifies the client, the server and the requested token. Authorizations with the same key share tokens."""

@@ -31,7 +31,6 @@ from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
-"""For requests with a deadline."""
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,7 +92,6 @@ class OutboundTokens:
         self.issuers: Final[dict[bytes, str | None]] = {}
         """The issuer that each client signs in at."""
         self.secrets: Final = ObtainedSecrets()
-        """The tokens, for the redactor."""
 
     async def __aenter__(self) -> Self:
         return self

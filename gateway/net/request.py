@@ -47,7 +47,6 @@ class Rejection(msgspec.Struct, frozen=True):
     status: int
     headers: CIMultiDictProxy[str]
     attempt: int
-    """The number of attempts so far."""
 
 
 def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:

@@ -46,9 +46,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     registration_url: str | None = None
     revocation_url: str | None = None
     scopes: Sequence[str] = ()
-    """`scopes_supported` of the authorization server."""
     resource_scopes: Sequence[str] = ()
-    """`scopes_supported` of the service."""
     challenge_methods: Sequence[str] | None = None
     """`code_challenge_methods_supported`. None if missing."""
     returns_issuer: bool = False

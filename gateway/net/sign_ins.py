@@ -120,7 +120,6 @@ class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     secret: str | None = None
     method: str = "none"
-    """`token_endpoint_auth_method`."""
 
     @property
     def authentication(self) -> ClientAuthentication:
@@ -171,7 +170,6 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the cookie of the browser that opened the link."""
     redirect_uri: str = ""
     asked: list[str] = []
-    """The requested scopes."""
     server: ServerMetadata | None = None
     client: RegisteredClient | None = None
     resource: str | None = None
@@ -222,7 +220,6 @@ class SignIns:
         self._store, self._events = store, events
 
     def listen_at(self, base_url: str) -> None:
-        """Use this base URL in links."""
         self._base_url = base_url
 
     async def close(self) -> None:
@@ -710,7 +707,6 @@ class SignIns:
 
 
 _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
-"""Values of `token_endpoint_auth_method`, in order of preference."""
 
 
 def record_name(entry: str, owner: str) -> str:

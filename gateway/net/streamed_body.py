@@ -40,7 +40,6 @@ class StreamedBody(msgspec.Struct, frozen=True, kw_only=True):
     description: Json
     """The content without the bytes of files, for `explain`."""
     boundary: bytes = b""
-    """The multipart boundary."""
 
     @property
     def size(self) -> int:

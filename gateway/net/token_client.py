@@ -65,7 +65,6 @@ _ASSERTION_SECONDS: Final = 60
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     seconds: float
-    """How long to cache the token."""
 
     def __repr__(self) -> str:
         """Hide the value from tracebacks and logs."""
@@ -216,7 +215,6 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         return read_token(response, host=host_of_endpoint(provider), kinds=(_ID_JAG,)).value
 
     def _form(self, server: ServerMetadata) -> dict[str, str]:
-        """Return the fields of the token request, without the exchanged token."""
         config = self.config
         form = {"grant_type": "client_credentials"}
         if isinstance(config, TokenExchange):
@@ -288,7 +286,6 @@ def content_of(response: Response) -> Mapping[str, Json]:
 
 
 def _refuses_client(response: Response) -> bool:
-    """Return whether to try another authentication method."""
     return response.status == 401 or content_of(response).get("error") in _REFUSALS
 
 
@@ -316,7 +313,6 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
 
     method: Literal["basic", "post"] | None
-    """The configured method."""
 
     def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
         """Return the configured method, or HTTP Basic and the form (RFC 6749 §2.3.1) in the order of the metadata."""

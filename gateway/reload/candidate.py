@@ -60,14 +60,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     document: Document
     root: Path
-    """The directory of the main file."""
     files: Mapping[Path, str]
     """SHA-256 of every file and plugin directory (keyed for secrets)."""
     digest: str
     """A digest of all files except secrets, the same in every process."""
     catalog: Catalog
     identity: ServerIdentity | None
-    """The listener's certificate, if `listen.tls` is set."""
     watch: WatchPlan
     roots: Mapping[str, RootPlace]
     """The directories that limit caller access, with their locations."""
@@ -83,7 +81,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     audit_place: tuple[Location | None, str]
     """The location of the audit log's key, for errors when the file is opened."""
     news: tuple[Problem, ...] = ()
-    """Warnings that are new with this configuration."""
 
     @property
     def lock_differences(self) -> Sequence[str]:

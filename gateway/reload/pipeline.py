@@ -117,7 +117,6 @@ class ReloadPipeline:
         self.first: Document
         """The document at the start without definitions, to detect changes that require a restart."""
         self.tls: ServerTls | None = None
-        """The TLS context with the current certificate."""
 
     @property
     def restart_required(self) -> list[str]:
@@ -315,7 +314,6 @@ def _with_gc_paused(job: Callable[[], T]) -> T:
 
 
 def _fixed(section: Listen | Limits) -> Model:
-    """Return the part of a section that requires a restart."""
     if isinstance(section, Limits):
         return section.model_copy(update=dict.fromkeys(LOOKED_UP))
     return section.model_copy(update={"tls": section.tls is not None})

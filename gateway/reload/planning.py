@@ -18,7 +18,6 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
 _CONTEXT: Final = 1
-"""Context lines around a change."""
 # Represents an audience that only one configuration has.
 _NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
 
@@ -42,7 +41,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """The keys that differ, or another short reason."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified diff."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +49,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     gains: tuple[str, ...]
     loses: tuple[str, ...]
     announced: tuple[str, ...]
-    """Lists with change notifications."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     effects: Mapping[str, Effect]
-    """Effects by audience (`Manifest.audiences`), without unaffected ones."""
     restart_required: tuple[str, ...]
     """Sections that require a restart."""
 

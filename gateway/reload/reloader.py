@@ -56,7 +56,6 @@ class Trigger(StrEnum):
     SIGNAL = "signal"
     REQUEST = "request"
     SOURCE = "source"
-    """A definition source reported a change."""
 
 
 class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,20 +108,15 @@ class Reloader(Generic[C]):
         self._one_at_a_time: Final = asyncio.Lock()
         self._requested: Final = BackgroundTasks()
         self._waiting: asyncio.Task[ReloadStatus] | None = None
-        """The requested reload that has not started."""
         self._loaded = Snapshot(taken_at=loaded_at)
-        """The files just before the last load."""
         self._watcher: Watcher | None = None
         self._is_armed = False
-        """Whether the current plan is being watched."""
         self.status = ReloadStatus(at=datetime.now(UTC))
         self.last_good: datetime = self.status.at
-        """The time of the last successful load."""
         self.succeeded = 0
         self.refused = 0
         self.watch_error: str | None = None
         self.is_watching = False
-        """Whether changes are detected from now on."""
 
     async def run(self) -> None:
         """Watch until cancelled. If file events are unavailable, retry with growing delays."""

@@ -36,7 +36,6 @@ MAX_ENTRIES: Final = 100_000
 
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
-"""Directories that interpreters and version control write."""
 
 
 # A dataclass, because a `msgspec.Struct` would also compare `present`.
@@ -69,7 +68,6 @@ class WatchPlan:
 
     @cached_property
     def roots(self) -> frozenset[Path]:
-        """Directories to watch recursively."""
         return self.trees.union(Path(globs.root) for globs in self.globs)
 
     @property
@@ -192,7 +190,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _links(path: Path) -> Iterator[os.stat_result]:
-    """Yield the links that a path contains."""
     for part in (*reversed(path.parents), path):
         if part.is_symlink():
             yield part.lstat()
@@ -201,12 +198,10 @@ def _links(path: Path) -> Iterator[os.stat_result]:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Match a name like `glob`, which skips hidden files."""
     return fnmatchcase(name, pattern) and name.startswith(".") <= pattern.startswith(".")
 
 
 def _walk(root: str) -> Iterator[str]:
-    """Yield a directory and everything below it."""
     yield root
     waiting = [(root, 1)]
     while waiting:

@@ -32,7 +32,6 @@ class Watcher:
         self._closed: Final = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.error: str | None = None
-        """Why there are no events; polling continues."""
 
     async def __aenter__(self) -> Self:
         for paths, recursive in ((self._plan.flat, False), (self._plan.roots, True)):
@@ -50,7 +49,6 @@ class Watcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """Report a possible change."""
         self._hinted.set()
 
     async def hint(self) -> bool:

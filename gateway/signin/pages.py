@@ -193,7 +193,6 @@ class SignInPages:
     async def _act(
         self, request: HttpRequest, identity: Identity, form: Mapping[str, str], *, is_json: bool
     ) -> web.StreamResponse:
-        """Sign in to or out of the entry in the form."""
         found = (each for each in self._sign_ins.entries(self._served()) if each.name == form.get("entry"))
         entry = next(found, None)
         if entry is None:

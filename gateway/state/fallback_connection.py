@@ -77,7 +77,6 @@ class FallbackConnection:
         self.problem = why_memory
         """Why the file is not used; empty while it is."""
         self.put_aside: Path | None = None
-        """The new path of a corrupt file."""
         self._schemas: Final = tuple(schemas)
         self._retry_seconds: Final = retry_seconds
         self._connection: sqlite3.Connection
@@ -175,7 +174,6 @@ class FallbackConnection:
             connection.execute("RELEASE job")
 
     def _fail(self, error: sqlite3.Error | OSError) -> None:
-        """Continue in memory, with all rows that can be read."""
         assert self.path is not None  # noqa: S101 - there was a file
         memory = open_memory(self._schemas)
         memory.execute("BEGIN")
@@ -189,7 +187,6 @@ class FallbackConnection:
             self._retry_at = 0.0
 
     def _recover(self, path: Path) -> None:
-        """Copy the rows of memory to the file and continue there."""
         self._retry_at = time.monotonic() + self._retry_seconds
         try:
             file = self._opened(path)
@@ -230,7 +227,6 @@ class FallbackConnection:
         return None
 
     def _log_problem(self, error: Exception) -> None:
-        """Log why the file is not written, once per reason."""
         reason = getattr(error, "sqlite_errorname", type(error).__name__)
         self.faults[reason] = self.faults.get(reason, 0) + 1
         problem = f"{self.path}: {error}"

@@ -60,15 +60,11 @@ class RedisConnection:
     def __init__(self, url: RedisUrl, *, replica: str) -> None:
         self.url: Final = url
         self.prefix: Final = url.prefix
-        """The prefix of all keys."""
         self.replica: Final = replica
         self.away_since: datetime | None = None
         self.operations = 0
-        """The number of completed commands and scripts."""
         self.seconds = 0.0
-        """Their total duration."""
         self.faults: Final[dict[str, int]] = {}
-        """The number of failures by error name."""
         from redis.exceptions import RedisError  # noqa: PLC0415 - optional dependency
 
         self._errors: Final = (RedisError, OSError, TimeoutError)
@@ -271,7 +267,6 @@ class RedisConnection:
                 self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="store: tell of its return")
 
     async def _probe(self) -> None:
-        """Renew the key that shows that this replica is alive."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._client.execute_command("SET", self.key_of(self.replica), b"", "EX", REPLICA_SECONDS)

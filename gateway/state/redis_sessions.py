@@ -78,7 +78,6 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     log_level: str | None = None
     is_initialized: bool = False
     added: frozenset[str] = frozenset()
-    """Newly subscribed URIs."""
     removed: frozenset[str] = frozenset()
     is_ended: bool = False
 

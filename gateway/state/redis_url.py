@@ -29,7 +29,6 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     kind: frozenset[str]
     nodes: tuple[tuple[str, int], ...]
     service: str = ""
-    """The server's name at the Sentinels."""
     prefix: str = ""
     """The prefix of all keys, for several gateways on one server (parameter `prefix`)."""
     masked: str

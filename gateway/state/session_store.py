@@ -71,8 +71,7 @@ class SessionStore(Protocol):
 
     def save_soon(
         self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
-        """Write records in the background."""
+    ) -> None: ...
 
     def release(self, nonce: str) -> None:
         """Stop serving a session in this process."""

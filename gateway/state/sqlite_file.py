@@ -15,7 +15,6 @@ import msgspec
 BUSY_SECONDS: Final = 1.0
 """The maximum time to wait for another process's lock."""
 _ROWS: Final = 500
-"""Rows per copy."""
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _VERSIONS: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
@@ -164,6 +163,5 @@ def put_aside(path: Path) -> Path:
 
 
 def _code(error: BaseException) -> int | None:
-    """Return the primary result code, the lowest byte of extended codes."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF

@@ -219,11 +219,9 @@ class DaemonState:
 
     @property
     def warnings(self) -> list[str]:
-        """Faults that do not prevent serving."""
         return [self.replica.store.problem] if self.replica is not None and self.replica.store.problem else []
 
     def status(self) -> dict[str, Json]:
-        """Return the status section `store`."""
         directory = self._directory.path
         shared = {} if self.replica is None else {"shared": self.replica.status()}
         return {"directory": None if directory is None else str(directory), **self.database.status(), **shared}

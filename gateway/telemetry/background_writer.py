@@ -51,11 +51,8 @@ class BackgroundWriter:
             on_end: Called in the thread at its end, while unwritten lines are still queued.
         """
         self.written = 0
-        """Written lines, including reports of dropped lines."""
         self.dropped = 0
-        """Dropped lines."""
         self.unreported = 0
-        """Dropped lines that were not reported yet."""
         self._sink: Final = sink
         self._max_bytes: Final = max_bytes
         self._on_drop: Final = on_drop

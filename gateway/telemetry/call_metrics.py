@@ -18,7 +18,6 @@ _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
 
 Key = tuple[str, str, str]
-"""Kind, name and era."""
 
 
 class CallMetrics:
@@ -67,7 +66,6 @@ class Series:
         self.key: Final = key
         self.outcomes: Final[Counter[Outcome]] = Counter()
         self.seconds = 0.0
-        """The total duration."""
         self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
         """Calls per bucket, not cumulative; the last has no bound."""
 

@@ -150,7 +150,6 @@ class Logs:
         logging.getLogger().setLevel(max(number, logging.INFO))  # No debug lines of libraries.
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        """Drop lines below the level of their component."""
         # `exception` is a method, not a level.
         if method in LEVELS and _number(method) < _number(self.room_levels.get(logger.room, self._level)):
             raise structlog.DropEvent
@@ -165,7 +164,6 @@ class Logs:
         return structlog.processors.JSONRenderer(_json)
 
     def _with_context(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Add the ids of the call and trace, and the worker."""
         for name, fact in LOG_CONTEXT.get().items():
             event.setdefault(name, fact)
         if self._worker is not None:

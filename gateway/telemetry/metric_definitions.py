@@ -10,7 +10,6 @@ import msgspec
 
 _CALL_LABELS: Final = ("kind", "name", "era")
 SECONDS_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Buckets of all histograms."""
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
@@ -19,7 +18,6 @@ class MetricDefinition(msgspec.Struct, frozen=True):
     meaning: str
     labels: tuple[str, ...] = ()
     of_workers: Literal["sum", "max", "min"] = "sum"
-    """Aggregation over all workers of a daemon."""
 
 
 CALLS: Final = MetricDefinition(

@@ -18,7 +18,6 @@ from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 
 Reading = float | Mapping[tuple[str, ...], float]
-"""A number, or numbers by label values."""
 
 _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 

@@ -23,7 +23,6 @@ class Outcome(StrEnum):
     TOOL_ERROR = "tool_error"
     """A result with `isError`: the tool failed or did not run."""
     PROTOCOL_ERROR = "protocol_error"
-    """A JSON-RPC error."""
     INPUT_REQUIRED = "input_required"
     """The client was asked for input (2026-07-28) and will retry."""
     CANCELLED = "cancelled"
@@ -148,8 +147,7 @@ class CallFacts(Protocol):
     @property
     def caller(self) -> CallerFacts: ...
     @property
-    def trace(self) -> TraceContext | None:
-        """The caller's span."""
+    def trace(self) -> TraceContext | None: ...
 
     @property
     def catalog(self) -> CatalogFacts: ...
@@ -164,7 +162,6 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     is_over_limit: bool = False
     """Whether a rate or concurrency limit refused the call."""
     limit: str = ""
-    """The configuration key of the limit."""
     response: bytes | None = None
     """The JSON-RPC response. None for a cancelled call."""
 

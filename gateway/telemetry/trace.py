@@ -39,7 +39,6 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """The context as headers."""
         parent = {TRACEPARENT: self.parent}
         return parent if self.state is None else {**parent, TRACESTATE: self.state}
 

@@ -35,7 +35,6 @@ _UNREAD: Final = RpcError(
 
 
 _ANSWERED: Final = (Request, Batch)
-"""Messages that require a response."""
 
 
 class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +66,12 @@ class DuplexSession:
         self._exchange: Final = _ChannelExchange(caller=caller, write=write)
         self._modern: Final = InFlight()
         self.session: Session | None = None
-        """The session, after `initialize`."""
         self._requests: Final[dict[asyncio.Task[None], int]] = {}
         """The running tasks, each with the number of messages it handles."""
         self.in_flight = 0
         """The number of messages in flight. All entries of a batch count until the batch is done."""
         self._outbox: asyncio.Task[None] | None = None
         self.one_is_done: Final = asyncio.Event()
-        """Set whenever a request is done."""
         self.answered = 0
 
     async def take(self, message: Received, caller: Caller | None = None, *, is_immediate: bool = False) -> None:

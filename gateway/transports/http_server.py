@@ -64,7 +64,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams: ResourceQuota
     requests: RequestLimits
     connections: ConnectionLimits
-    """The limits of the main listener."""
     session_ttl: timedelta
     replay: ReplayBounds
 
@@ -329,8 +328,7 @@ class BrowserPages(Protocol):
 
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
 
-    def listen_at(self, base_url: str) -> None:
-        """Use this base URL in links."""
+    def listen_at(self, base_url: str) -> None: ...
 
 
 class HttpApp(msgspec.Struct, frozen=True, kw_only=True):

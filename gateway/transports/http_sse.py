@@ -34,11 +34,11 @@ MESSAGES_PATH: Final = "/messages"
 
 _ID_BYTES: Final = 24
 """192 bits, because the id is the only credential of anonymous callers."""
-_UNKNOWN: Final = HttpError(status=404, message=f"There is no such session. Open {SSE_PATH} to start a new one")
+_UNKNOWN: Final = HttpError(status=404, message=f"The session does not exist. Open {SSE_PATH} to start a new one")
 _KIND: Final = "http+sse message"
 _GONE: Final = HttpError(status=404, message="The replica that held this session's stream is gone. Open a new stream")
 _SILENT: Final = HttpError(
-    status=503, message="The replica that holds this session's stream does not answer", headers=RETRY
+    status=503, message="The replica that holds this session's stream does not respond", headers=RETRY
 )
 
 
@@ -197,7 +197,6 @@ class HttpSse:
         return client is not None
 
     def begin_draining(self) -> None:
-        """Refuse new streams. Calls continue."""
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:

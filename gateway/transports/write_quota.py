@@ -37,7 +37,6 @@ class WriteQuota:
         self.per_caller: Final = shares.per_caller
         self.in_all: Final = shares.in_all
         self.refused = 0
-        """Responses that found no room."""
         self._written: Final = _ByteCount(shares)
         self._waiting: Final = _ByteCount(shares)
         self._turns: Final[dict[str, deque[_Turn]]] = {}

@@ -115,9 +115,9 @@ def plain(value: object) -> Json:
 
 def _batch(entries: list[Json]) -> Batch:
     if not entries:
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "An empty batch")
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "The batch is empty")
     if len(entries) > MAX_BATCH:
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, f"A batch of more than {MAX_BATCH} messages")
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, f"The batch contains more than {MAX_BATCH} messages")
     return Batch(tuple(_entry(value) for value in entries))
 
 
@@ -139,7 +139,9 @@ def _single(value: Json) -> Single:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer of up to 64 bits")
     if "method" not in value:
         if ("result" in value) == ("error" in value):
-            raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "Neither a request nor a response", request_id)
+            raise InvalidMessageError(
+                ErrorCode.INVALID_REQUEST, "The message is neither a request nor a response", request_id
+            )
         return Response(request_id, value.get("result"), value.get("error"))
     method, params = value["method"], value.get("params")
     if not isinstance(method, str):

@@ -291,7 +291,7 @@ def test_a_batch_is_no_way_around_other_limits(target: Target) -> None:
     with target.client.session("2025-03-26") as session:
         pings = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(101)]
         refused = session.post(orjson.dumps(pings))
-        assert "A batch of more than 100 messages" in refused.json["error"]["message"]
+        assert "The batch contains more than 100 messages" in refused.json["error"]["message"]
         assert len(session.post(orjson.dumps(pings[:100])).json) == 100
         calls = [
             {

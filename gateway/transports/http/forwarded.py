@@ -32,7 +32,6 @@ from gateway.config.models.address import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
 Lines = tuple[str, ...]
-"""The values of one header."""
 
 _NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix", "Forwarded")
 

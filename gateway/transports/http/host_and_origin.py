@@ -36,7 +36,6 @@ PREFLIGHT_SECONDS: Final = 600
 
 _ANY: Final = "*"
 _NO_ORIGIN: Final = ""
-"""The result of normalizing an invalid origin."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _ALLOWED_HEADERS: Final = {

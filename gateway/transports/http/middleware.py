@@ -42,7 +42,6 @@ class _PeerCheck(NamedTuple):
     client_endpoint: ClientEndpoint
     refusal: HttpError | None
     headers: Mapping[str, str]
-    """Headers added to every response."""
 
 
 class _Head(NamedTuple):
@@ -77,7 +76,7 @@ class _Connection(Protocol):
 
 
 class Middleware:
-    def __init__(  # noqa: PLR0913 - what the rooms hand over
+    def __init__(  # noqa: PLR0913 - the parts of the checks
         self,
         *,
         guard: Guard,

@@ -60,7 +60,6 @@ class ResourceQuota:
         self.is_written: Final = is_written
         self.refused = 0
         self.refusals: Final[deque[Refusal]] = deque(maxlen=_REMEMBERED_REFUSALS)
-        """The most recent refusals."""
         self._noun: Final = noun
         self._used: Final[Counter[str]] = Counter()
         self._sum = 0

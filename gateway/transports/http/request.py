@@ -80,9 +80,7 @@ class HttpRequest:
     ) -> None:
         self.raw: Final = raw
         self.client_endpoint: Final = client_endpoint
-        """How the client reached us."""
         self.response_headers: Final = response_headers
-        """Headers of every response."""
         self.identity: Final = identity
         """The caller, or `UNAUTHENTICATED` on paths without authentication."""
         self.view: Final = view

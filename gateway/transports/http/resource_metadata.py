@@ -22,7 +22,6 @@ FindView = Callable[[str], ViewEntry | None]
 """Returns the view with this name, or None if it is not served."""
 
 VIEW: Final = "/{view}"
-"""The path suffix of a view."""
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
@@ -32,7 +31,6 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the MCP endpoint."""
     find_view: FindView
     others: tuple[str, ...] = ()
-    """The paths of other endpoints."""
 
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]

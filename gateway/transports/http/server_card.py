@@ -26,7 +26,6 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.wire import jsonrpc
 
 CARD: Final = "/server-card"
-"""The path suffix of a card."""
 AI_CATALOG: Final = "/.well-known/ai-catalog.json"
 _NO_NAME: Final = {
     "error": "not found; the name of a card must start with a reversed domain: set `server.website_url`, or a "

@@ -99,18 +99,15 @@ class HttpConnection(web.RequestHandler):
         self._caller = counted_for
         self.has_begun = False
         self.last_head: object | None = None
-        """The middleware's result for the last request."""
         self._deadline: asyncio.TimerHandle | None = None
         self._has_partial_head = False
         """Whether part of a head has been received."""
         self._is_idle = True
         """Whether the next byte starts a new head. False while a request is served or its body is received."""
         self._body: StreamReader | None = None
-        """The chunked body being received."""
         self._body_bytes = 0
         """Bytes received for the body, including its framing."""
         self._ignores_input = False
-        """Whether further input is ignored."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

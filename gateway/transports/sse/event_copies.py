@@ -57,7 +57,6 @@ class EventCopies:
         self._max_events: Final = max_events
         self._age: Final = age
         self._waiting: dict[str, list[str | bytes]] = {}
-        """Ids and contents of events, by key."""
         self._size = 0
         self._has_dropped = False
         self._is_flushed: Final = asyncio.Event()
@@ -120,7 +119,6 @@ class EventCopies:
         yield None
 
     async def _ask(self, nonce: str, place: RemotePlace) -> bool:
-        """Ask the other replica whether more events will follow."""
         question = msgspec.msgpack.encode((nonce, place.number))
         return bool(await self._replica.mailbox.ask(place.process, _KIND, question))
 

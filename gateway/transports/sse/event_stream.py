@@ -137,7 +137,6 @@ class EventStream:
             self._request.transport.abort()
 
     async def _write(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
-        """Write a chunk after all earlier chunks."""
         # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
         counted = len(chunk) if self._exempt + len(chunk) > EXEMPT_BYTES else 0
         exempt = len(chunk) - counted

@@ -24,8 +24,7 @@ class StreamConnection(Protocol):
     """A connection that carries a stream, or will once there is an event."""
 
     @property
-    def is_open(self) -> bool:
-        """Return whether anything was written."""
+    def is_open(self) -> bool: ...
 
     async def write(self, chunk: bytes) -> None:
         """Write encoded events.
@@ -85,7 +84,6 @@ class SessionStream:
         self.is_over = False
         """Whether the response was sent."""
         self.last = 0
-        """The number of the last event."""
         self.frames: deque[tuple[float, bytes]] | None = None
         """The kept events with their times; None before the first."""
         self.size = 0

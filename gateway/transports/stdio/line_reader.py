@@ -21,7 +21,6 @@ class LineMark(Enum):
     TOO_LONG = auto()
     """A line exceeds the limit and is skipped."""
     END = auto()
-    """The end of the input."""
 
 
 class LineReader:
@@ -88,7 +87,6 @@ class LineReader:
         return LineMark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
 
     def _last(self) -> bytes | LineMark:
-        """Return the text after the last line end, then the end."""
         line = bytes(self._buffer)
         self._buffer.clear()
         return line or LineMark.END

@@ -42,7 +42,6 @@ class LineWriter:
         self.written = 0
         """Bytes written."""
         self.gone: Final = asyncio.Event()
-        """Set when the reader disconnects."""
 
     @property
     def has_room(self) -> bool:

@@ -97,7 +97,6 @@ class Stdio:
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
-        """The client's session, if any."""
         return () if self._channel.session is None else (self._channel.session,)
 
     async def serve(self) -> None:

@@ -26,7 +26,6 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Reque
 _LISTEN: Final = "subscriptions/listen"
 """The only method whose response is always a stream."""
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""How long cancelled calls have to end."""
 _NOT_ALLOWED: Final = HttpError(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
 
 
@@ -54,7 +53,6 @@ class StreamableHttp:
             responses=self._responses,
         )
         self._inside: Final[set[Task]] = set()
-        """The tasks of all requests."""
         self._modern: Final[set[Task]] = set()
         """The tasks of modern requests without a response."""
         self._is_draining = False

@@ -14,7 +14,6 @@ from gateway.state.session_store import SessionRecord
 from gateway.transports.sse.event_store import EventStore
 
 NOTHING: Final = SessionRecord(expires=0)
-"""The record of an unsaved session."""
 
 
 class LiveSession:
@@ -23,16 +22,13 @@ class LiveSession:
     def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
         self.session: Final = session
         self.nonce: Final = nonce
-        """The key of its record."""
         self.caller: Final = caller
         """The caller whose quota counts the session."""
         self.streams: Final = streams
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
         self.readers = 0
-        """The number of open GET streams."""
         self.saved: SessionRecord | None = None
-        """The record as last saved."""
 
     @property
     def idle_seconds(self) -> float:
@@ -41,7 +37,6 @@ class LiveSession:
 
     @property
     def has_changed(self) -> bool:
-        """Return whether there are unsaved changes."""
         saved, session = self.saved, self.session
         return (
             saved is None

@@ -197,7 +197,6 @@ class SessionEndpoint:
         return reply
 
     async def _answer(self, message: Message, exchange: Exchange, live: LiveSession) -> Reply:
-        """Run the message, and save changes of the session before responding."""
         reply = await self._dispatcher.answer(message, exchange, live.session)
         if live.has_changed:
             await self._sessions.save(live)
@@ -298,7 +297,7 @@ _NO_BATCHES: Final = HttpError(status=400, message="Batches are only supported i
 _SESSION_REQUIRED: Final = HttpError(
     status=400, message=f"The {SESSION_HEADER} header is missing. Start a session with `initialize`"
 )
-_SESSION_UNKNOWN: Final = HttpError(status=404, message="There is no such session. Start a new one with `initialize`")
+_SESSION_UNKNOWN: Final = HttpError(status=404, message="The session does not exist. Start a new one with `initialize`")
 
 
 def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:

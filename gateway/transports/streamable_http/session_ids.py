@@ -23,7 +23,6 @@ _MAX_OWNER: Final = 96
 _MAX_NAME, _MAX_VERSION = 64, 32
 """Maximum sizes in bytes."""
 _FEATURES: Final = {"roots": ("listChanged",), "sampling": ("tools", "context"), "elicitation": ("form", "url")}
-"""The capabilities that servers use."""
 
 
 class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
@@ -31,7 +30,6 @@ class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
 
     nonce: str
     issued_at: int
-    """Seconds since the epoch."""
     owner: str | None
     """The issuer and subject, or the name of a key (see `owner_mark`). None for anonymous callers."""
     revision: str

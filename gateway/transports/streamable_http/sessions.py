@@ -38,7 +38,6 @@ from gateway.wire.revisions import V2025_11_25
 log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
-"""How long cancelled calls have to end."""
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _MAX_ENDED: Final = 100_000
@@ -212,7 +211,6 @@ class Sessions:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
     async def delete(self, session_id: str) -> None:
-        """End a session in all processes."""
         if (live := self._live.get(session_id)) is not None:
             # First, so that no new request starts in it.
             ended = self._record_end(live.nonce)
@@ -279,7 +277,6 @@ class Sessions:
         )
 
     def _close(self, session_id: str) -> None:
-        """Stop serving a session and cancel its calls."""
         live = self._live.pop(session_id)
         self._of_nonce.pop(live.nonce, None)
         self.quota.release(live.caller)

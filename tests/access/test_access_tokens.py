@@ -1,4 +1,4 @@
-"""Access tokens: which of them let in, and how the issuer's keys are come by."""
+"""Verification of access tokens, and the cache of the issuer's keys."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ NOW: Final = int(time.time())
 
 @dataclass
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that tests set."""
 
     now: float = 1000.0
 
@@ -35,28 +35,28 @@ class Clock:
 
 
 @dataclass(kw_only=True)
-class Desk:
-    """An issuer, and those who check its tokens."""
+class Verifier:
+    """An issuer, and the verification of its tokens."""
 
     issuer: AuthorizationServer
     tokens: AccessTokens
     clock: Clock = field(default_factory=Clock)
 
     async def status(self, token: str) -> int:
-        """What a token is answered with: 200 where it lets in."""
+        """Return the HTTP status for a token: 200 if it is accepted."""
         identity = await self.tokens.identify(token)
         return identity.status if isinstance(identity, AuthError) else 200
 
 
 @asynccontextmanager
-async def desk_of(
+async def verifier_for(
     issuer: AuthorizationServer,
     *,
     required: tuple[str, ...] = (),
     keys_url: str | None = None,
     audience: str = US,
     takes_client_id: bool = False,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[Verifier]:
     clock = Clock()
     rules = TokenRules(
         issuer=issuer.issuer,
@@ -69,21 +69,21 @@ async def desk_of(
             issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, issuer_sender(clients)), clock=clock
         )
         try:
-            yield Desk(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
+            yield Verifier(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
         finally:
             await keys.close()
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    async with authorization_server() as issuer, desk_of(issuer) as it:
+async def verifier() -> AsyncIterator[Verifier]:
+    async with authorization_server() as issuer, verifier_for(issuer) as it:
         yield it
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES384", "EdDSA"])
-async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> None:
-    async with authorization_server(algorithm) as issuer, desk_of(issuer) as desk:
-        identity = await desk.tokens.identify(issuer.token(US, scope="ops.read ops.write"))
+async def test_valid_token_has_its_subject_and_scopes(algorithm: str) -> None:
+    async with authorization_server(algorithm) as issuer, verifier_for(issuer) as verifier:
+        identity = await verifier.tokens.identify(issuer.token(US, scope="ops.read ops.write"))
     assert isinstance(identity, Identity)
     assert (identity.principal, identity.realm) == ("alice", issuer.issuer)
     assert identity.scopes == frozenset({"ops.read", "ops.write"})
@@ -98,7 +98,7 @@ async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> No
         {"audience": [THEM, US]},
         {"audience": f"{US}/"},
         {"audience": US.replace("https://tools", "HTTPS://Tools").replace(".com/", ".com:443/")},
-        {"iat": NOW + 5},  # an issuer whose clock is ahead of ours
+        {"iat": NOW + 5},  # the clock of the issuer is ahead
         {"nbf": NOW - 60},
         {"iat": None},
         {"headers": {"typ": "JWT"}},
@@ -107,9 +107,9 @@ async def test_a_token_lets_its_subject_in_with_its_scopes(algorithm: str) -> No
         {"headers": {"jku": "http://127.0.0.1:9/keys", "x5u": "http://127.0.0.1:9/cert", "jwk": {"kty": "oct"}}},
     ],
 )
-async def test_a_good_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
+async def test_valid_token_is_accepted(verifier: Verifier, claims: dict[str, Any]) -> None:
     audience = claims.pop("audience", US)
-    assert await desk.status(desk.issuer.token(audience, **claims)) == 200
+    assert await verifier.status(verifier.issuer.token(audience, **claims)) == 200
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ async def test_a_good_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
         {"padding": "x" * 20_000},
     ],
 )
-async def test_no_other_token_lets_in(desk: Desk, claims: dict[str, Any]) -> None:
+async def test_invalid_token_is_rejected(verifier: Verifier, claims: dict[str, Any]) -> None:
     audience = claims.pop("audience", US)
-    assert await desk.status(desk.issuer.token(audience, **claims)) == 401
-    assert await desk.status(desk.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(audience, **claims)) == 401
+    assert await verifier.status(verifier.issuer.token(US)) == 200
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,10 @@ async def test_no_other_token_lets_in(desk: Desk, claims: dict[str, Any]) -> Non
         ({"scope": None, "permissions": ["a", 1]}, {"a"}),
     ],
 )
-async def test_scopes_are_read_as_issuers_write_them(desk: Desk, claims: dict[str, Any], scopes: set[str]) -> None:
-    identity = await desk.tokens.identify(desk.issuer.token(US, **claims))
+async def test_scopes_are_read_in_all_formats_of_issuers(
+    verifier: Verifier, claims: dict[str, Any], scopes: set[str]
+) -> None:
+    identity = await verifier.tokens.identify(verifier.issuer.token(US, **claims))
     assert isinstance(identity, Identity)
     assert identity.scopes == frozenset(scopes)
 
@@ -179,106 +181,104 @@ async def test_scopes_are_read_as_issuers_write_them(desk: Desk, claims: dict[st
         ({"aud": "cognito-client", "token_use": "id"}, 401),
     ],
 )
-async def test_the_client_id_replaces_a_missing_audience_where_the_file_says_so(
-    claims: dict[str, Any], status: int
-) -> None:
+async def test_client_id_replaces_a_missing_audience_if_configured(claims: dict[str, Any], status: int) -> None:
     async with (
         authorization_server() as issuer,
-        desk_of(issuer, audience="cognito-client", takes_client_id=True) as desk,
-        desk_of(issuer, audience="cognito-client") as strict,
+        verifier_for(issuer, audience="cognito-client", takes_client_id=True) as verifier,
+        verifier_for(issuer, audience="cognito-client") as strict,
     ):
         token = issuer.token("", **{"aud": None, **claims})
-        assert await desk.status(token) == status
+        assert await verifier.status(token) == status
         # Access tokens of Amazon Cognito are recognised by `token_use`.
         assert await strict.status(token) == (200 if claims.get("token_use") == "access" else 401)
 
 
-async def test_a_token_without_a_scope_that_all_need_is_asked_for_more() -> None:
-    async with authorization_server() as issuer, desk_of(issuer, required=("tools.use", "b")) as desk:
-        auth_error = await desk.tokens.identify(issuer.token(US, scope="b"))
+async def test_missing_required_scope_is_insufficient_scope() -> None:
+    async with authorization_server() as issuer, verifier_for(issuer, required=("tools.use", "b")) as verifier:
+        auth_error = await verifier.tokens.identify(issuer.token(US, scope="b"))
         assert isinstance(auth_error, AuthError)
         assert (auth_error.status, auth_error.error) == (403, "insufficient_scope")
         assert set(auth_error.scopes) == {"tools.use", "b"}
-        assert await desk.status(issuer.token(US, scope="b tools.use")) == 200
+        assert await verifier.status(issuer.token(US, scope="b tools.use")) == 200
 
 
 # Keys.
 
 
-async def test_keys_are_looked_up_once_for_many_tokens(desk: Desk) -> None:
-    tokens = [desk.issuer.token(US, sub=f"user-{number}") for number in range(20)]
-    assert await asyncio.gather(*map(desk.status, tokens)) == [200] * 20
-    assert desk.issuer.asked == {METADATA: 1, JWKS: 1}
+async def test_keys_are_fetched_once_for_many_tokens(verifier: Verifier) -> None:
+    tokens = [verifier.issuer.token(US, sub=f"user-{number}") for number in range(20)]
+    assert await asyncio.gather(*map(verifier.status, tokens)) == [200] * 20
+    assert verifier.issuer.asked == {METADATA: 1, JWKS: 1}
 
 
-async def test_a_new_key_is_looked_up_when_a_token_brings_it_however_soon(desk: Desk) -> None:
-    assert await desk.status(desk.issuer.token(US)) == 200
-    old = desk.issuer.token(US)
-    desk.issuer.turn_keys()
-    assert await desk.status(desk.issuer.token(US)) == 200
-    assert await desk.status(old) == 401
-    desk.clock.now += 600
-    desk.issuer.turn_keys()
-    assert await desk.status(desk.issuer.token(US)) == 200
+async def test_new_key_is_fetched_at_once(verifier: Verifier) -> None:
+    assert await verifier.status(verifier.issuer.token(US)) == 200
+    old = verifier.issuer.token(US)
+    verifier.issuer.turn_keys()
+    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(old) == 401
+    verifier.clock.now += 600
+    verifier.issuer.turn_keys()
+    assert await verifier.status(verifier.issuer.token(US)) == 200
 
 
-async def test_unknown_key_ids_cannot_make_us_ask_again_and_again(desk: Desk) -> None:
-    async def bring_unknown_ones() -> int:
+async def test_fetches_for_unknown_key_ids_are_limited(verifier: Verifier) -> None:
+    async def use_unknown_key_ids() -> int:
         for number in range(20):
-            assert await desk.status(desk.issuer.token(US, headers={"kid": f"unknown-{number}"})) == 401
-        return desk.issuer.asked[JWKS]
+            assert await verifier.status(verifier.issuer.token(US, headers={"kid": f"unknown-{number}"})) == 401
+        return verifier.issuer.asked[JWKS]
 
-    assert await bring_unknown_ones() == 3
-    desk.clock.now += 14
-    assert await bring_unknown_ones() == 3
-    desk.issuer.turn_keys()
-    desk.clock.now += 1
-    assert await desk.status(desk.issuer.token(US)) == 200
-    assert await bring_unknown_ones() == 4
+    assert await use_unknown_key_ids() == 3
+    verifier.clock.now += 14
+    assert await use_unknown_key_ids() == 3
+    verifier.issuer.turn_keys()
+    verifier.clock.now += 1
+    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await use_unknown_key_ids() == 4
 
 
-async def test_old_keys_are_renewed_beside_the_requests_that_use_them(desk: Desk) -> None:
-    token = desk.issuer.token(US)
-    assert await desk.status(token) == 200
-    desk.clock.now += 3600
-    desk.issuer.turn_keys()
-    assert await desk.status(token) == 200  # with what was known
+async def test_old_keys_are_renewed_in_the_background(verifier: Verifier) -> None:
+    token = verifier.issuer.token(US)
+    assert await verifier.status(token) == 200
+    verifier.clock.now += 3600
+    verifier.issuer.turn_keys()
+    assert await verifier.status(token) == 200  # with cached keys
     async with asyncio.timeout(10):
-        while await desk.status(token) == 200:
+        while await verifier.status(token) == 200:
             await asyncio.sleep(0.01)
-    assert desk.issuer.asked[JWKS] == 3  # for their age, and for a key that is not there any more
+    assert verifier.issuer.asked[JWKS] == 3  # because of their age, and for an unknown key
 
 
-async def test_known_keys_work_while_the_issuer_is_down_and_unknown_ones_can_be_tried_later(desk: Desk) -> None:
-    token = desk.issuer.token(US)
-    assert await desk.status(token) == 200
-    desk.issuer.is_down = True
-    desk.clock.now += 3600
-    assert await desk.status(token) == 200
+async def test_issuer_outage_only_affects_unknown_keys(verifier: Verifier) -> None:
+    token = verifier.issuer.token(US)
+    assert await verifier.status(token) == 200
+    verifier.issuer.is_down = True
+    verifier.clock.now += 3600
+    assert await verifier.status(token) == 200
     other = Key.make()
-    auth_error = await desk.tokens.identify(desk.issuer.token(US, key=other))
+    auth_error = await verifier.tokens.identify(verifier.issuer.token(US, key=other))
     assert isinstance(auth_error, AuthError)
     assert auth_error.status == 503
     assert auth_error.retry_after is not None
-    assert await desk.status(token) == 200
+    assert await verifier.status(token) == 200
 
 
-async def test_an_issuer_that_is_down_is_asked_ever_more_rarely(desk: Desk) -> None:
-    desk.issuer.is_down = True
+async def test_failed_fetches_back_off(verifier: Verifier) -> None:
+    verifier.issuer.is_down = True
     attempts = []
     for _ in range(400):  # seconds
-        assert await desk.status(desk.issuer.token(US)) == 503
-        attempts.append(desk.issuer.asked[METADATA])
-        desk.clock.now += 1
+        assert await verifier.status(verifier.issuer.token(US)) == 503
+        attempts.append(verifier.issuer.asked[METADATA])
+        verifier.clock.now += 1
     assert attempts[0] == 1
     assert attempts[10] <= 5
     assert attempts[-1] <= 12
-    desk.issuer.is_down = False
-    desk.clock.now += 120
-    assert await desk.status(desk.issuer.token(US)) == 200
+    verifier.issuer.is_down = False
+    verifier.clock.now += 120
+    assert await verifier.status(verifier.issuer.token(US)) == 200
 
 
-async def test_a_request_waits_only_so_long_for_an_issuer_that_is_slow() -> None:
+async def test_request_waits_a_limited_time_for_keys() -> None:
     answered = asyncio.Event()
     key = Key.make()
 
@@ -302,16 +302,16 @@ async def test_a_request_waits_only_so_long_for_an_issuer_that_is_slow() -> None
     assert [each.kid for each in await keys.find(key.kid, "ES256")] == [key.kid]
 
 
-async def test_an_issuer_may_be_down_for_days() -> None:
+async def test_backoff_does_not_overflow() -> None:
     asked = 0
 
-    async def nobody(url: str) -> Any:
+    async def unreachable(url: str) -> Any:
         nonlocal asked
         asked += 1
-        raise FetchError(f"{url}: nobody is there")
+        raise FetchError(f"{url}: unreachable is there")
 
     clock = Clock()
-    keys = JwksCache(issuer="https://idp.example.com", keys_url=None, fetch=nobody, clock=clock)
+    keys = JwksCache(issuer="https://idp.example.com", keys_url=None, fetch=unreachable, clock=clock)
     for _ in range(1500):
         clock.now += 120
         with pytest.raises(KeysUnavailableError) as caught:
@@ -321,24 +321,24 @@ async def test_an_issuer_may_be_down_for_days() -> None:
 
 
 @pytest.mark.parametrize("missing", [{METADATA}, set[str]()])
-async def test_metadata_is_found_at_either_place(missing: set[str]) -> None:
-    async with authorization_server() as issuer, desk_of(issuer) as desk:
+async def test_metadata_is_found_at_either_url(missing: set[str]) -> None:
+    async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.missing = missing
-        assert await desk.status(issuer.token(US)) == 200
+        assert await verifier.status(issuer.token(US)) == 200
         assert issuer.asked[OPENID] == len(missing)
 
 
-async def test_keys_may_be_named_in_the_file() -> None:
-    async with authorization_server() as issuer, desk_of(issuer, keys_url=f"{issuer.issuer}{JWKS}") as desk:
+async def test_keys_url_can_be_configured() -> None:
+    async with authorization_server() as issuer, verifier_for(issuer, keys_url=f"{issuer.issuer}{JWKS}") as verifier:
         issuer.missing = {METADATA, OPENID}
-        assert await desk.status(issuer.token(US)) == 200
+        assert await verifier.status(issuer.token(US)) == 200
         assert issuer.asked == {JWKS: 1}
 
 
 @pytest.mark.parametrize(
     "other", ["https://[::1].evil/mcp", "https://[::1]x/mcp", "https://[::1]:1/mcp", "http://[::1]/mcp"]
 )
-def test_an_audience_is_ours_by_its_whole_host(other: str) -> None:
+def test_audience_compares_the_whole_host(other: str) -> None:
     ours = normal_audience("https://[::1]/mcp")
     assert normal_audience("HTTPS://[::1]:443/mcp/") == ours
     assert normal_audience(other) != ours
@@ -354,10 +354,10 @@ def test_an_audience_is_ours_by_its_whole_host(other: str) -> None:
         {"jwks_uri": "//["},
     ],
 )
-async def test_metadata_that_cannot_be_believed_brings_no_keys(metadata: dict[str, Any]) -> None:
-    async with authorization_server() as issuer, desk_of(issuer) as desk:
+async def test_invalid_metadata_is_rejected(metadata: dict[str, Any]) -> None:
+    async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.metadata = metadata
-        assert await desk.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(US)) == 503
         assert issuer.asked[JWKS] == 0
 
 
@@ -371,10 +371,10 @@ async def test_metadata_that_cannot_be_believed_brings_no_keys(metadata: dict[st
         {"keys": "x" * 600_000},
     ],
 )
-async def test_a_key_set_without_a_key_is_none(key_set: Any) -> None:
-    async with authorization_server() as issuer, desk_of(issuer) as desk:
+async def test_key_set_without_usable_keys_is_rejected(key_set: Any) -> None:
+    async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.key_set = key_set
-        assert await desk.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(US)) == 503
 
 
 def _with(**members: Any) -> Any:
@@ -398,13 +398,13 @@ def _with(**members: Any) -> Any:
         (_with(kid=["a"]), 503),
     ],
 )
-async def test_a_key_is_for_what_its_issuer_says(change: Any, status: int) -> None:
-    async with authorization_server() as issuer, desk_of(issuer) as desk:
+async def test_key_restrictions_are_enforced(change: Any, status: int) -> None:
+    async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.key_set = {"keys": [change(issuer.keys[0].jwk)]}
-        assert await desk.status(issuer.token(US)) == status
+        assert await verifier.status(issuer.token(US)) == status
 
 
-def test_metadata_is_looked_for_where_both_specifications_put_it() -> None:
+def test_metadata_urls() -> None:
     assert list(metadata_urls("https://idp.example.com")) == [
         "https://idp.example.com/.well-known/oauth-authorization-server",
         "https://idp.example.com/.well-known/openid-configuration",
@@ -416,29 +416,29 @@ def test_metadata_is_looked_for_where_both_specifications_put_it() -> None:
     ]
 
 
-async def test_keys_are_not_followed_to_another_place() -> None:
-    async with authorization_server() as elsewhere, authorization_server() as issuer, desk_of(issuer) as desk:
+async def test_redirects_of_keys_are_not_followed() -> None:
+    async with authorization_server() as elsewhere, authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.moved = {JWKS: f"{elsewhere.issuer}{JWKS}"}
-        assert await desk.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(US)) == 503
         assert not elsewhere.asked
 
 
-async def test_a_token_that_was_proven_lets_in_no_longer_than_it_is_valid(desk: Desk) -> None:
-    assert await desk.status(desk.issuer.token(US)) == 200
-    token = desk.issuer.token(US, exp=time.time() + 1)
-    assert await desk.status(token) == 200
+async def test_cached_token_expires(verifier: Verifier) -> None:
+    assert await verifier.status(verifier.issuer.token(US)) == 200
+    token = verifier.issuer.token(US, exp=time.time() + 1)
+    assert await verifier.status(token) == 200
     async with asyncio.timeout(30):
-        while await desk.status(token) == 200:
+        while await verifier.status(token) == 200:
             await asyncio.sleep(0.05)
-    assert await desk.status(token) == 401
+    assert await verifier.status(token) == 401
 
 
-async def test_a_token_is_proven_once_until_the_keys_are_got_again(desk: Desk) -> None:
-    token = desk.issuer.token(US, scope="a")
-    first = await desk.tokens.identify(token)
-    assert await desk.tokens.identify(token) is first
-    desk.clock.now += 3600
+async def test_token_is_verified_again_after_a_fetch_of_keys(verifier: Verifier) -> None:
+    token = verifier.issuer.token(US, scope="a")
+    first = await verifier.tokens.identify(token)
+    assert await verifier.tokens.identify(token) is first
+    verifier.clock.now += 3600
     async with asyncio.timeout(10):
-        while await desk.tokens.identify(token) is first:
+        while await verifier.tokens.identify(token) is first:
             await asyncio.sleep(0.01)
-    assert await desk.tokens.identify(token) == first
+    assert await verifier.tokens.identify(token) == first

@@ -1,4 +1,4 @@
-"""Keys of the file: who holds the one that was sent, and what a look at all of them shows."""
+"""API keys: holders, revalidation and digests."""
 
 import hashlib
 
@@ -19,7 +19,7 @@ def keys_of(**keys: dict[str, object]) -> ApiKeys:
     return ApiKeys({name: ApiKey.model_validate(key) for name, key in keys.items()})
 
 
-def test_a_key_is_its_holders_in_every_form_in_which_it_may_be_written() -> None:
+def test_key_identifies_its_holder_in_all_configured_forms() -> None:
     keys = keys_of(
         ci={"secret": [OLD, NEW], "scopes": ["ops.read"]}, other={"sha256": digest(OTHER).upper(), "scopes": []}
     )
@@ -30,11 +30,11 @@ def test_a_key_is_its_holders_in_every_form_in_which_it_may_be_written() -> None
 
 
 @pytest.mark.parametrize("secret", ["", "the-old-key-of-ci-", OLD + "x", OLD.upper(), digest(OLD), "\ud800"[:0] + "é"])
-def test_nothing_else_is_a_key(secret: str) -> None:
+def test_unknown_key_is_rejected(secret: str) -> None:
     assert keys_of(ci={"secret": OLD}).find(secret) is None
 
 
-def test_two_keys_of_one_holder_are_one_owner_and_two_credentials() -> None:
+def test_two_keys_of_a_holder_are_two_credentials() -> None:
     keys = keys_of(ci={"secret": [OLD, NEW]})
     first, second = keys.find(OLD), keys.find(NEW)
     assert first is not None
@@ -44,7 +44,7 @@ def test_two_keys_of_one_holder_are_one_owner_and_two_credentials() -> None:
     assert OLD not in repr(first)
 
 
-def test_what_was_let_in_is_renewed_with_what_its_key_allows_now() -> None:
+def test_revalidation_returns_current_scopes() -> None:
     identity = keys_of(ci={"secret": [OLD, NEW], "scopes": ["a"]}).find(OLD)
     assert identity is not None
     wider = keys_of(ci={"sha256": [digest(OLD)], "scopes": ["a", "b"]}).revalidate(identity)
@@ -54,11 +54,11 @@ def test_what_was_let_in_is_renewed_with_what_its_key_allows_now() -> None:
     assert keys_of(renamed={"secret": OLD}).revalidate(identity) is None
 
 
-def test_a_key_and_a_token_of_the_same_name_have_nothing_in_common() -> None:
+def test_key_and_token_with_equal_names_are_different_callers() -> None:
     holder = keys_of(ci={"secret": OLD}).find(OLD)
     assert holder is not None
     assert holder.subject_key != Identity(principal="ci", realm="https://idp.example.com").subject_key
 
 
-def test_digests_are_those_of_the_keys() -> None:
+def test_digests_are_sha256_of_the_keys() -> None:
     assert list(digests(ApiKey(secret=[OLD], sha256=[digest(NEW)]))) == [digest(OLD), digest(NEW)]

@@ -1,4 +1,4 @@
-"""How clients are told why they were not let in."""
+"""Authentication errors and their header fields."""
 
 import re
 
@@ -39,20 +39,20 @@ ENTRY = Challenge(metadata_url=METADATA, scopes=("tools.use",))
         ),
     ],
 )
-def test_a_challenge_says_what_is_needed_and_where_to_ask(auth_error: AuthError, expected: str) -> None:
+def test_challenge_lists_scopes_and_metadata(auth_error: AuthError, expected: str) -> None:
     assert auth_error.headers(ENTRY) == {"WWW-Authenticate": expected}
 
 
-def test_without_an_authorization_server_there_is_nowhere_to_ask() -> None:
+def test_challenge_without_an_authorization_server() -> None:
     assert missing_credentials().headers(Challenge()) == {"WWW-Authenticate": "Bearer"}
 
 
-def test_who_cannot_be_judged_now_may_come_back() -> None:
+def test_temporary_error_has_retry_after() -> None:
     auth_error = temporarily_unavailable("Not now", retry_after=3)
     assert auth_error.status == 503
     assert auth_error.headers(ENTRY) == {"Retry-After": "3"}
 
 
-def test_a_description_cannot_leave_its_quotes() -> None:
+def test_error_description_is_escaped() -> None:
     [field] = invalid_token('a" x="\\\r\nInjected: é').headers(Challenge()).values()
     assert re.fullmatch(r"Bearer error=\"invalid_token\", error_description=\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"", field)

@@ -1,4 +1,4 @@
-"""Which of the values that a request presents is the credential, and when there is none."""
+"""Reading the credential of a request."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_one_credential_is_read(authorization: list[str], api_key: list[str], ex
         ([], ["a", "a"]),
     ],
 )
-def test_what_cannot_be_one_credential_is_malformed(authorization: list[str], api_key: list[str]) -> None:
+def test_malformed_credential_is_invalid_request(authorization: list[str], api_key: list[str]) -> None:
     auth_error = read_credential(authorization=authorization, api_key=api_key)
     assert isinstance(auth_error, AuthError)
     assert (auth_error.status, auth_error.error) == (400, "invalid_request")

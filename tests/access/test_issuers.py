@@ -180,7 +180,7 @@ async def test_an_entry_with_an_audience_requires_it(opaque: OpaqueIssuer) -> No
         web.Response(status=302, headers={"Location": "https://other.example.com"}),
     ],
 )
-async def test_a_malformed_introspection_response_lets_no_one_in(opaque: OpaqueIssuer, answer: web.Response) -> None:
+async def test_malformed_introspection_response_is_an_error(opaque: OpaqueIssuer, answer: web.Response) -> None:
     opaque.answer = answer
     async with authenticating(entry_of(opaque)) as authenticator:
         found = await identified(authenticator, "opaque")

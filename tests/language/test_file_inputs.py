@@ -1,4 +1,4 @@
-"""Files that callers send: what is taken, what is refused and why, and what clients are told to send."""
+"""Files from callers: decoding, errors, and the schema for clients."""
 
 import base64
 from typing import Final
@@ -34,7 +34,7 @@ IMAGE: Final = FileRule(max_size=64, media_types=("image/*",))
         f"data:image/png,{quote(PNG)}",
     ],
 )
-def test_every_usual_way_to_write_a_file_gives_its_bytes_and_type(text: str) -> None:
+def test_common_encodings_are_decoded(text: str) -> None:
     for rule in (ANY, IMAGE):
         file = decoded_file(text, rule)
         assert (file.data, file.media_type) == (PNG, "image/png")
@@ -68,7 +68,7 @@ REFUSED: Final[dict[str, str]] = {
     'data:image/png"; x="y;base64,aGVs': "with a valid media type",
     "data:image/png;base64,%%%": "must be a file's bytes",
     "data:image/png;base64,aGVs,bG8=": "contains ',' at character 5",
-    # Digits and padding that only look like those of base64.
+    # Characters and padding that resemble base64.
     "٠١٢٣": "at character 1",
     "aGVs\u200bbG8=": "at character 5",
     "aGVs\u00a0bG8=": "at character 5",
@@ -106,7 +106,7 @@ REFUSED: Final[dict[str, str]] = {
     "https://a.example/b?c=d": "not a path, name or URL",
     "~/.ssh/id_rsa": "not a path, name or URL",
     "./a.b": "not a path, name or URL",
-    # `data:` URIs that are cut, doubled, or say more than a type.
+    # `data:` URIs that are truncated, repeated, or have invalid parameters.
     "data:": "no comma",
     "data:image/png": "no comma",
     "data:image/png;base64;aGVs": "no comma",
@@ -127,7 +127,7 @@ REFUSED: Final[dict[str, str]] = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_no_file_is_refused_in_words_that_help(text: str) -> None:
+def test_malformed_file_is_rejected(text: str) -> None:
     with pytest.raises(FileRefusedError) as refused:
         decoded_file(text, ANY)
     assert REFUSED[text] in str(refused.value)
@@ -146,7 +146,7 @@ def test_what_is_no_file_is_refused_in_words_that_help(text: str) -> None:
         ("JVBERi0xLjc=", "the content is application/pdf"),
         ("PHNjcmlwdD4=", "the type cannot be detected"),
         ("", "the type cannot be detected"),
-        # Signatures that lie, archives and what only begins like an image.
+        # Wrong signatures, archives, and text that starts like an image.
         ("data:image/gif;base64,PHN2Zz4=", "the content is not image/gif"),
         ("data:image/png;base64,R0lGODlhPHNjcmlwdD4=", "the content is not image/png"),
         ("data:image/webp;base64,UklGRgAAAABXQVZF", "the content is not image/webp"),
@@ -160,13 +160,13 @@ def test_what_is_no_file_is_refused_in_words_that_help(text: str) -> None:
         ("data:text/plain,%89PNG%0D%0A%1A%0A", "must be image/*, was text/plain"),
     ],
 )
-def test_a_file_that_is_not_wanted_is_refused(text: str, message: str) -> None:
+def test_file_that_violates_the_rule_is_rejected(text: str, message: str) -> None:
     with pytest.raises(FileRefusedError, match=r"^must be ") as refused:
         decoded_file(text, IMAGE)
     assert message in str(refused.value)
 
 
-def test_a_file_of_a_type_without_a_signature_is_taken_for_what_is_wanted() -> None:
+def test_file_without_a_signature_has_the_only_accepted_type() -> None:
     csv = base64.b64encode(b"a,b\n1,2\n").decode()
     assert decoded_file(csv, FileRule(media_types=("text/csv",))).media_type == "text/csv"
     assert decoded_file(csv, FileRule(media_types=("image/*", "text/*"))).media_type == "text/plain"
@@ -177,7 +177,7 @@ def test_a_file_of_a_type_without_a_signature_is_taken_for_what_is_wanted() -> N
     assert decoded_file(f"data:{word};base64,{docx}", FileRule(media_types=("application/*",))).media_type == word
 
 
-def test_a_name_is_text_and_an_empty_file_is_a_file() -> None:
+def test_file_name_is_decoded_and_empty_file_is_accepted() -> None:
     assert decoded_file("data:text/plain;name=%22a%0D%0Ab%22%2F..%2F%C3%BC;base64,", ANY).name == '"a\r\nb"/../ü'
     assert decoded_file("", ANY).data == b""
 
@@ -201,7 +201,7 @@ SCHEMA: Final[JsonObject] = {
 }
 
 
-def test_files_are_found_wherever_a_schema_leads_to_them() -> None:
+def test_files_are_decoded_at_all_places_of_a_schema() -> None:
     scope = make_scope()
     shown, places = compile_file_inputs(SCHEMA, scope.problems, place=lambda path: path)
     assert messages_of(scope) == []
@@ -246,13 +246,13 @@ def test_files_are_found_wherever_a_schema_leads_to_them() -> None:
         ({"type": "array", "prefixItems": [{"type": "file"}]}, "it is not supported here"),
     ],
 )
-def test_a_file_that_could_not_be_read_is_a_mistake_of_the_file(schema: JsonObject, message: str) -> None:
+def test_unsupported_file_input_is_a_load_error(schema: JsonObject, message: str) -> None:
     scope = make_scope()
     compile_file_inputs({"properties": {"x": schema}}, scope.problems, place=lambda path: path)
     assert [each for each in messages_of(scope) if message in each]
 
 
-def test_a_size_that_no_message_can_bring_is_warned_of() -> None:
+def test_max_size_that_exceeds_a_message_is_a_warning() -> None:
     for max_size, said in (("4MiB", 1), ("3MiB", 1), ("2MiB", 0)):
         scope = make_scope()
         schema: JsonObject = {"properties": {"x": {"type": "file", "max_size": max_size}}}

@@ -1,4 +1,4 @@
-"""A schema is compiled once, or refused in words; what does not fit it is said in words too."""
+"""Compilation of JSON Schemas, and error messages of validation."""
 
 import time
 from pathlib import Path
@@ -28,7 +28,7 @@ def compiled(schema: JsonObject) -> Validator:
     return validator
 
 
-def refusals(schema: JsonObject) -> list[str]:
+def schema_errors(schema: JsonObject) -> list[str]:
     problems = Problems(OneFile(Path("/")))
     stand_in = compile_schema(schema, problems, what="input schema")
     assert stand_in.is_valid({"anything": 1}), "compiling goes on with what takes anything"
@@ -36,7 +36,7 @@ def refusals(schema: JsonObject) -> list[str]:
     return [str(problem).replace("not a valid input schema: ", "") for problem in problems]
 
 
-def said(schema: JsonObject, instance: Json) -> list[str]:
+def error_messages(schema: JsonObject, instance: Json) -> list[str]:
     return [str(error) for error in compiled(schema).errors(instance, noun="argument")]
 
 
@@ -85,23 +85,26 @@ def said(schema: JsonObject, instance: Json) -> list[str]:
         ({"description": "x" * 300_000}, "is larger than 256 KiB"),
     ],
 )
-def test_a_broken_schema_is_refused_where_it_is_broken(schema: JsonObject, refusal: str) -> None:
-    assert refusals(schema) == [refusal]
+def test_invalid_schema_is_reported_at_its_place(schema: JsonObject, refusal: str) -> None:
+    assert schema_errors(schema) == [refusal]
 
 
-def test_every_flaw_of_a_schema_is_reported() -> None:
-    assert len(refusals({"properties": {"a": {"pattern": "("}, "b": {"$ref": "#/x"}, "c": {"$ref": "file:///x"}}})) == 3
+def test_all_errors_of_a_schema_are_reported() -> None:
+    assert (
+        len(schema_errors({"properties": {"a": {"pattern": "("}, "b": {"$ref": "#/x"}, "c": {"$ref": "file:///x"}}}))
+        == 3
+    )
 
 
-def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
+def test_schema_nested_too_deeply_is_rejected() -> None:
     schema: JsonObject = {}
     for _ in range(70):
         schema = {"items": schema}
-    assert refusals(schema) == ["is nested more than 64 deep"]
+    assert schema_errors(schema) == ["is nested more than 64 deep"]
 
 
-def test_a_metaschema_is_not_fetched_either() -> None:
-    assert refusals({"$ref": "https://json-schema.org/draft/2020-12/schema"}) != []
+def test_metaschemas_are_not_fetched() -> None:
+    assert schema_errors({"$ref": "https://json-schema.org/draft/2020-12/schema"}) != []
 
 
 @pytest.mark.parametrize("dialect", [None, DRAFT_7, DRAFT_2019])
@@ -113,7 +116,7 @@ def test_references_within_a_schema_work_in_every_dialect(dialect: str | None) -
     assert not validator.is_valid(["1"])
 
 
-def test_a_schema_may_refer_to_itself() -> None:
+def test_recursive_schema_is_supported() -> None:
     tree = compiled({"type": "object", "properties": {"child": {"$ref": "#"}}})
     assert [str(error) for error in tree.errors({"child": {"child": 1}})] == ["/child/child must be an object, was 1"]
 
@@ -158,16 +161,16 @@ def test_a_schema_may_refer_to_itself() -> None:
         ({"properties": {"a/b~c": {"type": "null"}}}, {"a/b~c": 1}, "/a~1b~0c must be null, was 1"),
     ],
 )
-def test_a_misfit_is_said_in_words(schema: JsonObject, instance: Json, words: str | list[str]) -> None:
-    assert said(schema, instance) == ([words] if isinstance(words, str) else words)
+def test_error_messages(schema: JsonObject, instance: Json, words: str | list[str]) -> None:
+    assert error_messages(schema, instance) == ([words] if isinstance(words, str) else words)
 
 
-def test_a_dollar_is_the_end_of_the_text() -> None:
+def test_dollar_matches_only_the_end_of_the_text() -> None:
     assert not compiled({"pattern": "^a$"}).is_valid("a\n")
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", r"^(a|a|aa)+(?!x)$"])
-def test_no_pattern_holds_the_interpreter(pattern: str) -> None:
+def test_patterns_end_in_bounded_time(pattern: str) -> None:
     validator = compiled({"pattern": pattern})
     begun = time.process_time()
     assert not validator.is_valid("a" * 40 + "b")
@@ -175,19 +178,19 @@ def test_no_pattern_holds_the_interpreter(pattern: str) -> None:
     assert time.process_time() - begun < 10
 
 
-def test_a_pattern_over_its_limit_fails_also_where_a_match_would_be_refused() -> None:
+def test_exceeded_backtrack_limit_is_an_error_inside_not() -> None:
     assert not compiled({"not": {"pattern": r"^(a|a|aa)+(?!x)$"}}).is_valid("a" * 40 + "b")
 
 
 @pytest.mark.parametrize("name", ["date", "time", "date-time", "email", "uuid", "ipv4", "ipv6", "uri"])
 @pytest.mark.parametrize("dialect", [None, DRAFT_7, DRAFT_2019])
-def test_eight_formats_are_asserted_in_every_dialect(name: str, dialect: str | None) -> None:
+def test_eight_formats_are_validated_in_every_dialect(name: str, dialect: str | None) -> None:
     schema = {"format": name}
     assert not compiled({"$schema": dialect, **schema} if dialect else schema).is_valid("\n no such thing")
 
 
 @pytest.mark.parametrize("name", ["hostname", "regex", "duration", "json-pointer", "iri", "made-up"])
-def test_other_formats_say_something_and_assert_nothing(name: str) -> None:
+def test_other_formats_are_annotations(name: str) -> None:
     assert compiled({"format": name}).is_valid("\n ( no such thing")
 
 
@@ -200,17 +203,17 @@ def test_errors_are_few_and_short() -> None:
 
 
 @pytest.mark.parametrize("bad", [["x"] * 300_000, [1] * 299_999 + ["x"]])
-def test_errors_of_a_huge_value_cost_little(bad: list[Json]) -> None:
+def test_errors_of_a_huge_value_are_found_quickly(bad: list[Json]) -> None:
     validator = compiled({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]})
     begun = time.process_time()
     assert validator.errors(bad)
     assert time.process_time() - begun < 10
 
 
-def test_a_member_of_a_huge_value_that_is_given_is_not_called_missing() -> None:
+def test_truncated_member_is_not_reported_as_missing() -> None:
     schema = {"required": ["late", "absent"], "properties": {"bad": {"type": "integer"}}}
     huge = {"bad": "x", **{f"m{index}": list(range(60)) for index in range(20)}, "late": 1}
-    assert sorted(said(schema, huge)) == ["/absent is required", '/bad must be an integer, was "x"']
+    assert sorted(error_messages(schema, huge)) == ["/absent is required", '/bad must be an integer, was "x"']
 
 
 KEYWORDS = st.fixed_dictionaries(
@@ -248,7 +251,7 @@ INSTANCES = st.recursive(
 
 @examples(200)
 @given(schema=SCHEMAS, instance=INSTANCES)
-def test_a_second_implementation_agrees(schema: JsonObject, instance: Json) -> None:
+def test_validity_equals_that_of_another_implementation(schema: JsonObject, instance: Json) -> None:
     validator = compiled(schema)
     assert validator.is_valid(instance) == jsonschema.Draft202012Validator(schema).is_valid(instance)
     assert bool(validator.errors(instance)) != validator.is_valid(instance)
@@ -276,7 +279,7 @@ IMPLEMENTATIONS: dict[str | None, Any] = {
 
 @examples(200)
 @given(schema=BROKEN, dialect=st.sampled_from([*IMPLEMENTATIONS]))
-def test_a_second_implementation_agrees_on_what_a_schema_is(schema: JsonObject, dialect: str | None) -> None:
+def test_schema_validity_equals_that_of_another_implementation(schema: JsonObject, dialect: str | None) -> None:
     schema = {"$schema": dialect, **schema} if dialect else schema
     metaschema = IMPLEMENTATIONS[dialect](IMPLEMENTATIONS[dialect].META_SCHEMA)
     problems = Problems(OneFile(Path("/")))
@@ -285,7 +288,7 @@ def test_a_second_implementation_agrees_on_what_a_schema_is(schema: JsonObject, 
 
 
 @pytest.mark.parametrize("index", ["7", "9" * 400, "9" * 5000])
-def test_a_reference_to_an_item_that_a_list_does_not_have_leads_nowhere(index: str) -> None:
+def test_reference_to_a_missing_list_item_is_an_error(index: str) -> None:
     schema = {"allOf": [{"type": "integer"}]}
     assert referenced(schema, "#/allOf/0") == {"type": "integer"}
     assert referenced(schema, f"#/allOf/{index}") is None

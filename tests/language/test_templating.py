@@ -1,4 +1,4 @@
-"""What a template may say, what it renders to, and what it can never do."""
+"""Templates: errors at load, rendering, and limits."""
 
 from contextlib import suppress
 from typing import Any
@@ -87,7 +87,7 @@ def problems_in(source: str) -> list[str]:
         ("{% raw %}{{ a }}{% endraw %}{# nothing #}", {}, "{{ a }}"),
     ],
 )
-def test_a_text_renders_its_values(source: str, variables: JsonObject, text: str | None) -> None:
+def test_text_is_rendered(source: str, variables: JsonObject, text: str | None) -> None:
     if text is None:
         with pytest.raises(ExecutionError, match="`for` needs a list"):
             render(source, **variables)
@@ -140,16 +140,16 @@ def test_a_text_renders_its_values(source: str, variables: JsonObject, text: str
         ),
     ],
 )
-def test_what_a_template_may_not_say_is_found_when_the_file_is_read(source: str, message: str) -> None:
+def test_invalid_template_is_a_load_error(source: str, message: str) -> None:
     assert any(message in problem for problem in problems_in(source)), problems_in(source)
 
 
-def test_every_mistake_of_a_template_is_reported() -> None:
+def test_all_errors_of_a_template_are_reported() -> None:
     assert len(problems_in("{{ zzzzzz }}{{ b() }}{% do x %}")) == 1  # Jinja itself stops at an unknown tag
     assert len(problems_in("{{ zzzzzz }}{{ b() }}{{ 2 * 3 }}")) == 3
 
 
-def test_the_names_of_a_place_are_known_there_alone() -> None:
+def test_names_are_only_known_in_their_scope() -> None:
     scope = make_scope({"path": {}})
     compile_text("{{ result }}", scope)
     assert messages_of(scope) == ["`result` is not an input; available: path"]
@@ -159,7 +159,7 @@ def test_the_names_of_a_place_are_known_there_alone() -> None:
     assert template.render({"result": {"x": 1}, "exit_code": 0, "inputs": {"path": "/"}}) == '1 0 / {"path":"/"}'
 
 
-def test_inputs_that_a_schema_leaves_open_are_found_in_the_mapping() -> None:
+def test_unlisted_inputs_are_read_from_the_mapping() -> None:
     scope = make_scope({"a": {}}, is_open=True)
     assert compile_text("{{ inputs['user-id'] }}", scope).render({"user-id": "u"}) == "u"
     compile_text("{{ other }}", scope)
@@ -168,7 +168,7 @@ def test_inputs_that_a_schema_leaves_open_are_found_in_the_mapping() -> None:
     ]
 
 
-def test_templates_say_which_inputs_they_name() -> None:
+def test_used_inputs_are_recorded() -> None:
     scope = make_scope(DECLARED)
     compile_text("{{ a }}{{ inputs.b }}", scope)
     compile_expression("name and xs", scope)
@@ -177,7 +177,7 @@ def test_templates_say_which_inputs_they_name() -> None:
     assert scope.used == set(DECLARED)
 
 
-def test_what_was_interpolated_is_literal_wherever_it_stands() -> None:
+def test_interpolated_text_is_literal() -> None:
     scope = make_scope(DECLARED)
     secret = Interpolation("{{ a }}{% if %}\\' \ue0000\ue000", secret=True)
     whole = InterpolatedText((secret,))
@@ -188,13 +188,13 @@ def test_what_was_interpolated_is_literal_wherever_it_stands() -> None:
     assert messages_of(scope) == []
 
 
-def test_an_interpolation_in_an_expression_must_stand_in_quotes() -> None:
+def test_interpolation_in_an_expression_must_be_quoted() -> None:
     scope = make_scope(DECLARED)
     compile_text(InterpolatedText(("{{ ", Interpolation("a", secret=False), " }}")), scope)
     assert messages_of(scope) == ["not a template: quote interpolations inside `{{ }}`: `'${env:NAME}'`"]
 
 
-def test_an_absent_value_removes_its_element() -> None:
+def test_missing_value_omits_the_element() -> None:
     scope = make_scope(DECLARED)
     template = compile_text("--name={{ name }}", scope)
     assert template.render_element({"name": ""}) == "--name="
@@ -219,9 +219,7 @@ def test_an_absent_value_removes_its_element() -> None:
         ("{{ '' ~ a }}", {"a": "-"}, True),
     ],
 )
-def test_a_rendering_knows_whether_its_first_character_came_from_a_value(
-    source: str, variables: JsonObject, from_value: Json
-) -> None:
+def test_begins_with_value(source: str, variables: JsonObject, from_value: Json) -> None:
     rendering = compile_text(source, make_scope(DECLARED)).rendering(variables, in_element=True)
     assert rendering is not None
     assert rendering.begins_with_value is from_value
@@ -252,7 +250,7 @@ def test_json_keeps_the_types_of_its_expressions(value: Json, variables: JsonObj
     assert template.render(variables) == rendered
 
 
-def test_mistakes_in_json_are_reported_at_their_place() -> None:
+def test_errors_in_json_are_reported_at_their_place() -> None:
     scope = make_scope(DECLARED)
     compile_json({"list": [{"x": "{{ nope_no }}"}]}, scope.at("json"))
     assert messages_of(scope) == ["json.list.0.x: `nope_no` is not an input; available: a, b, items, name, rows, xs"]
@@ -262,7 +260,7 @@ def test_mistakes_in_json_are_reported_at_their_place() -> None:
     ("source", "variables", "truth"),
     [("a", {"a": 1}, True), ("a", {}, False), ("a > 2 and not b", {"a": 3}, True), ("a == 'x'", {"a": "x"}, True)],
 )
-def test_an_if_is_an_expression(source: str, variables: JsonObject, truth: Json) -> None:
+def test_expression_is_evaluated(source: str, variables: JsonObject, truth: Json) -> None:
     scope = make_scope(DECLARED)
     assert compile_expression(source, scope).is_true(variables) is truth
     assert messages_of(scope) == []
@@ -277,14 +275,14 @@ def test_an_if_is_an_expression(source: str, variables: JsonObject, truth: Json)
         ("", "not a template: unexpected 'end of template'"),
     ],
 )
-def test_a_broken_if_is_a_load_error(source: str, message: str) -> None:
+def test_invalid_expression_is_a_load_error(source: str, message: str) -> None:
     scope = make_scope(DECLARED)
     compile_expression(source, scope)
     assert messages_of(scope) == [message]
 
 
 @pytest.mark.parametrize(("source", "text"), [("{{ inputs.result }}", "the input"), ("{{ result }}", "the output")])
-def test_an_input_is_told_from_a_name_of_the_place(source: str, text: str) -> None:
+def test_input_and_scope_name_are_distinct(source: str, text: str) -> None:
     scope = make_scope({"result": ANY}, names=("result", "inputs"))
     template = compile_text(source, scope.at("text"))
     assert template.render({"result": "the output", "inputs": {"result": "the input"}}) == text
@@ -299,7 +297,7 @@ def test_an_input_is_told_from_a_name_of_the_place(source: str, text: str) -> No
         ("{% for x in xs %}{{ a }}{% endfor %}", {"xs": [0] * 2000, "a": "x" * 1000}),
     ],
 )
-def test_text_over_a_mebibyte_is_an_error_that_names_the_template(source: str, variables: JsonObject) -> None:
+def test_text_over_one_mebibyte_is_an_error(source: str, variables: JsonObject) -> None:
     with pytest.raises(ExecutionError, match=r"^text: the text would exceed 1 MiB$"):
         render(source, **variables)
 
@@ -331,7 +329,7 @@ def test_text_over_a_mebibyte_is_an_error_that_names_the_template(source: str, v
         ("{% for x in xs %}{% if {rows: 1} %}{% endif %}{% endfor %}", {"xs": [0] * 9999, "rows": [[0] * 100_000]}),
     ],
 )
-def test_no_arguments_make_a_template_work_without_end(source: str, variables: JsonObject) -> None:
+def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
     with pytest.raises(ExecutionError, match=r"^text: the arguments require too much work"):
         render(source, **variables)
 
@@ -353,7 +351,7 @@ def test_no_arguments_make_a_template_work_without_end(source: str, variables: J
         ("{{ xs[b:] }}", {"xs": [1], "b": "x"}, "slice indices must be integers"),
     ],
 )
-def test_a_value_that_does_not_fit_is_an_error_for_the_caller(source: str, variables: JsonObject, message: str) -> None:
+def test_value_of_a_wrong_type_is_an_execution_error(source: str, variables: JsonObject, message: str) -> None:
     with pytest.raises(ExecutionError, match=f"^text: .*{message}"):
         render(source, **variables)
 
@@ -370,7 +368,7 @@ JSON = st.recursive(
 
 
 @given(name=st.sampled_from(sorted(FILTERS)), value=JSON, arguments=st.lists(JSON, max_size=2))
-def test_no_value_makes_a_filter_fail_in_a_way_of_its_own(name: str, value: Json, arguments: list[Json]) -> None:
+def test_filters_only_raise_execution_errors(name: str, value: Json, arguments: list[Json]) -> None:
     if FILTERS[name].refuses(len(arguments), ()):
         return
     listed = ", ".join(f"xs[{index}]" for index in range(len(arguments)))
@@ -379,7 +377,7 @@ def test_no_value_makes_a_filter_fail_in_a_way_of_its_own(name: str, value: Json
 
 
 @given(name=st.sampled_from(sorted(TESTS)), value=JSON)
-def test_no_value_makes_a_test_fail(name: str, value: Json) -> None:
+def test_template_tests_never_raise(name: str, value: Json) -> None:
     if TESTS[name].takes(0):
         assert render(f"{{{{ a is {name} }}}}", a=value) in {"true", "false"}
 
@@ -405,7 +403,7 @@ NUMBERS = st.integers(-9, 9)
     ],
 )
 @given(a=WORDS, b=WORDS, n=NUMBERS, xs=st.lists(st.text("ab", min_size=1, max_size=3), max_size=5))
-def test_what_is_allowed_means_what_jinja_means(source: str, a: str, b: str, n: int, xs: list[str]) -> None:
+def test_rendering_equals_jinja(source: str, a: str, b: str, n: int, xs: list[str]) -> None:
     variables: dict[str, Any] = {"a": a, "b": b, "n": n, "xs": xs}
     scope = make_scope(dict.fromkeys(variables, ANY))
     ours = compile_text(source, scope).render(variables)
@@ -414,7 +412,7 @@ def test_what_is_allowed_means_what_jinja_means(source: str, a: str, b: str, n: 
     assert ours == theirs
 
 
-def test_a_value_of_one_expression_keeps_its_type() -> None:
+def test_value_of_a_single_expression_keeps_its_type() -> None:
     scope = make_scope(DECLARED)
     assert compile_text("{{ xs }}", scope).value({"xs": [1]}) == [1]
     assert compile_text(" {{ xs }}", scope).value({"xs": [1]}) == " [1]"

@@ -1,4 +1,4 @@
-"""Matching a URI to the variables of a template."""
+"""Matching of URIs against templates."""
 
 import time
 
@@ -45,7 +45,7 @@ def matcher(template: str) -> UriMatcher:
         ("proxy://{+url}", "proxy://https://h/p?q=1", {"url": "https://h/p?q=1"}),
     ],
 )
-def test_a_uri_is_matched_to_its_variables(template: str, uri: str, variables: dict[str, str] | None) -> None:
+def test_uri_is_matched(template: str, uri: str, variables: dict[str, str] | None) -> None:
     assert matcher(template).match(uri) == variables
 
 
@@ -71,13 +71,13 @@ def test_values_are_percent_decoded_exactly_once(encoded: str, value: str | None
         ("a://{x", "character 5: `{` without `}`; write a literal brace as %7B"),
     ],
 )
-def test_a_template_that_cannot_be_matched_is_a_mistake(template: str, message: str) -> None:
+def test_ambiguous_template_is_a_load_error(template: str, message: str) -> None:
     scope = make_scope()
     compile_matcher(template, scope)
     assert messages_of(scope) == [message]
 
 
-def test_variables_that_a_uri_may_lack_are_optional() -> None:
+def test_variables_of_optional_expressions_are_optional() -> None:
     compiled = matcher("a://{x}{/y}{?z}")
     assert compiled.variables == ("x", "y", "z")
     assert compiled.optional == {"y", "z"}
@@ -89,9 +89,9 @@ TEMPLATES = st.sampled_from(
 
 
 @given(template=TEMPLATES, values=st.fixed_dictionaries(dict.fromkeys("xyz", st.text())))
-def test_what_was_expanded_is_matched_again(template: str, values: dict[str, str]) -> None:
+def test_expanded_uri_matches_its_values(template: str, values: dict[str, str]) -> None:
     if "{+x}" in template:
-        values["x"] = values["x"].replace("?", "").replace("%", "")  # reserved expansion keeps these
+        values["x"] = values["x"].replace("?", "").replace("%", "")  # not encoded by reserved expansion
     compiled = matcher(template)
     scope = make_scope({name: {} for name in compiled.variables})
     uri = compile_uri_template(template, scope).expand(values)
@@ -99,7 +99,7 @@ def test_what_was_expanded_is_matched_again(template: str, values: dict[str, str
 
 
 @given(template=st.sampled_from(["a://{x}-{y}", "a:///{+x}/{y}.md", "a://{x}.{y}"]), uri=st.text(max_size=30))
-def test_whatever_matches_expands_to_an_equivalent_uri(template: str, uri: str) -> None:
+def test_matched_variables_expand_to_an_equivalent_uri(template: str, uri: str) -> None:
     compiled = matcher(template)
     found = compiled.match(f"a:///{uri}") or compiled.match(f"a://{uri}")
     if found is not None:

@@ -1,4 +1,4 @@
-"""Which pairs of templates can match the same URI."""
+"""URI templates that can match the same URI."""
 
 import pytest
 
@@ -21,16 +21,16 @@ from gateway.language.uris.overlap import TemplateIndex, overlap
         ("a://x/y/z/{a}", "a://x/y/w/{a}", False),
     ],
 )
-def test_two_templates_overlap_if_one_uri_fits_both(one: str, other: str, *, answer: bool) -> None:
+def test_templates_overlap_if_a_uri_matches_both(one: str, other: str, *, answer: bool) -> None:
     assert overlap(one, other) is answer
     assert overlap(other, one) is answer
 
 
-def test_many_gaps_take_no_time() -> None:
+def test_many_gaps_are_compared_quickly() -> None:
     assert not overlap("a://" + "{x}-" * 200 + "b", "a://" + "{y}-" * 200 + "c")
 
 
-def test_the_first_template_that_overlaps_is_found() -> None:
+def test_first_overlapping_template_is_found() -> None:
     index = TemplateIndex()
     for template in ("a://x/{y}", "a://{x}/b", "a://{x}/{y}", "b://{+x}"):
         index.add(template)
@@ -38,7 +38,7 @@ def test_the_first_template_that_overlaps_is_found() -> None:
     assert found == [0, 1, 1, 3, None]
 
 
-def test_a_search_among_templates_that_cannot_be_told_apart_ends() -> None:
+def test_search_stops_at_the_step_limit() -> None:
     index = TemplateIndex(most_steps=1000)
     for number in range(1000):
         index.add(f"a://{{+x}}/{number}")

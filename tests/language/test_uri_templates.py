@@ -1,4 +1,4 @@
-"""URI templates: what is refused at load, and how values are written."""
+"""URI templates: errors at load, and expansion."""
 
 import pytest
 
@@ -55,7 +55,7 @@ RFC_VALUES: dict[str, Json] = {
         ("{x,empty,y}", "1024,,768"),
     ],
 )
-def test_expansion_is_that_of_rfc_6570(template: str, uri: str) -> None:
+def test_expansion_follows_rfc_6570(template: str, uri: str) -> None:
     assert expand(template, **RFC_VALUES) == uri
 
 
@@ -63,11 +63,11 @@ def test_expansion_is_that_of_rfc_6570(template: str, uri: str) -> None:
     ("value", "text"),
     [(True, "true"), (False, "false"), (7, "7"), (3.0, "3"), (2.5, "2.5"), ({"a": [1]}, "a,%5B1%5D")],
 )
-def test_values_are_written_as_json_writes_them(value: Json, text: str) -> None:
+def test_values_are_formatted_as_json(value: Json, text: str) -> None:
     assert expand("{v}", v=value) == text
 
 
-def test_reserved_expansion_keeps_octets_that_are_encoded_and_encodes_the_rest() -> None:
+def test_reserved_expansion_keeps_encoded_octets() -> None:
     assert expand("{+uri}", uri="docs:///a%20b c%zz") == "docs:///a%20b%20c%25zz"
 
 
@@ -75,14 +75,14 @@ def test_literals_outside_ascii_are_percent_encoded() -> None:
     assert expand("/ü/{x}", x="ü") == "/%C3%BC/%C3%BC"
 
 
-def test_what_was_interpolated_is_never_an_expression() -> None:
+def test_interpolated_text_is_never_an_expression() -> None:
     source = InterpolatedText(("/", Interpolation("{id} 5%", secret=False), "/{id}"))
     scope = make_scope({"id": {}})
     assert compile_uri_template(source, scope).expand({"id": "1"}) == "/%7Bid%7D%205%25/1"
     assert messages_of(scope) == []
 
 
-def test_an_expression_cannot_be_put_together_by_interpolation() -> None:
+def test_interpolation_cannot_build_an_expression() -> None:
     scope = make_scope({"id": {}})
     compile_uri_template(InterpolatedText(("/{", Interpolation("id", secret=False), "}")), scope)
     assert messages_of(scope) == ["character 2: `{` without `}`; write a literal brace as %7B"]
@@ -107,13 +107,13 @@ def test_an_expression_cannot_be_put_together_by_interpolation() -> None:
         ("/{other}", "`other` is not an input; available: id"),
     ],
 )
-def test_a_mistake_is_found_at_load(template: str, message: str) -> None:
+def test_invalid_uri_template_is_a_load_error(template: str, message: str) -> None:
     scope = make_scope({"id": {}})
     compile_uri_template(template, scope)
     assert messages_of(scope) == [message]
 
 
-def test_inputs_that_a_template_names_count_as_used() -> None:
+def test_inputs_of_a_uri_template_are_recorded() -> None:
     scope = make_scope({"a": {}, "b": {}, "c": {}})
     compile_uri_template("/{a}{?b}", scope)
     assert scope.used == {"a", "b"}

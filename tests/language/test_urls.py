@@ -1,4 +1,4 @@
-"""Where the URL of an HTTP backend can lead, and where it cannot."""
+"""URLs of HTTP backends: values cannot change the target."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -42,11 +42,11 @@ def test_values_are_encoded_in_path_and_query() -> None:
     assert url == "https://h/x%2Fy%3Fz/p/q%20r%3F?c=%26%3D%23&d=1&d=2"
 
 
-def test_the_reserved_form_keeps_slashes_alone() -> None:
+def test_reserved_expansion_keeps_only_slashes() -> None:
     assert expand("https://h/{+p}", p="a/%2e:@;b") == "https://h/a/%252e%3A%40%3Bb"
 
 
-def test_an_absent_input_is_left_out_of_the_query() -> None:
+def test_missing_input_is_omitted_from_the_query() -> None:
     assert expand("https://h/{?a,b}", a=None, b=1) == "https://h/?b=1"
 
 
@@ -55,12 +55,12 @@ def test_an_absent_input_is_left_out_of_the_query() -> None:
     ["..", ".", "%2e%2e", "%2E.", "%252e%252e", "a/../b", "a/..", "..\\a", "a%2f..%2fb", "..;x", "..%3bx", "../../etc"],
 )
 @pytest.mark.parametrize("url", ["https://h/x/{v}", "https://h/x/{+v}/y", "https://h/x{/v}"])
-def test_a_value_cannot_climb(url: str, value: str) -> None:
+def test_value_cannot_be_a_relative_segment(url: str, value: str) -> None:
     with pytest.raises(ExecutionError, match="`v` would turn a"):
         expand(url, v=value)
 
 
-def test_a_value_cannot_climb_together_with_literal_text_or_another_value() -> None:
+def test_combined_values_cannot_be_a_relative_segment() -> None:
     with pytest.raises(ExecutionError, match="`a`, `b` would turn a"):
         expand("https://h/{a}{b}/x", a=".", b=".")
     with pytest.raises(ExecutionError, match="`a` would turn a"):
@@ -79,24 +79,24 @@ def test_a_value_cannot_climb_together_with_literal_text_or_another_value() -> N
         ("https://h/{v}", []),
     ],
 )
-def test_a_value_cannot_make_a_segment_vanish(url: str, value: Json) -> None:
+def test_value_cannot_leave_a_segment_empty(url: str, value: Json) -> None:
     with pytest.raises(ExecutionError, match="`v` would leave a segment of the URL's path empty"):
         expand(url, v=value)
 
 
-def test_null_cannot_stand_in_the_path() -> None:
+def test_null_is_rejected_in_the_path() -> None:
     with pytest.raises(ExecutionError, match="`v` must be given: it is part of the URL's path"):
         expand("https://h/a{v}b", v=None)
 
 
 @pytest.mark.parametrize("value", ["a.b", "a@b", "a:80", "a/b", "", "a%2fb", "[::1]", "a b", 7, None])
-def test_a_value_in_the_host_is_one_label(value: Json) -> None:
+def test_value_in_the_host_is_one_label(value: Json) -> None:
     with pytest.raises(ExecutionError, match="`v` must be one label of a host name"):
         expand("https://{v}.example.com/", v=value)
 
 
 @pytest.mark.parametrize("value", ["a@b", "a:80", "a/b", "", "a..b", ".a", "a?b", "a\\b", "[::1]"])
-def test_a_value_that_is_the_host_is_a_host_name(value: Json) -> None:
+def test_whole_host_is_a_host_name(value: Json) -> None:
     assert expand("https://{v}:8443/", v="api.example.com") == "https://api.example.com:8443/"
     with pytest.raises(ExecutionError, match="`v` must be a host name"):
         expand("https://{v}:8443/", v=value)
@@ -132,7 +132,7 @@ ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connectio
         ("https://h/{{ id }}", None, "character 11: URLs cannot contain Jinja; write `{id}` here"),
     ],
 )
-def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, message: str) -> None:
+def test_invalid_url_is_a_load_error(url: str, base_url: str | None, message: str) -> None:
     scope = make_scope({"id": {}, "opt": {}}, optional=["opt"])
     compile_url(url, base_url=base_url, scope=scope)
     assert messages_of(scope) == [message]
@@ -152,7 +152,7 @@ def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, mes
         ("https://u:p@h/", "cannot contain a user and password; use `headers: {Authorization: …}`"),
     ],
 )
-def test_a_base_url_is_checked(base_url: str, problem: str | None) -> None:
+def test_base_url_is_validated(base_url: str, problem: str | None) -> None:
     assert base_url_problem(base_url) == problem
 
 
@@ -160,7 +160,7 @@ def test_a_base_url_is_checked(base_url: str, problem: str | None) -> None:
 @example("%2e%2e%2f")
 @example("x/../../y")
 @example("\\..\\")
-def test_no_value_leaves_its_place(value: str) -> None:
+def test_values_cannot_change_other_parts_of_a_url(value: str) -> None:
     for url, depth in (("https://h/a/{v}/b?q=1", 4), ("https://h/a/{+v}/b", None)):
         try:
             parts = urlsplit(expand(url, v=value))

@@ -108,7 +108,6 @@ class AccessTokens:
     def __init__(self, rules: TokenRules, keys: JwksCache, introspector: Introspector | None = None) -> None:
         self.rules: Final = rules
         self.introspector: Final = introspector
-        self._fingerprint: Final = rules.fingerprint
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
         """Versions of the keys and verified identities, by digest of the token."""

@@ -41,7 +41,6 @@ class FileRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """Description of the rule for messages."""
         size = "" if self.max_size is None else f"at most {size_in_words(self.max_size)}"
         return ", ".join(filter(None, [" or ".join(self.media_types), size]))
 
@@ -116,7 +115,6 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
 
 
 def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes]:
-    """Decode the first `size` characters, without the padding."""
     for start in range(0, size, _STEP):
         step = text[start : min(start + _STEP, size)]
         # Strict: otherwise `binascii` skips other characters.
@@ -180,7 +178,6 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
 
 
 def _may_be(given: str, found: str) -> bool:
-    """Whether a file of type `given` can have the signature of `found`."""
     return agrees(given, found) or not (has_signature(given) or given.partition("/")[0] in {"image", "audio", "video"})
 
 
@@ -221,7 +218,6 @@ class FilePlaces(msgspec.Struct):
     """Places of other schemas for the same value: `$ref`, `allOf`, alternatives."""
 
     def replaced(self, value: Json, replace: Replace, path: DocumentPath = ()) -> Json:
-        """Copy a value, with each file replaced."""
         for places in self.also:
             value = places.replaced(value, replace, path)
         match value:
@@ -262,7 +258,7 @@ class FilePlaces(msgspec.Struct):
         return self.replaced(arguments, decode), errors
 
     def size(self, arguments: JsonObject) -> int:
-        """Return the total length of encoded files in arguments, which can be invalid."""
+        """Return the number of characters of all files in arguments, valid or not."""
         sizes: list[int] = []
 
         def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:
@@ -273,6 +269,6 @@ class FilePlaces(msgspec.Struct):
         return sum(sizes)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Replace files in arguments, which can be invalid, by descriptions."""
+        """Return arguments, valid or not, with descriptions instead of files."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
         return described

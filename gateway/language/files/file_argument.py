@@ -48,12 +48,10 @@ class FileArgument(Mapping[str, Json]):
 
     @property
     def key(self) -> JsonObject:
-        """Cache key."""
         return {"file": [hashlib.sha256(self.data).hexdigest(), self.media_type, self.name]}
 
 
 def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
-    """Return a copy of a value with all files replaced."""
     match value:
         # Before Mapping, because a file is a Mapping.
         case FileArgument():

@@ -87,7 +87,6 @@ def compile_file_inputs(
 
 
 def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
-    """Return all schemas with `type: file` or its keywords, and their paths."""
     if not _mentions_file(schema):
         return []
     inputs: list[tuple[DocumentPath, JsonObject]] = []
@@ -167,7 +166,6 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _check_alternatives(self, schema: JsonObject, path: DocumentPath) -> None:
-        """Report alternatives that are a file and a text, which cannot be distinguished."""
         for keyword in ("anyOf", "oneOf"):
             branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
             # An alternative without a type accepts text.
@@ -201,7 +199,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return rule
 
     def _warn_of_size(self, max_size: int | None, problems: Problems) -> None:
-        """Warn about a `max_size` that does not fit into a message. Base64 uses four bytes for three."""
+        # Base64 uses four bytes for three.
         most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
         if self.max_body is not None and most is not None and max_size is not None and max_size > most:
             problems.warning(

@@ -61,7 +61,6 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
 
 
 def shown(value: Json) -> str:
-    """Return a value as JSON, truncated for messages."""
     try:
         text = exact_json.dumps(value).decode()
     except TypeError:

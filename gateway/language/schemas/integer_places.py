@@ -50,7 +50,6 @@ class IntegerPlaces(msgspec.Struct, eq=False):
         self.members, self.other_members, self.items = members, other_members, items
 
     def keep(self, kept: "set[IntegerPlaces]") -> None:
-        """Remove places that are not in `kept`."""
         self.other_members = self.other_members if self.other_members in kept else None
         self.members = {
             name: member if member in kept else _NOWHERE
@@ -87,7 +86,6 @@ class _Places:
         self._unfilled: Final[list[tuple[IntegerPlaces, list[JsonObject]]]] = []
 
     def at(self, schemas: Iterable[Json]) -> IntegerPlaces | None:
-        """Return the place where these schemas apply, or None if there are none."""
         together = self._together(schemas)
         if not together:
             return None

@@ -131,7 +131,6 @@ class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
     nested: Mapping[str, "SchemaDefaults"]
 
     def fill(self, given: JsonObject) -> dict[str, Json]:
-        """Return a copy of `given` with defaults for missing members."""
         filled = dict(given)
         if not self.values and not self.nested:
             return filled

@@ -28,12 +28,9 @@ from gateway.language.schemas.validation_cost import (
 )
 
 MAX_BYTES: Final = 256 * 1024
-"""Maximum size of a schema. Every client that lists the tools receives it."""
 MAX_DEPTH: Final = 64
-BACKTRACK_LIMIT: Final = 30_000
-"""Maximum backtracking steps of a match. Only patterns with look-around or back-references backtrack."""
-
-PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
+# Steps of a match. Only patterns with look-around or back-references backtrack.
+PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=30_000)
 
 _DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DIALECTS: Final[Mapping[str, type[jsonschema_rs.Validator]]] = {
@@ -157,8 +154,6 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
 
 
 class _References(msgspec.Struct, frozen=True):
-    """Resolves references of a schema, or of a subschema with another base URI."""
-
     resolver: Json
     specification: Json
 

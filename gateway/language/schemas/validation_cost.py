@@ -60,8 +60,6 @@ _ENDLESS: Final = 10**9
 
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The expensive parts of a schema."""
-
     in_place: int = 1
     """Maximum number of schemas that apply to one place."""
     costly: frozenset[str] = frozenset()
@@ -186,7 +184,6 @@ def _patterns(nodes: dict[int, SchemaNode]) -> Iterator[str]:
 
 
 def _in_place(nodes: dict[int, SchemaNode]) -> int:
-    """Return the number of schemas that apply to one place of the argument."""
     sums: dict[int, int] = {}
     for start in nodes:
         waiting = [(start, False)]

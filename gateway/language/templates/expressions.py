@@ -29,7 +29,6 @@ ALL_INPUTS: Final = "inputs"
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     bound: set[str] = msgspec.field(default_factory=set)
-    """Names bound by `set` and `for` so far."""
     loops: int = 0
     has_default: bool = False
     """Whether a missing claim of the caller is undefined instead of an error."""
@@ -78,7 +77,7 @@ def is_from_file(node: nodes.Node) -> bool:
 
 
 def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
-    """Return the name of the input if the node is only the name of an input."""
+    """Return the name of the input that an expression consists of, if any."""
     match node:
         case nodes.Name(name=str(name)):
             is_free = name not in names.bound and name not in names.scope.names
@@ -401,7 +400,6 @@ _COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
 
 
 def _add(frame: RenderState, left: Json, right: Json) -> Json:
-    """Add numbers, or concatenate texts or lists."""
     if left is UNDEFINED or right is UNDEFINED:
         return UNDEFINED
     if kind_of(left) != kind_of(right) or kind_of(left) not in {"a number", "text", "a list"}:
@@ -458,7 +456,6 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
     nodes.Test: _test,
     nodes.Tuple: _list,
 }
-"""All expressions that templates can contain."""
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Call: "a template cannot call functions; write filters as `{{ value | upper }}`",
@@ -466,4 +463,3 @@ _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",
 }
-"""Error messages for unsupported expressions."""

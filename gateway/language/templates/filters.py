@@ -90,7 +90,6 @@ def member(value: Json, key: Json) -> Json:
 
 
 def _each(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
-    """Return the member at the path `attribute` of each value."""
     if attribute is None:
         return values
     steps = text_of(attribute).split(".")

@@ -181,7 +181,6 @@ _RULES: Final[Mapping[type[nodes.Node], Callable[[Any, Bindings], Run]]] = {
     nodes.If: _if,
     nodes.Output: _output,
 }
-"""All statements that templates can contain."""
 
 _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.AssignBlock: "set … endset",

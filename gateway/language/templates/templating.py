@@ -182,7 +182,6 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
 
 
 def _check_files(body: list[nodes.Node], names: Bindings) -> None:
-    """Report inputs of `type: file` in text."""
     if not names.scope.inputs.has_files or (names.scope.takes_files and _is_one_expression(body)):
         return
     for output in nodes.Template(body).find_all(nodes.Output):

@@ -45,7 +45,6 @@ class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
 class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     operator: str
-    """One of `+#./;?&`, or empty."""
     variables: tuple[UriVariable, ...]
 
     @property

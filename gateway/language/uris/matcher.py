@@ -50,7 +50,6 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_matcher(source: str, scope: Scope) -> UriMatcher:
-    """Compile the `uri` of a resource. Errors are reported."""
     try:
         return _strict_matcher(source)
     except UriTemplateError as error:
@@ -252,7 +251,6 @@ class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     literals: tuple[str, ...]
-    """Percent-encoded."""
     strict: UriMatcher | None
     """None if the template cannot be matched exactly."""
 

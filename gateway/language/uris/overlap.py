@@ -25,7 +25,6 @@ _Token: TypeAlias = str | frozenset[str]
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether a URI can match both templates."""
     index = TemplateIndex()
     index.add(other)
     return index.first(one) is not None

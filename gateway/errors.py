@@ -66,8 +66,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(Exception):
-    """The configuration is invalid."""
-
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)

@@ -37,7 +37,6 @@ class DaemonThreadPool:
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        """Jobs. None ends a thread."""
         self._idle = 0
         self._jobs: set[_Job] = set()
         self._orphans: set[asyncio.Task[Any]] = set()
@@ -54,7 +53,6 @@ class DaemonThreadPool:
 
     @property
     def busy(self) -> int:
-        """Number of busy threads, including stuck ones."""
         return len(self._jobs)
 
     @property

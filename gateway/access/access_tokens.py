@@ -34,7 +34,6 @@ from gateway.json_types import Json, JsonObject
 log: Final = structlog.get_logger(__name__)
 
 _MAX_TRIED: Final = 8
-"""Maximum number of keys to try for a token without `kid`."""
 _STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}

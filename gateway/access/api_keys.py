@@ -40,13 +40,11 @@ class ApiKeys:
 
 
 def digests(key: ApiKey) -> Iterator[str]:
-    """Yield the hexadecimal SHA-256 digests of the keys of a holder."""
     yield from (hashlib.sha256(secret.encode()).hexdigest() for secret in key.secret)
     yield from key.sha256
 
 
 def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
-    """Report keys with two holders, and keys that are easy to guess."""
     holders: dict[str, str] = {}
     for name, key in keys.items():
         for digest in dict.fromkeys(digests(key)):

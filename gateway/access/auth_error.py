@@ -37,7 +37,6 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     is_for_proof: bool = False
     """Whether the client must send a DPoP proof (RFC 9449 §7.1)."""
     nonce: str | None = None
-    """Nonce for the next DPoP proof (RFC 9449 §9)."""
 
     def headers(self, challenge: Challenge) -> Mapping[str, str]:
         if self.retry_after is not None:

@@ -56,7 +56,6 @@ class Authenticator:
         self._views: tuple[str, ...] = ()
         # A zero, so that the metric exists before the first denied request.
         self.denied: Final = Counter({401: 0})
-        """Denied requests by HTTP status."""
         self._closing: Final = BackgroundTasks()
 
     @property

@@ -62,7 +62,6 @@ def _words(claim: Json) -> tuple[str, ...]:
 
 
 def strings_of(claim: Json) -> list[str]:
-    """Return the strings of a claim that is a string or a list of strings."""
     return [each for each in (claim if isinstance(claim, list) else [claim]) if isinstance(each, str)]
 
 

@@ -23,7 +23,6 @@ class Credential(msgspec.Struct, frozen=True):
     is_bearer: bool
     """Whether the secret can be an access token."""
     is_bound: bool = False
-    """Whether the scheme is DPoP."""
 
     def __repr__(self) -> str:
         """Omit the secret from tracebacks and logs."""

@@ -22,12 +22,10 @@ from gateway.bounded_map import BoundedMap
 from gateway.json_types import Json, JsonObject
 
 _AGE_SECONDS: Final = 60
-"""Maximum age of a proof."""
 _AHEAD_SECONDS: Final = 10
 """Maximum time by which the clock of a client can be ahead."""
 NONCE_SECONDS: Final = 300
 _MAX_PROOFS: Final = 65_536
-"""Maximum number of unexpired proofs to remember."""
 _MAX_ID_LENGTH: Final = 512
 
 
@@ -35,15 +33,12 @@ class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a request that a proof must match."""
 
     proofs: Sequence[str]
-    """Values of the header field `DPoP`."""
     method: str
     url: str
     """Public URL without the query."""
 
 
 class ProofVerifier:
-    """Verifies proofs, issues nonces and remembers used proofs."""
-
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
         """Replicas with the same `key` accept each other's nonces."""
         self._key: Final = hmac.digest(key, b"mcp-gateway dpop nonce", "sha256")

@@ -24,9 +24,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     """Unix time."""
     claims: dict[str, Json] = {}
-    """Claims of the verified token."""
     roles: tuple[str, ...] = ()
-    """Roles or groups in the token."""
 
     @property
     def subject_key(self) -> str | None:
@@ -42,7 +40,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OPERATORS: Final = frozenset({"gateway:admin"})
-"""Scopes of operators."""
 ANONYMOUS: Final = Identity()
 """Caller of a daemon without `auth`."""
 UNAUTHENTICATED: Final = Identity(scopes=frozenset())

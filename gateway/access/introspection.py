@@ -48,8 +48,6 @@ class Post(Protocol):
 
 
 class Introspector:
-    """Introspects tokens of one issuer, and caches the responses."""
-
     def __init__(  # noqa: PLR0913 - the issuer, and ways to reach it
         self,
         issuer: str,
@@ -139,7 +137,6 @@ class Introspector:
         return claims.get("token_introspection")
 
     async def _signed(self, text: str) -> JsonObject:
-        """Return the claims of a signed response (RFC 9701 §5)."""
         algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
         wrong = WrongKeyError("it is signed with an unknown key")
         for each in await self._keys.find(kid, algorithm):
@@ -153,7 +150,6 @@ class Introspector:
 
 
 def _github_claims(response: IntrospectionResponse) -> JsonObject:
-    """Return the claims in GitHub's response for a token of an OAuth app or a GitHub App."""
     if response.status in {404, 422}:  # the token is unknown, or belongs to another app
         return {}
     document = _json(response, "GitHub") if response.status == 200 else None

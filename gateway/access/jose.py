@@ -43,7 +43,6 @@ _CLAIMS: Final = ("iss", "sub", "exp")
 _THUMBPRINT_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
 """Members that a thumbprint covers, by type of key (RFC 7638 §3.2, RFC 8037 §2)."""
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-"""Algorithms by OpenSSL's name of the curve (RFC 7518 §3.4)."""
 
 
 class TokenError(Exception):
@@ -92,7 +91,6 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
 
 
 def read_issuer(token: str) -> str | None:
-    """Return `iss` of an unverified token."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -103,7 +101,6 @@ def read_issuer(token: str) -> str | None:
 
 
 def is_signed_token(token: str) -> bool:
-    """Whether a token is a JSON Web Token, and not opaque."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:

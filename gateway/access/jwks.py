@@ -21,9 +21,7 @@ log: Final = structlog.get_logger(__name__)
 _MAX_KEYS: Final = 64
 
 _MAX_DOUBLINGS: Final = 16
-"""Maximum exponent of the backoff."""
 _RENEW_SECONDS: Final = 600.0
-"""Age after which keys are renewed."""
 INTERVAL_SECONDS: Final = 15.0
 """Minimum average interval between fetches."""
 SPARE_FETCHES: Final = 2
@@ -34,8 +32,6 @@ _MAX_PAUSE_SECONDS: Final = 120.0
 
 
 class KeysUnavailableError(Exception):
-    """The keys of an issuer cannot be fetched."""
-
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:.0f} s")
         self.seconds = seconds
@@ -78,7 +74,6 @@ class JwksCache:
         self._keys: Sequence[SigningKey] | None = None
         self._known_since = 0.0
         self._not_before = 0.0
-        """Time of the next allowed fetch."""
         self._paid_until = 0.0
         """State of the rate limit: each fetch adds `INTERVAL_SECONDS`."""
         self._failures = 0
@@ -152,7 +147,6 @@ class JwksCache:
             self._not_before = self._clock() + pause
 
     def _pause(self) -> float:
-        """Return the seconds until the next fetch is allowed."""
         now = self._clock()
         self._paid_until = max(self._paid_until, now) + INTERVAL_SECONDS
         return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)

@@ -9,6 +9,4 @@ class Subject(msgspec.Struct, frozen=True):
     key: str | None
     """`Identity.subject_key`, or an empty string for local callers without authentication. None for other callers."""
     access_token: Credential | None = None
-    """The caller's verified access token, for token exchange."""
     is_operator: bool = False
-    """Whether the caller holds the scope `gateway:admin`."""

@@ -88,7 +88,7 @@ OPENSSL = (
 
 
 @pytest.mark.parametrize("made_by", OPENSSL)
-def test_a_private_key_is_known_by_its_content(made_by: str, tmp_path: Path) -> None:
+def test_private_key_is_detected_by_content(made_by: str, tmp_path: Path) -> None:
     subprocess.run(["sh", "-ec", made_by], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     assert holds_private_key((tmp_path / "k.txt").read_bytes())
     if (tmp_path / "c.txt").exists():
@@ -96,7 +96,7 @@ def test_a_private_key_is_known_by_its_content(made_by: str, tmp_path: Path) -> 
     assert not holds_private_key(b'if "-----BEGIN PRIVATE KEY-----" in text: raise InvalidPrivateKeyError(text)')
 
 
-def test_credentials_are_left_out_by_their_names_and_listed(run: Run, folder: Path) -> None:
+def test_credential_files_are_omitted_and_listed(run: Run, folder: Path) -> None:
     out = ["notes/.git", "plugins/.env", "plugins/.env.local", "plugins/.ssh", "plugins/sub/id_rsa", "plugins/.netrc"]
     out += ["plugins/prod.env", "plugins/kubeconfig"]
     for name in out:
@@ -111,7 +111,7 @@ def test_credentials_are_left_out_by_their_names_and_listed(run: Run, folder: Pa
         assert finished.hints.count(f"contains a secret: {folder}/ops/{name}\n") == (name != "notes/.git")
 
 
-def test_a_configuration_with_a_private_key_in_it_is_not_packed(run: Run, folder: Path) -> None:
+def test_configuration_with_private_key_is_rejected(run: Run, folder: Path) -> None:
     key = "-----BEGIN PRIVATE KEY-----\n      MC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAA\n"
     (folder / "ops/tools.d/one.yaml").write_text(f"x-key: |\n      {key}")
     finished = run("bundle", "ops/config.yaml", "-o", "out.mcpb")
@@ -129,7 +129,7 @@ def bundled(run: Run, *words: str) -> Finished:
     return run("bundle", "ops/config.yaml", "-o", "ops.mcpb", *words)
 
 
-def test_a_bundle_holds_what_is_named_and_no_secret(run: Run, folder: Path) -> None:
+def test_bundle_contains_used_files_without_secrets(run: Run, folder: Path) -> None:
     finished = bundled(run)
     assert finished.code == 0, finished.hints
     with zipfile.ZipFile(folder / "ops.mcpb") as archive:
@@ -176,7 +176,7 @@ def test_package_option_replaces_the_wheel(run: Run, folder: Path) -> None:
     assert project["project"]["dependencies"] == [requirement]
 
 
-def test_the_manifest_asks_for_what_the_file_reads(run: Run, folder: Path) -> None:
+def test_manifest_asks_for_variables(run: Run, folder: Path) -> None:
     bundled(run, "--author", "Ada")
     with zipfile.ZipFile(folder / "ops.mcpb") as archive:
         manifest: dict[str, Any] = json.loads(archive.read("manifest.json"))
@@ -227,7 +227,7 @@ def test_the_official_tool_takes_the_manifest(official_tool: NodePackage, run: R
     assert "passes" in checked.stdout
 
 
-def test_code_that_lies_elsewhere_makes_no_bundle(run: Run, folder: Path) -> None:
+def test_plugin_outside_the_directory_is_rejected(run: Run, folder: Path) -> None:
     (folder / "ops/plugins").rename(folder / "plugins")
     (folder / "ops/config.yaml").write_text(CONFIG.replace("[plugins]", "[../plugins]"))
     finished = bundled(run)
@@ -236,13 +236,13 @@ def test_code_that_lies_elsewhere_makes_no_bundle(run: Run, folder: Path) -> Non
     assert not (folder / "ops.mcpb").exists()
 
 
-def test_a_file_with_mistakes_makes_no_bundle(run: Run, folder: Path) -> None:
+def test_invalid_file_is_not_bundled(run: Run, folder: Path) -> None:
     (folder / "ops/config.yaml").write_text("tools: {a: {}}\n")
     assert bundled(run).code == 2
     assert [path.name for path in folder.glob("*.mcpb*")] == []
 
 
-def test_a_file_that_cannot_be_read_is_said(run: Run, folder: Path) -> None:
+def test_unreadable_file_is_reported(run: Run, folder: Path) -> None:
     (folder / "ops/plugins/odd").symlink_to("/proc/self/mem")  # a file whose first byte cannot be read
     finished = bundled(run)
     assert finished.code == 2
@@ -250,13 +250,13 @@ def test_a_file_that_cannot_be_read_is_said(run: Run, folder: Path) -> None:
     assert not (folder / "ops.mcpb").exists()
 
 
-def test_a_bundle_that_cannot_be_written_is_said(run: Run, folder: Path) -> None:
+def test_unwritable_bundle_is_reported(run: Run, folder: Path) -> None:
     finished = run("bundle", "ops/config.yaml", "-o", str(folder / "nowhere/ops.mcpb"))
     assert finished.code == 2
     assert "nowhere/ops.mcpb: cannot be written: No such file or directory" in finished.hints
 
 
-def test_a_bundle_takes_the_place_of_nothing_but_a_file(run: Run, folder: Path) -> None:
+def test_bundle_replaces_only_files(run: Run, folder: Path) -> None:
     os.mkfifo(folder / "device")
     finished = run("bundle", "ops/config.yaml", "-o", str(folder / "device"))
     assert finished.code == 2

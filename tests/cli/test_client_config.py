@@ -61,7 +61,7 @@ PLACES = {
 }
 
 
-def test_what_every_client_would_start_starts_from_anywhere(
+def test_client_configuration_starts_the_server(
     run: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     commands = set()
@@ -120,7 +120,7 @@ NAMED_IN_ENV = {
 
 
 @pytest.mark.parametrize("client", NAMED_IN_ENV)
-def test_what_the_file_reads_of_the_environment_is_named_in_the_client_s_own_notation(
+def test_variables_use_the_notation_of_the_client(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
     (tmp_path / "config.yaml").write_text(READS_VARIABLES)
@@ -137,9 +137,7 @@ def test_what_the_file_reads_of_the_environment_is_named_in_the_client_s_own_not
     assert not [value for value in (*values.values(), "a default") if value in finished.out + finished.hints]
 
 
-def test_a_variable_that_is_not_set_here_may_be_set_where_the_client_runs(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unset_variable_is_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").write_text(READS_VARIABLES)
     monkeypatch.delenv("API_TOKEN", raising=False)
     monkeypatch.setenv("API_STAGE", "live")
@@ -156,7 +154,7 @@ def forked(entry: dict[str, Any]) -> list[str]:
     return [FORKED, *words[words.index("serve") :]]
 
 
-def test_what_the_client_fills_in_is_what_the_server_takes(run: Run, tmp_path: Path) -> None:
+def test_filled_in_variables_reach_the_server(run: Run, tmp_path: Path) -> None:
     """An empty value, as a client leaves it of what is not set, is as good as none."""
     text = 'tools: {t: {description: T., shell: {command: [echo, "${env:WORD:-none}", "${env:NUMBER}"]}}}'
     (tmp_path / "config.yaml").write_text(text)
@@ -188,7 +186,7 @@ def entry_of(run: Run, client: str, url: str, *words: str) -> dict[str, Any]:
     return {**entry, "inputs": snippet.get("inputs")}
 
 
-def test_a_server_that_wants_a_key_gets_one_in_the_client_s_own_notation(run: Run, tmp_path: Path) -> None:
+def test_required_key_uses_the_notation_of_the_client(run: Run, tmp_path: Path) -> None:
     with serving(tmp_path, f"auth: {{api_keys: {{a: {{secret: {KEY}}}}}}}\ntools: {{t: {{content: x}}}}") as url:
         claude = entry_of(run, "claude", url)
         cursor = entry_of(run, "cursor", url)
@@ -208,14 +206,14 @@ def test_a_server_that_wants_a_key_gets_one_in_the_client_s_own_notation(run: Ru
     assert other["headers"] == {"Authorization": "Bearer ${env:MY_KEY}"}
 
 
-def test_a_server_that_wants_none_gets_none(run: Run, tmp_path: Path) -> None:
+def test_open_server_needs_no_key(run: Run, tmp_path: Path) -> None:
     with serving(tmp_path, "tools: {t: {content: x}}") as url:
         assert entry_of(run, "cursor", url.removesuffix("/mcp")) == {"url": url, "inputs": None}
         assert "headers" not in entry_of(run, "vscode", url)
 
 
 @pytest.mark.parametrize(("listen", "shown"), [("{path: /ops}", ""), ("{allowed_hosts: [tools.example.com]}", "mcp")])
-def test_a_url_at_which_no_such_server_answers_is_told_apart(run: Run, tmp_path: Path, listen: str, shown: str) -> None:
+def test_url_of_another_server_is_reported(run: Run, tmp_path: Path, listen: str, shown: str) -> None:
     with serving(tmp_path, f"listen: {listen}\ntools: {{t: {{content: x}}}}") as url:
         finished = run("client-config", "claude", "--url", urljoin(url, f"/{shown}"))
         right = run("client-config", "claude", "--url", url)
@@ -224,7 +222,7 @@ def test_a_url_at_which_no_such_server_answers_is_told_apart(run: Run, tmp_path:
     assert ("is not from an MCP server" in right.hints) is ("allowed_hosts" in listen)
 
 
-def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:
+def test_unreachable_server_is_reported_and_configured(run: Run) -> None:
     finished = run("client-config", "claude", "--url", "https://127.0.0.1:9/ops/mcp")
     assert finished.code == 0
     assert json.loads(finished.out)["mcpServers"] == {
@@ -241,7 +239,7 @@ def test_a_variable_is_one_that_a_shell_can_set(name: str, variable: str) -> Non
     assert _variable_for(name) == variable
 
 
-def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(run: Run) -> None:
+def test_key_instead_of_variable_name_is_rejected_and_not_printed(run: Run) -> None:
     finished = run("client-config", "claude", "--url", "http://127.0.0.1:9", "--key-from", KEY)
     assert (finished.code, finished.out) == (2, "")
     assert finished.hints.startswith("--key-from: expected the name of an environment variable")
@@ -257,14 +255,14 @@ def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(
         (["claude", "config.yaml", "--url", "http://h"], "--url: cannot be combined with config.yaml"),
     ],
 )
-def test_what_cannot_be_is_said(run: Run, words: list[str], hint: str) -> None:
+def test_invalid_combinations_are_rejected(run: Run, words: list[str], hint: str) -> None:
     finished = run("client-config", *words)
     assert (finished.code, finished.out) == (2, "")
     assert hint in finished.hints
 
 
 @pytest.mark.parametrize("url", ["http://[", "http://h:x", "http://h:99999", "http://"])
-def test_what_is_no_url_is_said(run: Run, url: str) -> None:
+def test_invalid_url_option_is_rejected(run: Run, url: str) -> None:
     finished = run("client-config", "claude", "--url", url)
     assert (finished.code, finished.out) == (1, "")
     assert f"{url}: expected a URL such as http://127.0.0.1:8000/mcp" in finished.hints
@@ -413,7 +411,7 @@ def test_a_client_s_file_is_made_and_then_changed(run: Run, home: Path, tmp_path
     assert list(parsed(client, file.with_name(file.name + ".bak").read_text())[section]) == ["one"]
 
 
-def test_nobody_is_changed_without_being_asked(run: Run, home: Path) -> None:
+def test_file_is_not_changed_without_confirmation(run: Run, home: Path) -> None:
     refused = run("client-config", "cursor", "--write")
     assert refused.code == 2
     assert '+    "small": {' in refused.out
@@ -421,7 +419,7 @@ def test_nobody_is_changed_without_being_asked(run: Run, home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-def test_a_file_that_is_a_link_stays_one_and_keeps_its_mode(run: Run, home: Path) -> None:
+def test_symbolic_link_and_mode_are_kept(run: Run, home: Path) -> None:
     dotfiles = home / "dotfiles.json"
     dotfiles.write_text("{}")
     dotfiles.chmod(0o640)
@@ -435,7 +433,7 @@ def test_a_file_that_is_a_link_stays_one_and_keeps_its_mode(run: Run, home: Path
 
 
 @pytest.mark.parametrize("client", ["cursor", "codex", "goose"])
-def test_a_file_of_windows_keeps_the_ends_of_its_lines(run: Run, home: Path, client: str) -> None:
+def test_crlf_line_ends_are_kept(run: Run, home: Path, client: str) -> None:
     file = home / CLIENTS[client].file.removeprefix("~/")
     words = ("client-config", client, "--url", "https://127.0.0.1:9/one", "--write", "--yes", "--name")
     assert run(*words, "one").code == 0
@@ -448,7 +446,7 @@ def test_a_file_of_windows_keeps_the_ends_of_its_lines(run: Run, home: Path, cli
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", '{"mcpServers": []}', '{"a": 1, "a": 2}', "\xff", "{'a': 1}", "{} {}"])
-def test_a_file_that_is_not_understood_is_left_alone(run: Run, home: Path, broken: str) -> None:
+def test_unreadable_client_file_is_not_changed(run: Run, home: Path, broken: str) -> None:
     file = home / ".cursor" / "mcp.json"
     file.parent.mkdir()
     file.write_bytes(broken.encode("latin-1"))

@@ -25,9 +25,7 @@ entries = st.fixed_dictionaries(
 @given(
     sections=st.dictionaries(keys, st.dictionaries(keys, entries, min_size=1, max_size=3), max_size=3), data=st.data()
 )
-def test_what_is_put_is_there_and_all_else_as_it_was(
-    notation: Notation, sections: dict[str, Any], data: st.DataObject
-) -> None:
+def test_edit_changes_only_the_entry(notation: Notation, sections: dict[str, Any], data: st.DataObject) -> None:
     text = notation.render(sections) if sections else ""
     section = data.draw(st.sampled_from([*sections, "servers"]))
     name = data.draw(st.sampled_from([*sections.get(section, {}), "ops"]))
@@ -98,7 +96,7 @@ def test_yaml_with_nothing_in_the_section_gets_one(value: str) -> None:
         (YAML, "- s\n"),
     ],
 )
-def test_what_cannot_be_edited_safely_is_refused(notation: Notation, text: str) -> None:
+def test_unsafe_edit_is_rejected(notation: Notation, text: str) -> None:
     with pytest.raises(NotEditableError):
         notation.parse(notation.put(text, ("s", "ops"), ENTRY))
 

@@ -21,7 +21,7 @@ def test_without_a_command_the_overview_is_shown(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_each_command_teaches_by_example(run: Run, command: str) -> None:
+def test_help_of_each_command_has_examples(run: Run, command: str) -> None:
     finished = run(command, "--help")
     assert finished.code == 0
     assert "examples:" in finished.out
@@ -58,11 +58,11 @@ print("imported:", *sorted(set(heavy) & set(sys.modules)), len(own))
     assert int(own) < 15
 
 
-def test_help_is_a_word_too(run: Run) -> None:
+def test_help_command_shows_the_overview(run: Run) -> None:
     assert run("help") == run("--help")
 
 
-def test_help_is_a_word_before_a_command_too(run: Run) -> None:
+def test_help_command_shows_the_help_of_a_command(run: Run) -> None:
     assert run("help", "plan") == run("plan", "--help")
 
 
@@ -70,7 +70,7 @@ def test_the_schema_is_the_one_that_editors_are_given(run: Run) -> None:
     assert run("schema").out == (Path(__file__).parents[2] / "config" / "schema.json").read_text()
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_version_is_printed(run: Run) -> None:
     assert run("--version").out.startswith("mcp-gateway 0.")
 
 
@@ -90,7 +90,7 @@ def test_the_version_is_told(run: Run) -> None:
         (["list", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_named_and_the_code_is_two(run: Run, words: list[str], hint: str) -> None:
+def test_usage_error_exits_with_two(run: Run, words: list[str], hint: str) -> None:
     finished = run(*words)
     assert finished.code == 2
     assert hint in finished.hints + finished.out
@@ -98,9 +98,7 @@ def test_a_mistake_on_the_command_line_is_named_and_the_code_is_two(run: Run, wo
 
 
 @pytest.mark.parametrize("scopes", ["ops", ""])
-def test_scopes_from_the_environment_that_would_bind_nobody_are_refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch, scopes: str
-) -> None:
+def test_scopes_variable_without_stdio_is_rejected(run: Run, monkeypatch: pytest.MonkeyPatch, scopes: str) -> None:
     monkeypatch.setenv("MCP_GATEWAY_SCOPES", scopes)
     finished = run("serve", "--http", "127.0.0.1:0")
     assert finished.code == 2
@@ -108,11 +106,11 @@ def test_scopes_from_the_environment_that_would_bind_nobody_are_refused(
     assert run("validate").code == 0
 
 
-def test_a_valid_file_is_said_to_be_one(run: Run) -> None:
+def test_validate_reports_a_valid_file(run: Run) -> None:
     assert run("validate") == Finished(0, "", "config.yaml is valid\n")
 
 
-def test_mistakes_of_a_file_are_shown_with_their_places(run: Run, tmp_path: Path) -> None:
+def test_validate_reports_errors_with_location(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {command: [true]}}\n  b: {content: x, tiemout: 3s}\n")
     finished = run("validate", "bad.yaml")
     assert finished.code == 2
@@ -121,7 +119,7 @@ def test_mistakes_of_a_file_are_shown_with_their_places(run: Run, tmp_path: Path
     assert "bad.yaml cannot be served: " in finished.hints
 
 
-def test_warnings_fail_only_when_strictness_is_asked_for(run: Run, tmp_path: Path) -> None:
+def test_warnings_fail_only_with_strict(run: Run, tmp_path: Path) -> None:
     (tmp_path / "warn.yaml").write_text('tools: {a: {input: {unused: string}, shell: {command: ["true"]}}}\n')
     assert run("validate", "warn.yaml").code == 0
     assert run("validate", "--strict", "warn.yaml").code == 1
@@ -131,9 +129,7 @@ def test_warnings_fail_only_when_strictness_is_asked_for(run: Run, tmp_path: Pat
     ("file", "why"),
     [("nowhere/audit.log", "there is no directory"), (".", "it is a directory"), ("pipe", "it is not a regular file")],
 )
-def test_an_audit_log_that_could_not_be_kept_is_a_mistake_of_the_file(
-    run: Run, tmp_path: Path, file: str, why: str
-) -> None:
+def test_unwritable_audit_log_is_an_error(run: Run, tmp_path: Path, file: str, why: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "audited.yaml").write_text(f"audit:\n  file: {file}\ntools: {{a: {{description: A., content: x}}}}\n")
     finished = run("validate", "audited.yaml")
@@ -143,13 +139,13 @@ def test_an_audit_log_that_could_not_be_kept_is_a_mistake_of_the_file(
     assert run("call", "audited.yaml", "a").out == "x\n"
 
 
-def test_an_audit_log_that_could_be_kept_is_not_made_by_a_look(run: Run, tmp_path: Path) -> None:
+def test_validate_does_not_create_the_audit_log(run: Run, tmp_path: Path) -> None:
     (tmp_path / "audited.yaml").write_text("audit: {file: audit.log}\ntools: {a: {description: A., content: x}}\n")
     assert run("validate", "audited.yaml").code == 0
     assert not (tmp_path / "audit.log").exists()
 
 
-def test_an_answer_that_no_test_could_give_is_a_doubt(run: Run, tmp_path: Path) -> None:
+def test_missing_stub_file_is_a_warning(run: Run, tmp_path: Path) -> None:
     text = """\
 tools:
   a:
@@ -194,9 +190,7 @@ UNSPEAKABLE = f"/tmp/{'x' * 300}"
         ("prompt_files: [PATH.md]", "prompt_files"),
     ],
 )
-def test_a_path_that_cannot_be_looked_at_is_a_mistake_in_its_place(
-    run: Run, tmp_path: Path, definition: str, place: str
-) -> None:
+def test_inaccessible_path_is_reported_at_its_key(run: Run, tmp_path: Path, definition: str, place: str) -> None:
     (tmp_path / "config.yaml").write_text(definition.replace("PATH", UNSPEAKABLE) + "\n")
     finished = run("validate", "--strict")
     assert finished.code in {1, 2}
@@ -204,7 +198,7 @@ def test_a_path_that_cannot_be_looked_at_is_a_mistake_in_its_place(
     assert "unexpected error" not in finished.hints
 
 
-def test_problems_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
+def test_problems_are_printed_as_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("tools:\n  a: {shel: {}}\n")
     finished = run("validate", "--json", "bad.yaml")
     problem = json.loads(finished.out)[0]
@@ -212,7 +206,7 @@ def test_problems_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
     assert problem["file"].endswith("bad.yaml")
 
 
-def test_everything_on_offer_is_listed(run: Run) -> None:
+def test_list_prints_all_definitions(run: Run) -> None:
     lines = run("list").out.splitlines()
     assert "tools" in lines
     assert any(line.split() == ["greet", "name", "[loud]", "Say", "hello."] for line in lines)
@@ -254,7 +248,7 @@ def test_arguments_that_do_not_fit_are_named(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [["call", "nothing"], ["read", "about://nothing"], ["prompt", "nothing"]])
-def test_what_is_not_there_is_one_line_of_error(run: Run, words: list[str]) -> None:
+def test_unknown_name_is_a_one_line_error(run: Run, words: list[str]) -> None:
     finished = run(*words)
     assert finished.code == 1
     assert finished.hints.startswith("error: ")
@@ -282,7 +276,7 @@ prompts:
         (["prompt", "ask"], "prompts.ask is not available here: this platform is linux, not plan9"),
     ],
 )
-def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
+def test_unavailable_definition_is_an_error_with_reason(
     run: Run, tmp_path: Path, words: list[str], reason: str
 ) -> None:
     (tmp_path / "config.yaml").write_text(LEAVES_OUT)
@@ -293,14 +287,14 @@ def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
     assert "not available" not in run("call", "here").hints
 
 
-def test_a_file_is_valid_whatever_this_machine_lacks_and_what_that_costs_is_said(run: Run, tmp_path: Path) -> None:
+def test_file_with_unavailable_definitions_is_valid(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(LEAVES_OUT)
     finished = run("validate")
     assert finished.code == 0
     assert "tools.gone is not available here: the command no-such-command is not on PATH\n" in finished.hints
 
 
-def test_a_list_names_what_is_left_out_of_it(run: Run, tmp_path: Path) -> None:
+def test_list_reports_unavailable_definitions(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(LEAVES_OUT)
     finished = run("list")
     assert (finished.code, finished.out) == (0, "tools\nhere    H.\n")
@@ -323,7 +317,7 @@ def test_bytes_are_written_to_a_file(run: Run, tmp_path: Path) -> None:
     assert run("call", "picture", "-o", "-") == (0, "\0\1\2", "")
 
 
-def test_a_result_can_be_had_raw(run: Run) -> None:
+def test_raw_option_prints_the_result(run: Run) -> None:
     result = json.loads(run("call", "fail", "--raw").out)
     assert result["isError"] is True
 
@@ -334,7 +328,7 @@ def test_a_resource_is_read(run: Run) -> None:
     assert run("read", "config.yaml").hints.startswith("config.yaml: expected one URI, after CONFIG")
 
 
-def test_a_prompt_is_got(run: Run) -> None:
+def test_prompt_is_printed(run: Run) -> None:
     assert run("prompt", "ask", "what=this").out == "user:\nWhat is this? Be kind.\nassistant:\nLet me think.\n"
 
 
@@ -364,7 +358,7 @@ def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("words", "out"), [("call config.yaml chat", "said\n"), ("validate config.yaml --json", "[]\n")]
 )
-def test_what_a_plugin_prints_is_no_part_of_the_answer(tmp_path: Path, words: str, out: str) -> None:
+def test_plugin_output_goes_to_standard_error(tmp_path: Path, words: str, out: str) -> None:
     (tmp_path / "config.yaml").write_text('plugins: [plugins]\ntools: {chat: {python: "chat:chat"}}', encoding="utf-8")
     (tmp_path / "plugins").mkdir()
     plugin = """import os
@@ -390,7 +384,7 @@ def chat() -> str:
     assert {"loaded", "raw"} <= set(done.stderr.replace("raw", "raw\n").split())
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     with started("call", "flood", cwd=tmp_path) as child:
         assert child.stdout is not None
@@ -401,7 +395,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
         assert child.wait(20) in {0, 141}
 
 
-def test_a_full_disk_behind_standard_output_is_named(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         finished = subprocess.run(
             [FORKED, "schema"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
@@ -423,14 +417,14 @@ runpy.run_module("gateway", run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_command_that_is_interrupted_before_it_has_begun_says_nothing(tmp_path: Path) -> None:
+def test_interrupt_during_import_prints_nothing(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
     assert (finished.returncode, finished.stdout, finished.stderr) == (-signal.SIGINT, b"", b"")
 
 
-def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_call_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         CONFIG.replace('[sleep, "600"]', f"[sh, -c, 'touch {tmp_path}/up; exec sleep 600']")
     )
@@ -441,7 +435,7 @@ def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> 
     assert (child.returncode, out, hints) == (130, "", "")
 
 
-def test_one_interrupt_ends_a_call_whose_argument_does_not_come(tmp_path: Path) -> None:
+def test_interrupt_ends_a_blocking_read(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     os.mkfifo(tmp_path / "name")
     # Opening the FIFO waits for its reader.
@@ -460,7 +454,7 @@ def test_one_interrupt_ends_a_call_whose_argument_does_not_come(tmp_path: Path) 
         pytest.param("call nothing", "2>&-", marks=pytest.mark.build),
     ],
 )
-def test_closed_standard_streams_are_no_trouble(tmp_path: Path, words: str, redirection: str) -> None:
+def test_closed_standard_streams_are_supported(tmp_path: Path, words: str, redirection: str) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     finished = subprocess.run(
         ["sh", "-c", f'"$0" -m gateway {words} {redirection}', sys.executable],
@@ -474,7 +468,7 @@ def test_closed_standard_streams_are_no_trouble(tmp_path: Path, words: str, redi
     assert finished.stderr == ""
 
 
-def test_text_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_unencodable_text_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text('tools: {say: {description: Say it., content: "“ü”"}}')
     finished = subprocess.run(
         [sys.executable, "-m", "gateway", "call", "say"],

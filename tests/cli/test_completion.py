@@ -73,7 +73,7 @@ def test_a_shell_completes(run: Run, tmp_path: Path, shell: str, line: str, expe
         ["help", "call", ""],
     ],
 )
-def test_where_nothing_is_known_files_are_left_to_the_shell(run: Run, words: list[str]) -> None:
+def test_completion_falls_back_to_file_names(run: Run, words: list[str]) -> None:
     finished = run("completion", "bash", "--words", *words)
     assert (finished.code, finished.out, finished.hints) == (0, "", "")
 

@@ -111,7 +111,7 @@ def test_structured_content_is_one_line_in_a_pipe() -> None:
     assert shown(RESULT, io.StringIO())[0] == '{"a":[1]}\n'
 
 
-def test_bytes_are_not_thrown_at_the_screen() -> None:
+def test_binary_content_is_not_printed() -> None:
     out, hints = shown({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}, io.StringIO())
     assert out == ""
     assert "image/png, 3 bytes" in hints
@@ -131,7 +131,7 @@ def test_every_kind_of_content_is_understood(block: dict[str, Any], piece: Piece
     assert pieces_of([block]) == [piece]
 
 
-def test_what_directs_or_hides_text_is_shown_on_a_terminal() -> None:
+def test_bidirectional_controls_are_escaped() -> None:
     stream = Terminal()
     console = Console(stream, {})
     console.foreign("a\u202eb\u200bc\n")

@@ -33,7 +33,7 @@ def session(client: str, sessions: int) -> Json:
     return {"client": client, "revision": "2025-06-18", "transport": "stdio", "sessions": sessions}
 
 
-def test_a_call_gets_its_line_when_it_ends_and_runs_until_then() -> None:
+def test_ended_call_is_shown_as_a_line() -> None:
     event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, CallStarted(id="1", what="du", arguments='{"a":1}', client="ed 1")) == []
     assert list(event_lines.running) == ["1"]
@@ -51,7 +51,7 @@ def test_long_arguments_are_cut() -> None:
     assert line.endswith("…  1 ms  ed")
 
 
-def test_clients_come_and_go() -> None:
+def test_connected_and_disconnected_clients_are_shown() -> None:
     event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, snapshot()) == ["serving http://h/mcp"]
     assert lines_of(event_lines, snapshot(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
@@ -59,7 +59,7 @@ def test_clients_come_and_go() -> None:
     assert lines_of(event_lines, snapshot()) == ["- ed 1 (2025-06-18, stdio) left"]
 
 
-def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
+def test_app_page_is_shown_once_with_its_url() -> None:
     event_lines = EventLines(nowhere, has_problems_in_full=True)
     with_page = replace(snapshot(), apps={"sales": Path("/srv/ui/the sales.html")})
     assert lines_of(event_lines, with_page) == [
@@ -69,7 +69,7 @@ def test_a_page_of_a_tool_is_told_once_with_where_a_browser_finds_it() -> None:
     assert lines_of(event_lines, with_page) == []
 
 
-def test_problems_are_told_once_and_their_end_too() -> None:
+def test_problems_and_their_end_are_shown_once() -> None:
     problem = Problem(message="is wrong", path="tools.x")
     in_full, in_short = EventLines(nowhere, has_problems_in_full=True), EventLines(nowhere, has_problems_in_full=False)
     title = "✗ the file is invalid; generation 1 is still served"
@@ -84,7 +84,7 @@ def test_problems_are_told_once_and_their_end_too() -> None:
     ]
 
 
-def test_a_reload_without_a_change_says_so() -> None:
+def test_reload_without_changes_is_shown() -> None:
     event_lines = EventLines(nowhere, has_problems_in_full=True)
     assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: no changes"]
 
@@ -98,11 +98,11 @@ def test_a_reload_without_a_change_says_so() -> None:
         ('{"event": "listening", "url": "x"}', None),
     ],
 )
-def test_log_lines_are_put_into_words_unless_the_view_tells_it_itself(written: str, shown: str | None) -> None:
+def test_log_records_are_formatted_or_hidden(written: str, shown: str | None) -> None:
     line = log_line(written)
     assert (None if line is None else text_of(line)) == shown
 
 
 @pytest.mark.parametrize("written", ["plain text", "{broken", '["event"]', '{"no": "event"}', "3", ""])
-def test_whatever_else_is_written_is_shown_as_it_is(written: str) -> None:
+def test_other_output_is_shown_unchanged(written: str) -> None:
     assert log_line(written) == [(written, "")]

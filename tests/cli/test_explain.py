@@ -63,7 +63,7 @@ def test_the_command_that_is_shown_is_the_one_that_runs(run: Run, tmp_path: Path
     assert shown["arguments"] == {"words": ["a b", "$(c)", "-d"], "depth": 7}
 
 
-def test_a_person_sees_a_line_that_could_be_typed_and_no_secret(run: Run, tmp_path: Path, recorder: Path) -> None:
+def test_explanation_shows_a_command_without_secrets(run: Run, tmp_path: Path, recorder: Path) -> None:
     (tmp_path / "config.yaml").write_text(SHELL)
     finished = run("call", "record", 'words:=["a b"]', "note=x", "--explain")
     assert finished.code == 0
@@ -73,9 +73,7 @@ def test_a_person_sees_a_line_that_could_be_typed_and_no_secret(run: Run, tmp_pa
     assert SECRET not in finished.out
 
 
-def test_a_script_is_shown_and_neither_run_nor_left_behind(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explained_script_is_not_run_or_kept(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
@@ -126,7 +124,7 @@ async def seen() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
         yield str(server.make_url("")).rstrip("/"), requests
 
 
-async def test_the_request_that_is_shown_is_the_one_that_is_sent(
+async def test_explained_request_is_the_sent_request(
     seen: tuple[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, requests = seen
@@ -187,7 +185,7 @@ def test_a_function_is_shown_with_what_it_would_be_called_with(run: Run, tmp_pat
     assert not (tmp_path / "called").exists()
 
 
-def test_what_would_be_asked_first_is_shown_and_nobody_is_asked(run: Run, tmp_path: Path) -> None:
+def test_confirmation_is_shown_without_asking(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         'tools: {go: {input: {to: string}, confirm: "Go to {{ to }}?", task: required, requires: {client: [sampling]}, '
         'content: "x"}}'
@@ -220,7 +218,7 @@ prompts:
 """
 
 
-def test_what_a_prompt_would_read_is_shown_and_not_read(run: Run, tmp_path: Path) -> None:
+def test_explained_prompt_reads_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN.replace(", weights: list[float]", ""))
     (tmp_path / "picture.png").write_bytes(b"x")
@@ -245,7 +243,7 @@ def test_what_a_prompt_would_read_is_shown_and_not_read(run: Run, tmp_path: Path
         (["call", "--url", "http://127.0.0.1:1", "add", "--explain"], 2, "It is not available with --url"),
     ],
 )
-def test_what_would_be_refused_is_refused_with_the_same_words(run: Run, words: list[str], code: int, hint: str) -> None:
+def test_explanation_reports_the_error_of_the_call(run: Run, words: list[str], code: int, hint: str) -> None:
     finished = run(*words)
     assert (finished.code, finished.out) == (code, "")
     assert hint in finished.hints

@@ -46,7 +46,7 @@ def _files(run: Run, tmp_path: Path) -> None:
         (["photo=@/dev/zero"], "photo=@/dev/zero: cannot be read: it is larger than 256 MiB"),
     ],
 )
-def test_a_file_is_read_where_the_input_is_one(run: Run, tmp_path: Path, words: list[str], said: str) -> None:
+def test_file_is_read_if_the_input_is_a_file(run: Run, tmp_path: Path, words: list[str], said: str) -> None:
     finished = run("call", "look", *(word.format(folder=tmp_path) for word in words))
     assert said in finished.out + finished.hints
     assert (finished.code == 0) is ("must be" not in said and "cannot" not in said)

@@ -32,7 +32,7 @@ def database(run: Run, tmp_path: Path) -> Path:
     return tmp_path / "shop 1.db"
 
 
-def test_a_database_becomes_a_tool_for_each_table(run: Run, database: Path, tmp_path: Path) -> None:
+def test_init_writes_a_tool_per_table(run: Run, database: Path, tmp_path: Path) -> None:
     made = run("init", "new/config.yaml", "--from", "sqlite", str(database))
     assert made.code == 0, made.hints
     assert run("validate", "--strict", "--connect", "new/config.yaml").code == 0
@@ -46,7 +46,7 @@ def test_a_database_becomes_a_tool_for_each_table(run: Run, database: Path, tmp_
     assert str(tmp_path) not in (tmp_path / "new/config.yaml").read_text()
 
 
-def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path) -> None:
+def test_init_refers_to_the_servers_of_a_client(run: Run, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text("tools: {hi: {description: Says hi., content: Hi.}}\n")
     serve = ["serve", str(tmp_path / "small.yaml"), "--stdio", "--no-watch"]
     server = {"command": str(fork_launcher().program), "args": serve}
@@ -137,7 +137,7 @@ async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )
-def test_what_cannot_be_a_start_is_refused(run: Run, tmp_path: Path, words: list[str], hint: str) -> None:
+def test_unusable_source_is_rejected(run: Run, tmp_path: Path, words: list[str], hint: str) -> None:
     (tmp_path / "empty.db").touch()
     (tmp_path / "broken.json").write_text("{1")
     (tmp_path / "list.json").write_text("[]")

@@ -59,7 +59,7 @@ def test_the_same_file_changes_nothing(plan: Any) -> None:
     }
 
 
-def test_each_change_is_named_with_its_keys_and_shown_as_lines(plan: Any) -> None:
+def test_changes_list_keys_and_difference(plan: Any) -> None:
     found = plan(
         OLD.replace("[du, -h,", "[du, -k,")
         .replace("timeout: 90s", "timeout: 2m")
@@ -75,7 +75,7 @@ def test_each_change_is_named_with_its_keys_and_shown_as_lines(plan: Any) -> Non
     assert {"-  - -h", "+  - -k", "-  timeout: 90s", "+  timeout: 2m"} <= set(lines)
 
 
-def test_what_comes_and_goes_is_named_and_an_alias_is_no_loss(plan: Any) -> None:
+def test_added_and_removed_definitions_are_listed_with_aliases(plan: Any) -> None:
     text = OLD.replace(
         "  old: {description: Old., content: old}", "  new: {description: New., content: x, aliases: [old]}"
     )
@@ -87,7 +87,7 @@ def test_what_comes_and_goes_is_named_and_an_alias_is_no_loss(plan: Any) -> None
     }
 
 
-def test_each_key_is_told_what_it_gains_and_loses(plan: Any) -> None:
+def test_gains_and_losses_are_listed_per_key(plan: Any) -> None:
     found = plan(
         OLD.replace("access: {scopes: [ops.read]}", "access: {scopes: [ops.write]}").replace(
             "  old:", "  fresh: {description: F., content: f, access: {scopes: [ops.write]}}\n  old:"
@@ -99,18 +99,18 @@ def test_each_key_is_told_what_it_gains_and_loses(plan: Any) -> None:
     }
 
 
-def test_a_change_that_no_list_shows_is_announced_to_nobody(plan: Any) -> None:
+def test_hidden_change_is_not_announced(plan: Any) -> None:
     found = plan(OLD.replace("-h", "-k"))
     assert list(changes_of(found)) == ["~ tools.usage"]
     assert found["effects"] == {}
 
 
-def test_a_rule_of_auth_is_felt_by_whom_it_hits(plan: Any) -> None:
+def test_auth_rule_affects_matching_callers(plan: Any) -> None:
     found = plan(OLD.replace("auth:\n", "auth:\n  rules: [{match: {kind: prompts}, scopes: [ops.write]}]\n"))
     assert found["effects"] == {"key reader": {"gains": [], "loses": ["prompts.ask"], "announced": ["prompts"]}}
 
 
-def test_what_only_a_start_takes_up_is_said(plan: Any) -> None:
+def test_restart_required_is_reported(plan: Any) -> None:
     found = plan(OLD + "listen: {http: 127.0.0.1:9000}\nlimits: {sampling: {per_call: 3}}\n")
     assert found["restart_required"] == ["listen"]
     assert list(changes_of(found)) == ["+ listen", "+ limits"]
@@ -138,9 +138,7 @@ def test_limits_that_each_call_looks_up_need_no_restart(plan: Any) -> None:
         ),
     ],
 )
-def test_an_edit_that_no_definition_shows_is_a_change_all_the_same(
-    run: Run, tmp_path: Path, section: str, edited: str, place: str
-) -> None:
+def test_edit_outside_definitions_is_a_change(run: Run, tmp_path: Path, section: str, edited: str, place: str) -> None:
     info = '"info": {"title": "Shop", "version": "1"}'
     (tmp_path / "shop.json").write_text(
         f'{{"openapi": "3.1.0", {info}, "servers": [{{"url": "http://x"}}], "paths": {{}}}}'
@@ -152,15 +150,13 @@ def test_an_edit_that_no_definition_shows_is_a_change_all_the_same(
     assert finished.code == 1
 
 
-def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
+def test_unavailable_definitions_are_listed_with_reason(plan: Any) -> None:
     found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
     assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on PATH"}
     assert found["effects"]["key reader"]["loses"] == ["tools.old"]
 
 
-def test_new_code_of_a_plugin_is_a_change_of_what_it_does_and_the_same_code_elsewhere_is_none(
-    run: Run, tmp_path: Path
-) -> None:
+def test_plugin_code_change_is_listed(run: Run, tmp_path: Path) -> None:
     for folder, result in (("old", 1), ("new", 2)):
         for name, returned in (("count", result), ("same", 0)):
             plugins = tmp_path / folder / name
@@ -178,7 +174,7 @@ def test_new_code_of_a_plugin_is_a_change_of_what_it_does_and_the_same_code_else
     assert finished.hints == "2 changed; no client's lists change\n"
 
 
-def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -> None:
+def test_plan_prints_changes_and_affected_clients(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("tools: {a: {description: A., content: a}, b: {description: B., content: b}}")
     (tmp_path / "new.yaml").write_text("tools: {a: {description: Aa., content: a}, c: {description: C., content: c}}")
     finished = run("plan", "new.yaml", "--exit-code")
@@ -200,7 +196,7 @@ def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("new", "old"), [("tools: [", "{}"), ("{}", "tools: [")])
-def test_a_file_that_cannot_be_served_is_no_plan(run: Run, tmp_path: Path, new: str, old: str) -> None:
+def test_plan_rejects_invalid_files(run: Run, tmp_path: Path, new: str, old: str) -> None:
     (tmp_path / "new.yaml").write_text(new)
     (tmp_path / "old.yaml").write_text(old)
     finished = run("plan", "new.yaml", "old.yaml")
@@ -234,7 +230,7 @@ def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_p
     assert run("plan", "new.yaml", "old.yaml", "--url", served).code == 2
 
 
-def test_a_url_without_such_a_server_is_said_so(run: Run, tmp_path: Path) -> None:
+def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:
     finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--exit-code")
     assert (finished.code, finished.out) == (2, "")
     assert "Is the server running?" in finished.hints

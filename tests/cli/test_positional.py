@@ -97,7 +97,7 @@ def test_a_text_from_a_file_is_what_the_file_holds(tmp_path: Path, monkeypatch: 
         ([], "{", "--json: is not JSON"),
     ],
 )
-def test_words_that_are_none_are_named(
+def test_invalid_words_are_reported(
     pairs: list[str], json: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff")))

@@ -144,9 +144,7 @@ def test_packages_are_the_daemon_and_a_bundle(run: Run) -> None:
         (PUBLIC + "extra: 1\n", (), "config.yaml:"),
     ],
 )
-def test_what_no_registry_takes_is_refused_and_nothing_is_written(
-    run: Run, text: str, words: tuple[str, ...], told: str
-) -> None:
+def test_unlistable_server_is_rejected(run: Run, text: str, words: tuple[str, ...], told: str) -> None:
     Path("config.yaml").write_text(text)
     finished = run("publish-info", "config.yaml", *words)
     assert finished.code == 2

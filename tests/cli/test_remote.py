@@ -54,7 +54,7 @@ def answer(request_id: Any, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
-async def test_who_is_not_let_in_is_told_in_one_line_what_to_set(start: Start) -> None:
+async def test_unauthorized_call_names_the_variable_to_set(start: Start) -> None:
     async def handle(request: web.Request) -> web.Response:
         assert "Authorization" not in request.headers
         return web.json_response({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Who are you?"}}, status=401)
@@ -87,7 +87,7 @@ async def test_a_request_carries_envelope_and_headers(start: Start) -> None:
     assert body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
-async def test_an_event_stream_gives_its_notifications_before_the_answer(start: Start) -> None:
+async def test_notifications_arrive_before_the_response(start: Start) -> None:
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await request.json()
         progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
@@ -109,7 +109,7 @@ async def test_an_event_stream_gives_its_notifications_before_the_answer(start: 
     assert [notification["params"] for notification in heard] == [{"progress": 1}]
 
 
-async def test_an_error_answer_keeps_its_code_and_text(start: Start) -> None:
+async def test_json_rpc_error_keeps_code_and_message(start: Start) -> None:
     async def handle(request: web.Request) -> web.Response:
         body = await request.json()
         error = {"code": -32602, "message": "Unknown prompt", "data": {"name": "x"}}
@@ -122,7 +122,7 @@ async def test_an_error_answer_keeps_its_code_and_text(start: Start) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "Not Found", "[]", '{"jsonrpc": "2.0"}'])
-async def test_a_server_of_something_else_is_recognised(start: Start, body: str) -> None:
+async def test_response_without_mcp_message_is_an_error(start: Start, body: str) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(text=body, status=404)
 
@@ -132,9 +132,7 @@ async def test_a_server_of_something_else_is_recognised(start: Start, body: str)
 
 
 @pytest.mark.parametrize("known", ["/-/api/status", "/-/status"])
-async def test_a_daemon_is_asked_by_its_api_and_an_older_one_by_the_path_that_it_knows(
-    start: Start, known: str
-) -> None:
+async def test_older_daemon_is_asked_at_its_path(start: Start, known: str) -> None:
     async def handle(request: web.Request) -> web.Response:
         is_known = request.path == known
         return web.json_response({"at": request.path} if is_known else {"error": "no"}, status=200 if is_known else 404)
@@ -143,7 +141,7 @@ async def test_a_daemon_is_asked_by_its_api_and_an_older_one_by_the_path_that_it
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_what_is_no_gateway_is_said_so(start: Start, status: int) -> None:
+async def test_other_server_is_reported(start: Start, status: int) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text="<h1>It works!</h1>", content_type="text/html", status=status)
 
@@ -151,7 +149,7 @@ async def test_what_is_no_gateway_is_said_so(start: Start, status: int) -> None:
         await ask_daemon(await start(handle), "/status", older="/-/status")
 
 
-async def test_nobody_at_the_url_is_said_so(unused_tcp_port: int) -> None:
+async def test_refused_connection_is_reported(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with remote_client(url) as peer:
         with pytest.raises(RemoteError, match=r"connection refused\. Is the server running"):
@@ -166,9 +164,7 @@ async def refusal_of(url: str) -> str:
     return str(caught.value)
 
 
-async def test_a_mix_up_of_http_and_https_is_told_apart_from_a_server_that_is_not_there(
-    start: Start, tmp_path: Path
-) -> None:
+async def test_wrong_scheme_differs_from_unreachable_server(start: Start, tmp_path: Path) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.json_response({})
 
@@ -182,7 +178,7 @@ async def test_a_mix_up_of_http_and_https_is_told_apart_from_a_server_that_is_no
     assert "Does the server use https://?" in await refusal_of(private.replace("https:", "http:"))
 
 
-async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start) -> None:
+async def test_connection_closed_during_the_response_is_reported(start: Start) -> None:
     async def handle(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
@@ -196,7 +192,7 @@ async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start)
             await peer.request("tools/list")
 
 
-async def test_a_stream_that_ends_without_an_answer_is_an_error(start: Start) -> None:
+async def test_stream_without_response_is_an_error(start: Start) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(text="data: {}\n\n", content_type="text/event-stream")
 
@@ -214,12 +210,12 @@ async def test_a_stream_that_ends_without_an_answer_is_an_error(start: Start) ->
         ("https://h/tools/mcp", "https://h/tools/mcp"),
     ],
 )
-def test_a_url_without_a_path_means_the_endpoint(url: str, expected: str) -> None:
+def test_url_without_path_gets_the_endpoint_path(url: str, expected: str) -> None:
     assert endpoint(url, path="/mcp") == expected
 
 
 @pytest.mark.parametrize("url", ["ftp://h/", "http://", "http:///mcp", ""])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(RemoteError, match="expected a URL"):
         endpoint(url, path="/mcp")
 
@@ -249,7 +245,7 @@ async def test_failed_cancellation_does_not_hide_an_unanswered_question(start: S
 
 
 @pytest.mark.parametrize(("key", "expected"), [(None, "Basic dTpw"), ("k", "Bearer k")])
-async def test_credentials_go_to_the_origin_of_the_url_and_no_redirect_carries_them_on(
+async def test_redirects_do_not_forward_credentials(
     start: Start, monkeypatch: pytest.MonkeyPatch, key: str | None, expected: str
 ) -> None:
     received: list[str | None] = []

@@ -82,7 +82,7 @@ def answering() -> Iterator[Answering]:
         server.server_close()
 
 
-def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answering) -> None:
+def test_healthy_status_is_short(run: Run, answering: Answering) -> None:
     finished = run("status", "--url", answering(FINE))
     assert (finished.code, finished.hints) == (0, "")
     first, *others = finished.out.splitlines()
@@ -114,7 +114,7 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
         ({"directory": None, "shared": {"url": "redis://r", "problem": "x"}}, ["store      redis://r, unreachable"]),
     ],
 )
-def test_what_survives_a_restart_is_told_with_its_place(
+def test_status_shows_state_directory_and_store(
     run: Run, answering: Answering, store: dict[str, Any], lines: list[str]
 ) -> None:
     finished = run("status", "--url", answering({**FINE, "store": store}))
@@ -135,7 +135,7 @@ def test_what_survives_a_restart_is_told_with_its_place(
         ({"state": "stopping"}, ["✗ the server is stopping and accepts no calls"]),
     ],
 )
-def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
+def test_problems_come_first_and_exit_code_is_one(
     run: Run, answering: Answering, change: dict[str, Any], lines: list[str]
 ) -> None:
     finished = run("status", "--url", answering({**FINE, **change}))
@@ -177,7 +177,7 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
         ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
     ],
 )
-def test_what_is_worth_knowing_comes_next_and_is_no_reason_to_fail(
+def test_warnings_follow_and_exit_code_is_zero(
     run: Run, answering: Answering, change: dict[str, Any], line: str
 ) -> None:
     finished = run("status", "--url", answering({**FINE, **change}))
@@ -185,31 +185,31 @@ def test_what_is_worth_knowing_comes_next_and_is_no_reason_to_fail(
     assert finished.out.splitlines()[1] == line
 
 
-def test_a_limit_may_be_none_and_what_was_refused_is_counted(run: Run, answering: Answering) -> None:
+def test_unlimited_and_refused_counts_are_shown(run: Run, answering: Answering) -> None:
     change = {"limits": {"sessions": {"used": 3, "limit": None}}, "refused": {"rate": 4, "streams": 0}}
     lines = run("status", "--url", answering({**FINE, **change})).out.splitlines()
     assert "in use     3 sessions" in lines
     assert "refused    4 by rate" in lines
 
 
-def test_of_many_files_the_first_are_shown_and_the_rest_are_counted(run: Run, answering: Answering) -> None:
+def test_file_list_is_cut(run: Run, answering: Answering) -> None:
     files = {f"/etc/gateway/{number}.md": "0" * 64 for number in range(20)}
     lines = run("status", "--url", answering({**FINE, "files": files})).out.splitlines()
     assert "           … and 12 more (--json)" in lines
     assert not [line for line in lines if "/8.md" in line]
 
 
-def test_json_is_what_the_daemon_said(run: Run, answering: Answering) -> None:
+def test_json_option_prints_the_response(run: Run, answering: Answering) -> None:
     assert json.loads(run("status", "--json", "--url", answering(FINE)).out) == FINE
 
 
 @pytest.mark.parametrize("suffix", ["/ops", "/ops/", "/ops/mcp", "/ops/-/status", "/ops/-/console/"])
-def test_a_prefix_under_which_a_proxy_mounts_the_daemon_is_kept(run: Run, answering: Answering, suffix: str) -> None:
+def test_proxy_prefix_is_kept(run: Run, answering: Answering, suffix: str) -> None:
     assert run("status", "--url", answering(FINE, at="/ops/-/status") + suffix).code == 0
 
 
 @pytest.mark.parametrize("listen", ["{http: 'PLACE'}", "{http: '127.0.0.1:1', admin: 'PLACE'}"])
-def test_without_a_url_the_daemon_of_the_file_is_asked_where_it_answers_operators(
+def test_daemon_is_found_by_the_admin_address_of_the_file(
     run: Run, answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listen: str
 ) -> None:
     place = answering(FINE).removeprefix("http://")
@@ -219,14 +219,12 @@ def test_without_a_url_the_daemon_of_the_file_is_asked_where_it_answers_operator
     assert run("status").code == 0
 
 
-def test_a_variable_says_where_the_daemon_listens_before_its_file_does(
-    run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_address_variable_overrides_the_file(run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_HTTP", answering(FINE).removeprefix("http://"))
     assert run("status", "config.yaml").code == 0
 
 
-def test_a_file_that_is_broken_now_is_no_hindrance(
+def test_status_works_with_an_invalid_file(
     run: Run, answering: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_GATEWAY_HTTP", answering(FINE).removeprefix("http://"))
@@ -238,15 +236,13 @@ def test_a_file_that_is_broken_now_is_no_hindrance(
     assert (absent.code, absent.hints) == (2, "absent.yaml:1:1: no such file\n")
 
 
-def test_a_file_that_cannot_even_be_looked_for_is_told_as_any_other(run: Run) -> None:
+def test_unreachable_path_is_reported(run: Run) -> None:
     finished = run("status", f"{'x' * 300}.yaml")
     assert (finished.code, finished.out) == (2, "")
     assert finished.hints.endswith(".yaml:1:1: file name too long\n")
 
 
-def test_a_key_is_shown_to_a_daemon_that_wants_one(
-    run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_is_sent_to_the_daemon(run: Run, answering: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     url = answering(FINE, key="abc")
     refused = run("status", "--url", url)
     assert (refused.code, refused.out) == (1, "")
@@ -255,14 +251,14 @@ def test_a_key_is_shown_to_a_daemon_that_wants_one(
     assert run("status", "--url", url).code == 0
 
 
-def test_something_else_at_the_url_is_no_status(run: Run, answering: Answering) -> None:
+def test_status_rejects_other_servers(run: Run, answering: Answering) -> None:
     finished = run("status", "--url", answering(FINE, at="/elsewhere"))
     assert (finished.code, finished.out) == (1, "")
     assert "returned 404 Not Found: not found. If the file sets `listen.admin`, paths below /-/" in finished.hints
     assert run("status", "--url", answering(["x"])).code == 1
 
 
-def test_a_name_that_the_daemon_does_not_answer_to_is_said(run: Run, tmp_path: Path) -> None:
+def test_unknown_host_name_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("listen: {allowed_hosts: [tools.example.com]}\n")
     with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
         assert server.stderr is not None
@@ -276,7 +272,7 @@ def test_a_name_that_the_daemon_does_not_answer_to_is_said(run: Run, tmp_path: P
     assert "listen.allowed_hosts" in finished.hints
 
 
-def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) -> None:
+def test_status_of_a_real_daemon(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "limits: {threads: 3, concurrency: {in_all: 7}}\n"
         "tools:\n"

@@ -23,7 +23,7 @@ def verdicts_of(run: Run, folder: Path, text: str, *words: str) -> dict[str, str
     return {each["name"]: f"{each['grade']} {each['reason']}".strip() for each in listed}
 
 
-def test_a_text_is_compared_whole_in_part_or_by_pattern(run: Run, tmp_path: Path) -> None:
+def test_text_matches_whole_part_or_pattern(run: Run, tmp_path: Path) -> None:
     text = """
 tools:
   say:
@@ -49,7 +49,7 @@ tools:
     }
 
 
-def test_an_error_passes_only_where_one_is_expected(run: Run, tmp_path: Path) -> None:
+def test_error_passes_only_if_expected(run: Run, tmp_path: Path) -> None:
     text = """
 tools:
   add:
@@ -103,7 +103,7 @@ tools:
     }
 
 
-async def test_a_stand_in_gets_the_real_request_and_the_real_server_gets_none(tmp_path: Path) -> None:
+async def test_stub_server_receives_the_request(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -143,7 +143,7 @@ tools:
     assert asked == ["/items/5"]
 
 
-async def test_a_server_on_https_is_stood_in_for_too(tmp_path: Path) -> None:
+async def test_stub_server_replaces_https_servers(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         'tools: {get: {http: {url: "https://no-such-host.invalid/x", method: POST, body: y},'
@@ -153,7 +153,7 @@ async def test_a_server_on_https_is_stood_in_for_too(tmp_path: Path) -> None:
     assert [verdict.grade async for verdict in run_tests(settings)] == [Grade.PASSED]
 
 
-def test_what_is_confirmed_is_answered_yes_and_nothing_else_is_answered(run: Run, tmp_path: Path) -> None:
+def test_only_confirmations_are_accepted(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "curious.py").write_text(
         "from gateway.plugin import Context\n"
@@ -185,7 +185,7 @@ tools:
     }
 
 
-def test_plugins_are_started_and_what_they_print_is_no_part_of_the_report(run: Run, tmp_path: Path) -> None:
+def test_plugin_output_is_not_part_of_the_report(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "house.py").write_text(
         "started = []\ndef startup(): started.append(1); print('noise')\ndef count() -> int:\n    return len(started)\n"
@@ -211,7 +211,7 @@ def test_tools_are_chosen_by_name_or_glob(run: Run, tmp_path: Path) -> None:
     assert "get_c: no tool of the file is called so; did you mean get_a?" in finished.hints.replace("get_b?", "get_a?")
 
 
-def test_a_person_sees_what_differs(run: Run, tmp_path: Path) -> None:
+def test_difference_is_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(TWO)
     finished = run("test")
     assert finished.code == 1
@@ -246,7 +246,7 @@ def test_a_build_server_reads_the_report(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_without_tests_it_is_said_where_they_stand(run: Run) -> None:
+def test_hint_without_tests(run: Run) -> None:
     finished = run("test")
     assert (finished.code, finished.out) == (0, "")
     assert "under `tests:` of a tool" in finished.hints
@@ -277,7 +277,7 @@ async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_vers
         ("[{wiht: {}}]", "did you mean `with`?"),
     ],
 )
-def test_a_test_that_is_written_wrongly_is_found_with_the_rest(run: Run, tmp_path: Path, tests: str, hint: str) -> None:
+def test_invalid_test_is_reported(run: Run, tmp_path: Path, tests: str, hint: str) -> None:
     (tmp_path / "config.yaml").write_text(f"tools: {{say: {{content: a, tests: {tests}}}}}")
     finished = run("validate")
     assert finished.code == 2

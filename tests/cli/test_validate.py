@@ -21,13 +21,13 @@ async def compiled(path: Path) -> Catalog:
         return compile_catalog(load(path), services=services, plugins=Plugins(), generation=1)
 
 
-async def test_schemas_that_both_take_are_passed_over_in_silence(tmp_path: Path) -> None:
+async def test_schemas_accepted_by_both_validators_have_no_warning(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("tools: {a: {description: A., input: {n: integer?}, content: 'n is {{ n }}'}}")
     assert list(cross_check_schemas(await compiled(path))) == []
 
 
-async def test_a_schema_that_the_other_one_refuses_is_a_warning_at_its_tool(tmp_path: Path) -> None:
+async def test_schema_rejected_by_jsonschema_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("tools: {a: {description: A., content: x}}")
     catalog = await compiled(path)
@@ -52,7 +52,7 @@ MISTAKES: list[JsonObject] = [
 
 
 @pytest.mark.parametrize("schema", MISTAKES)
-async def test_a_mistake_is_found_among_schemas_that_are_right(tmp_path: Path, schema: JsonObject) -> None:
+async def test_invalid_schema_is_found_among_valid_ones(tmp_path: Path, schema: JsonObject) -> None:
     with pytest.raises(jsonschema.SchemaError) as caught:
         jsonschema.validators.validator_for(schema).check_schema(dict(schema))
     path = tmp_path / "config.yaml"
@@ -65,7 +65,7 @@ async def test_a_mistake_is_found_among_schemas_that_are_right(tmp_path: Path, s
     assert problem.message.endswith(f": {caught.value.message}")
 
 
-async def test_schemas_that_differ_in_their_words_are_looked_at_once(tmp_path: Path) -> None:
+async def test_schemas_with_different_texts_are_checked_once(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         "tools:\n"

@@ -18,7 +18,7 @@ tools:
 """
 
 
-def test_a_call_that_takes_long_says_so_until_it_is_answered(tmp_path: Path) -> None:
+def test_slow_call_shows_a_waiting_line(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(WAITS)
     terminal = Terminal(tmp_path, "call", "wait", environ=TERMINAL)
     terminal.read_until("Calling wait … ")
@@ -41,7 +41,7 @@ def test_a_call_that_takes_long_says_so_until_it_is_answered(tmp_path: Path) -> 
         ({**TERMINAL, "NO_COLOR": "1"}, True),
     ],
 )
-def test_nothing_is_redrawn_where_each_change_would_be_a_line(environ: dict[str, str], *, is_redrawable: bool) -> None:
+def test_nothing_is_redrawn_without_a_terminal(environ: dict[str, str], *, is_redrawable: bool) -> None:
     reading, writing = os.openpty()
     with open(writing, "w") as stream:  # noqa: PTH123 - a descriptor
         assert Console(stream, environ).is_redrawable is is_redrawable
@@ -52,7 +52,7 @@ def test_nothing_is_redrawn_where_each_change_would_be_a_line(environ: dict[str,
     os.close(reading)
 
 
-def test_a_command_that_is_quick_draws_nothing(tmp_path: Path) -> None:
+def test_fast_command_shows_no_waiting_line(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     terminal = Terminal(tmp_path, "call", "greet", "name=Ada", environ={**TERMINAL, "CI": "true"})
     assert terminal.ended() == 0

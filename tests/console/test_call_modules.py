@@ -15,7 +15,7 @@ SECONDS: Final = 120
 @pytest.mark.parametrize(
     "file", sorted(HERE.glob("call_*.test.mjs")), ids=lambda file: file.name.removesuffix(".test.mjs")
 )
-def test_the_modules_keep_what_their_tests_promise(file: Path) -> None:
+def test_javascript_module_tests_pass(file: Path) -> None:
     done = subprocess.run(
         [node_program(), "--test", "--test-reporter=tap", file],
         capture_output=True,

@@ -89,7 +89,7 @@ async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_o
         assert [each["name"] for each in narrowed["entries"]] == ["greet"]
 
 
-async def test_what_the_lock_keeps_out_is_listed_as_what_it_is(folder: Path) -> None:
+async def test_locked_out_definitions_are_listed(folder: Path) -> None:
     skill = folder / "skills" / "greeting"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: greeting\ndescription: Greets.\n---\nGreet.\n")
@@ -103,7 +103,7 @@ async def test_what_the_lock_keeps_out_is_listed_as_what_it_is(folder: Path) -> 
         ]
 
 
-async def test_a_call_is_explained_at_the_view_that_is_asked_for(folder: Path) -> None:
+async def test_call_is_explained_in_the_requested_view(folder: Path) -> None:
     closed = "  closed: {include: {tags: [fast]}, access: {scopes: [ops]}}\n"
     views = FILE.replace(
         "views: {small: {include: {tags: [fast]}}}\n", f"views:\n  small: {{include: {{tags: [fast]}}}}\n{closed}"
@@ -184,7 +184,7 @@ async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(fold
         assert (await daemon.get("/calls"))["calls"] == []
 
 
-async def test_a_search_of_thousands_of_words_is_refused(folder: Path) -> None:
+async def test_long_search_is_rejected(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         assert (await daemon.get("/catalog", {"q": "greet " * 42}))["entries"]
         await daemon.get("/catalog", {"q": "greet " * 43}, status=400)
@@ -199,7 +199,7 @@ async def test_a_search_of_thousands_of_words_is_refused(folder: Path) -> None:
         pytest.param("92233720368547758079", 200, "was 92233720368547758079", id="an integer of more than 64 bits"),
     ],
 )
-async def test_arguments_that_no_call_could_carry_are_refused(folder: Path, value: str, status: int, said: str) -> None:
+async def test_too_deep_arguments_are_rejected(folder: Path, value: str, status: int, said: str) -> None:
     body = f'{{"tool": "greet", "arguments": {{"name": {value}}}}}'
     headers = {"Content-Type": "application/json"}
     async with watched(folder, CONSOLE + FILE) as daemon:
@@ -208,7 +208,7 @@ async def test_arguments_that_no_call_could_carry_are_refused(folder: Path, valu
             assert (response.status, said in await response.text()) == (status, True)
 
 
-async def test_who_may_not_see_a_tool_has_it_neither_explained_nor_validated(folder: Path) -> None:
+async def test_hidden_tool_is_not_explained_or_validated(folder: Path) -> None:
     (folder / "more.yaml").write_text(CLOSED)
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         as_ann(daemon)
@@ -251,7 +251,7 @@ async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_care
         assert (await daemon.get("/catalog"))["entries"]
 
 
-async def test_resources_of_skills_and_pages_stand_where_their_entry_does(folder: Path) -> None:
+async def test_derived_resources_have_the_location_of_their_entry(folder: Path) -> None:
     skill = folder / "skills" / "tidy"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidies up.\n---\nDo.\n")
@@ -268,7 +268,7 @@ async def test_resources_of_skills_and_pages_stand_where_their_entry_does(folder
         assert page["source"] == f"{folder / 'more.yaml'}:2"
 
 
-async def test_warnings_that_say_the_same_are_one_of_the_overview(folder: Path) -> None:
+async def test_equal_warnings_are_grouped(folder: Path) -> None:
     bare = "".join(f"  bare{number}: {{content: x}}\n" for number in range(30))
     async with watched(folder, CONSOLE + FILE) as daemon:
         text = daemon.config.read_text().replace("tools:\n", f"tools:\n{bare}", 1)

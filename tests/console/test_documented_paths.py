@@ -12,7 +12,7 @@ METHODS: Final = {"GET", "POST", "DELETE"}
 FILLED_IN: Final = {"kind": "tool", "seq": "1", "id": "none", "name": "none"}
 
 
-async def test_each_documented_path_is_there(tmp_path: Path) -> None:
+async def test_documented_paths_exist(tmp_path: Path) -> None:
     assert len(REQUESTS) > 20
     async with watched(tmp_path, "tools: {hello: {description: Says hello., content: Hello.}}\n") as daemon:
         base = daemon.api.removesuffix("/-/api")

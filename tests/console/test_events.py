@@ -69,7 +69,7 @@ async def test_a_stream_without_calls_has_none(tmp_path: Path) -> None:
         assert "call" not in {event.kind for event in events.seen}
 
 
-async def test_a_stream_goes_on_after_the_event_that_was_seen_last(tmp_path: Path) -> None:
+async def test_stream_resumes_after_the_last_event(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
         async with daemon.events() as events:
             await daemon.call("greet")
@@ -82,7 +82,7 @@ async def test_a_stream_goes_on_after_the_event_that_was_seen_last(tmp_path: Pat
             await events.until(is_call("waits", "ok"))
 
 
-async def test_a_reload_is_told_with_what_it_changed_and_for_whom(tmp_path: Path) -> None:
+async def test_reload_event_lists_changes_and_clients(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE + VIEWS) as daemon, daemon.events() as events:
         added = FILE.replace("Greets.", "Says hello.").replace("  waits:", "  delays:")
         save(daemon.config, CONSOLE + added + VIEWS)
@@ -110,13 +110,13 @@ async def test_a_reload_is_told_with_what_it_changed_and_for_whom(tmp_path: Path
         assert problem["excerpt"].endswith("^")
 
 
-async def test_a_file_that_is_loaded_again_unchanged_says_so(tmp_path: Path) -> None:
+async def test_unchanged_reload_is_reported(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
         await daemon.ask("POST", "/reload")
         assert (await events.first("reload"))["outcome"] == "unchanged"
 
 
-async def test_a_session_is_listed_told_of_and_ended(tmp_path: Path) -> None:
+async def test_session_is_listed_announced_and_ended(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
         headers = {"Accept": "application/json, text/event-stream"}
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
@@ -143,7 +143,7 @@ async def test_a_session_is_listed_told_of_and_ended(tmp_path: Path) -> None:
         await daemon.ask("DELETE", f"/sessions/{session['id']}", status=404)
 
 
-async def test_no_more_streams_are_open_than_a_few_people_need(tmp_path: Path) -> None:
+async def test_open_event_streams_are_limited(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
         opened: list[aiohttp.ClientResponse] = []
         for _ in range(MAX_WATCHERS):
@@ -177,7 +177,7 @@ async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_pat
         await daemon.get("/calls", status=401)
 
 
-async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> None:
+async def test_slow_page_does_not_block_calls(tmp_path: Path) -> None:
     """Its connection is full, its queue is full, and what does not fit is counted; others are told as before."""
     async with watched(tmp_path, FILE) as daemon:
         slow = await daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer)
@@ -201,7 +201,7 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
         slow.close()
 
 
-async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
+async def test_unwatched_feed_does_no_work(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
         assert daemon.gateway.app.console is not None
         feed = daemon.gateway.app.console.feed
@@ -238,7 +238,7 @@ async def test_calls_are_sampled_and_the_others_are_counted() -> None:
     assert b'event: calls-skipped\ndata: {"count":30}' in events
 
 
-async def test_a_watcher_that_does_not_read_does_not_grow() -> None:
+async def test_queue_of_a_slow_watcher_is_bounded() -> None:
     seconds = 0.0
     feed = EventFeed(SequenceNumbers(), clock=lambda: seconds)
     calls = RecordedCalls(feed, rates=CallRates())

@@ -123,13 +123,13 @@ def test_calls_are_filtered(query: dict[str, str], found: list[str]) -> None:
 
 
 @pytest.mark.parametrize("query", [{"after": "x"}, {"limit": "-1"}, {"before": "9" * 30}])
-async def test_a_query_that_is_none_is_refused(query: dict[str, str], tmp_path: Path) -> None:
+async def test_invalid_query_is_rejected(query: dict[str, str], tmp_path: Path) -> None:
     async with watched(folder_of(tmp_path), FILE) as daemon:
         answer = await daemon.get("/calls", query, status=400)
         assert next(iter(query)) in answer["error"]
 
 
-def test_the_oldest_calls_leave_first_and_running_ones_stay() -> None:
+def test_oldest_ended_calls_are_dropped_first() -> None:
     calls = recorder(max_calls=3)
     running = call_of("tools/call", "waits")
     calls.began(running)
@@ -140,7 +140,7 @@ def test_the_oldest_calls_leave_first_and_running_ones_stay() -> None:
     assert names(calls) == ["waits", "t3", "t4"]
 
 
-def test_bodies_are_bounded_in_all_and_one_by_one() -> None:
+def test_bodies_are_bounded() -> None:
     calls = recorder(max_bytes=4 * MAX_BODY)
     for number in range(50):
         run(calls, call_of("tools/call", f"t{number}"), response=b'"%b"' % (b"x" * MAX_BODY * 2))
@@ -149,7 +149,7 @@ def test_bodies_are_bounded_in_all_and_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, *range(MAX_BODY - 60, MAX_BODY + 20, 7)])
-def test_no_part_of_a_secret_is_shown_where_a_body_was_cut(padding: int) -> None:
+def test_cut_body_shows_no_part_of_a_secret(padding: int) -> None:
     body = jsonrpc.encode({"text": "x" * padding + SECRET + "y" * 2 * MAX_BODY, "number": 7})
     shown = kept(body).shown(Redactor([SECRET]))
     assert isinstance(shown, str)
@@ -158,13 +158,13 @@ def test_no_part_of_a_secret_is_shown_where_a_body_was_cut(padding: int) -> None
 
 
 @pytest.mark.parametrize("cut", range(40))
-def test_the_beginning_of_any_json_is_shown(cut: int) -> None:
+def test_start_of_a_cut_body_is_shown(cut: int) -> None:
     text = '{"a":"\\ud83d\\ude00\\"b\\\\","n":[-12.5e+10,true,null],"é":"ü"}'
     beginning = Body(text.encode()[:cut], MAX_BODY).shown(Redactor(["irrelevant-secret"]))
     assert isinstance(beginning, str)
 
 
-def test_a_record_holds_nothing_of_the_catalog_once_the_call_has_ended() -> None:
+def test_ended_record_does_not_keep_the_catalog() -> None:
     calls = recorder()
     run(calls, call_of("tools/call", "greet"))
     [call] = calls.listed(CallFilter())["calls"]
@@ -173,7 +173,7 @@ def test_a_record_holds_nothing_of_the_catalog_once_the_call_has_ended() -> None
     assert record.call is None
 
 
-def test_the_effort_of_a_record_does_not_grow_with_those_that_are_kept() -> None:
+def test_recording_cost_is_constant() -> None:
     calls = recorder(max_calls=500)
 
     def effort() -> int:
@@ -186,7 +186,7 @@ def test_the_effort_of_a_record_does_not_grow_with_those_that_are_kept() -> None
     assert effort() <= few + 10
 
 
-def test_numbers_grow_whatever_the_clock_does_and_tell_workers_apart() -> None:
+def test_sequence_numbers_increase_and_identify_workers() -> None:
     moments = iter([5.0, 5.0, 4.0, 6.0])
     numbers = SequenceNumbers(worker=3, clock=lambda: next(moments))
     first = [numbers.next() for _ in range(4)]
@@ -195,7 +195,7 @@ def test_numbers_grow_whatever_the_clock_does_and_tell_workers_apart() -> None:
     assert SequenceNumbers().next() < 2**53
 
 
-def test_rates_are_of_the_last_hour_in_bins_of_ten_seconds() -> None:
+def test_rates_cover_the_last_hour() -> None:
     now = 1_000_000.0
     rates = CallRates(clock=lambda: now)
     for milliseconds in range(1, 101):

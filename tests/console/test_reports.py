@@ -91,7 +91,7 @@ async def test_an_upstream_that_died_shows_why_and_is_reconnected_on_request(tmp
         assert status["upstreams"].keys() == {"odd", "gone"}
 
 
-async def test_limits_show_who_is_near_and_who_was_refused(tmp_path: Path) -> None:
+async def test_limits_list_callers_and_refusals(tmp_path: Path) -> None:
     async with watched(tmp_path, LIMITS) as daemon:
         for _ in range(4):
             await daemon.call("often")

@@ -123,7 +123,7 @@ async def test_the_page_is_served_to_everybody_and_framed_by_nobody(tmp_path: Pa
         pytest.param({**MARK, "Origin": "http://localhost:9"}, 403, id="another name of loopback"),
     ],
 )
-async def test_what_changes_something_by_cookie_must_come_from_the_page(
+async def test_unsafe_request_with_cookie_must_come_from_the_page(
     tmp_path: Path, fields: Mapping[str, str], status: int
 ) -> None:
     async with watched(tmp_path, TOOLS) as daemon:
@@ -187,7 +187,7 @@ async def test_a_reload_that_takes_the_key_away_ends_the_sign_in(tmp_path: Path)
         assert (await browser.get("/api/overview", cookie=other)).status == 200
 
 
-async def test_a_cookie_is_worth_nothing_at_another_daemon_with_the_same_keys(tmp_path: Path) -> None:
+async def test_cookie_is_invalid_at_another_daemon(tmp_path: Path) -> None:
     shared = {"secret_key": "a-signing-key-of-both-daemons"}
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder in folders:
@@ -239,7 +239,7 @@ async def test_signing_out_takes_the_cookie_back(tmp_path: Path) -> None:
         assert (left.status, cookie_of(left).value, cookie_of(left)["max-age"]) == (204, "", "0")
 
 
-async def test_a_daemon_without_console_has_the_api_of_operators_alone(tmp_path: Path) -> None:
+async def test_daemon_without_console_has_only_the_admin_api(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {console: false}\n" + TOOLS) as daemon:
         base = (daemon.gateway.url or "").removesuffix("/mcp")
         daemon.api = f"{base}/-/api"
@@ -260,7 +260,7 @@ async def test_a_daemon_without_console_has_the_api_of_operators_alone(tmp_path:
         pytest.param(Identity(principal="ann", expires_at=1060.0), 60, id="a token that expires earlier"),
     ],
 )
-def test_a_sign_in_ends_in_time(identity: Identity, seconds: float) -> None:
+def test_sign_in_expires(identity: Identity, seconds: float) -> None:
     cookies = SessionCookies(random_keys(), clock=lambda: 1000.0)
     assert cookies.expiry(identity) == 1000 + seconds
 
@@ -283,7 +283,7 @@ def test_workers_print_the_same_token_and_other_daemons_another() -> None:
     assert len({PrintedToken().text, PrintedToken().text, PrintedToken(random_keys()).text}) == 3
 
 
-async def test_beside_a_listener_for_operators_the_console_stands_there_alone_and_asks_who_it_is(
+async def test_console_is_only_on_the_admin_listener(
     tmp_path: Path,
 ) -> None:
     port = free_port()

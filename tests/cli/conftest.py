@@ -1,5 +1,3 @@
-"""The command line, run in a directory with a small file."""
-
 import os
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`call` answers the questions of a tool: from flags, or by asking the user on a terminal."""
+"""Responses of `call` to input requests, from flags and on a terminal."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`mcp-gateway bundle`: an MCP bundle that serves as it lies, with nothing secret in it and nothing from elsewhere."""
+"""`mcp-gateway bundle`: the bundle works, and contains no secrets and no files of other directories."""
 
 import json
 import os

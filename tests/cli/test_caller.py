@@ -1,4 +1,4 @@
-"""Running tools as a caller: `--as`, the key `caller` of tests, and what `--explain` shows of it."""
+"""Calls as a caller: `--as`, the key `caller` of tests, and `--explain`."""
 
 import json
 from pathlib import Path

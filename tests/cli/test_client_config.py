@@ -1,4 +1,4 @@
-"""`mcp-gateway client-config`: what is pasted works as it is, wherever the client starts it, and holds no key."""
+"""`mcp-gateway client-config`: configurations work without changes, and contain no keys."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ SECTIONS = {"vscode": "servers", "codex": "mcp_servers", "goose": "extensions", 
 
 
 def parsed(client: str, text: str) -> Any:
-    """What a client reads of its file."""
+    """Parse the configuration of a client."""
     return PARSE.get(client, json.loads)(text)
 
 
@@ -148,14 +148,14 @@ def test_unset_variable_is_reported(run: Run, tmp_path: Path, monkeypatch: pytes
 
 
 def forked(entry: dict[str, Any]) -> list[str]:
-    """Return the command that a client would start, as a fork: it starts from anywhere, as is shown above."""
+    """Return the command of a client as a fork, which is faster."""
     words = entry["args"]
     assert "serve" in words
     return [FORKED, *words[words.index("serve") :]]
 
 
 def test_filled_in_variables_reach_the_server(run: Run, tmp_path: Path) -> None:
-    """An empty value, as a client leaves it of what is not set, is as good as none."""
+    """Clients set optional variables to empty values. These count as unset."""
     text = 'tools: {t: {description: T., shell: {command: [echo, "${env:WORD:-none}", "${env:NUMBER}"]}}}'
     (tmp_path / "config.yaml").write_text(text)
     entry = json.loads(run("client-config", "claude").out)["mcpServers"]["mcp-gateway"]
@@ -386,7 +386,6 @@ def test_a_link_holds_what_the_file_would(run: Run) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home directory of its own."""
     path = tmp_path / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))

@@ -1,4 +1,4 @@
-"""Clients' files: a value is put where it belongs, and everything else stays as it was, comments too."""
+"""Edits of client files change one value, and keep everything else including comments."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The command line as people use it: what is typed, what is printed where, and the exit code."""
+"""The command line: output, standard error and exit codes."""
 
 import json
 import os

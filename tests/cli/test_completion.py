@@ -1,4 +1,4 @@
-"""`mcp-gateway completion`: real shells complete commands, flags, and the names that the file defines."""
+"""`mcp-gateway completion` with real shells."""
 
 import os
 import subprocess

@@ -83,7 +83,6 @@ def terminal(tmp_path: Path, idp: Provider) -> Terminal:
 
 
 async def link_of(process: asyncio.subprocess.Process) -> str:
-    """Return the link that a command has printed."""
     assert process.stderr is not None
     while line := (await process.stderr.readline()).decode():
         if line.startswith("http"):

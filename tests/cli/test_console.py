@@ -1,4 +1,4 @@
-"""What people see: colour and safety on a terminal, plain text elsewhere."""
+"""Output on a terminal (colours, control sequences) and in a pipe."""
 
 import io
 import json

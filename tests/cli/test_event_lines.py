@@ -1,4 +1,4 @@
-"""What happens, in lines: which are worth one, and what stands in it."""
+"""Lines for the events of `dev`."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from gateway.json_types import Json
 
 
 def text_of(line: Line) -> str:
-    """The line without its time."""
+    """Return the line without its time."""
     return "".join(text for text, _ in line)[11:]
 
 

@@ -1,4 +1,4 @@
-"""`--explain`: what is shown is what would run, none of it runs, and no secret is shown."""
+"""`--explain`: the explanation matches the call, nothing runs, and secrets are masked."""
 
 import json
 import stat
@@ -155,7 +155,7 @@ async def test_explained_request_is_the_sent_request(
 
 
 def masked(text: str) -> str:
-    """The text without the secrets of this module, in whichever form they stand there."""
+    """Replace the secrets of this module in every encoding."""
     forms = (quote(SECRET, safe=""), json.dumps(SECRET)[1:-1], SECRET, "written-too", "written-into-the-file")
     for form in forms:
         text = text.replace(form, "***")

@@ -1,4 +1,4 @@
-"""Files that people give: `photo=@path` on the command line, and `{file: …}` in a test of the file."""
+"""Files as arguments: `photo=@path` on the command line, and `{file: …}` in tests."""
 
 import json
 from pathlib import Path

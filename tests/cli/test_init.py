@@ -1,4 +1,4 @@
-"""`mcp-gateway init --from`: what exists already becomes a file that serves as it lies."""
+"""`mcp-gateway init --from`: the new file is valid and its tools work."""
 
 import asyncio
 import json

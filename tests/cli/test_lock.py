@@ -1,4 +1,4 @@
-"""A lock that is enforced: what was reviewed stays, whatever is written into an included file."""
+"""Enforced locks: reviewed definitions are served until the lock is written again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ def second() -> str:
 
 
 class House:
-    """A directory of files, and the offer that is made of it."""
+    """A directory of files and their catalog."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.folder = folder
@@ -175,7 +175,7 @@ async def test_reverted_change_is_not_reported(house: House, pipeline: ReloadPip
 
 
 async def test_later_change_is_compared_with_the_lock(house: House, pipeline: ReloadPipeline) -> None:
-    """What is served in the place of a changed definition is what was locked, never what came in between."""
+    """The locked version is served, not a version between the lock and the current file."""
     house.write(mode="report", tools=TOOLS.replace("First", "Between"))
     await reload(pipeline)
     assert descriptions(pipeline)["first"] == "Between"

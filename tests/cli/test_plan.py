@@ -1,4 +1,4 @@
-"""`mcp-gateway plan`: what would change, for whom, against a file or a server, and without a secret."""
+"""`mcp-gateway plan`: changes and affected clients, compared with a file or a server, with masked secrets."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ prompts:
 
 @pytest.fixture
 def plan(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plan from `OLD` to a text, as JSON."""
+    """Return the plan from `OLD` to a text, as JSON."""
     monkeypatch.setenv("KEY", SECRET)
     (tmp_path / "config.yaml").write_text(OLD)
 
@@ -206,7 +206,7 @@ def test_plan_rejects_invalid_files(run: Run, tmp_path: Path, new: str, old: str
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a server of a small file, which is `config.yaml`."""
+    """The URL of a server for `config.yaml`."""
     (tmp_path / "config.yaml").write_text(
         "tools: {send: {description: Send., shell: {command: [echo], env: {TOKEN: '${env:KEY}'}}}}"
     )

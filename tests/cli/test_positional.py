@@ -1,5 +1,3 @@
-"""What the words of a command mean."""
-
 import io
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`mcp-gateway publish-info`: a `server.json` that a registry takes, and a refusal of what it would not take."""
+"""`mcp-gateway publish-info`: valid `server.json` files, and errors for servers that registries reject."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Asking a server behind a URL: the headers it wants, both forms of an answer, and servers of something else."""
+"""The client of a server at a URL: headers, responses, and errors for other servers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The lines that `serve` shows once it listens."""
+"""The lines that `serve` prints after its start."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""`mcp-gateway status`: what is wrong comes first, nothing is missing, and the exit code says whether to get up."""
+"""`mcp-gateway status`: problems come first and determine the exit code."""
 
 import json
 import threading

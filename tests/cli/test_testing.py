@@ -1,4 +1,4 @@
-"""`mcp-gateway test`: real calls, a server that stands in, a verdict for each test, and the exit code."""
+"""`mcp-gateway test`: calls, stub servers, results and exit codes."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.cli.typed import Run
 
 
 def verdicts_of(run: Run, folder: Path, text: str, *words: str) -> dict[str, str]:
-    """The result of each test by its name, with the reason if there is one."""
+    """Return the result of each test by name, with its reason."""
     (folder / "config.yaml").write_text(text)
     finished = run("test", "--json", *words)
     listed = json.loads(finished.out)

@@ -1,4 +1,4 @@
-"""What two validators read differently is said when the file is checked."""
+"""Warnings for schemas that a second validator rejects."""
 
 from pathlib import Path
 

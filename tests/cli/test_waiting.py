@@ -1,4 +1,4 @@
-"""The line that says what a command waits for: on a terminal alone, above nothing, and gone at the end."""
+"""The waiting line of slow commands."""
 
 import os
 from pathlib import Path

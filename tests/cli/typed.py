@@ -1,4 +1,4 @@
-"""Commands as they are typed, in this process or in one of their own, and a small file for them."""
+"""Runs commands in this process or in another one, with a small file."""
 
 import os
 import subprocess

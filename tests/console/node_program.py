@@ -1,4 +1,4 @@
-"""The Node.js that runs modules of the console's page."""
+"""Node.js for tests of the console's modules."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The modules of the Call page that touch no browser, tested by Node's own runner."""
+"""Tests of the Call page's modules that need no browser, with Node's test runner."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The console's catalog, its answers about calls that are not made, and the files as it shows them."""
+"""The routes of the catalog, explanations and configuration files."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the Call page copies makes the same call in a shell, with curl, and as a test of the file."""
+"""Copied commands and tests of the Call page make the same call."""
 
 import base64
 import json
@@ -73,7 +73,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def copies(url: str) -> dict[str, dict[str, str]]:
-    """The forms of each call, by case."""
+    """The copied forms of each call."""
     requests = {
         case: {"name": "-given", "values": values, "url": url, "schema": SCHEMA, "result": result_of(values)}
         for case, values in VALUES.items()
@@ -96,7 +96,7 @@ def result_of(values: dict[str, Json]) -> Json:
 
 
 def given(text: str) -> Json:
-    """The arguments that the tool was called with, by its answer."""
+    """Return the arguments that the tool received, according to its result."""
     return exact_json.loads(base64.b64decode(text))
 
 

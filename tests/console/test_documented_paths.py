@@ -1,4 +1,4 @@
-"""Each path that docs/console-api.md names is there, and takes the method that it names."""
+"""The paths and methods in docs/console-api.md exist."""
 
 import re
 from pathlib import Path

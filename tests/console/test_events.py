@@ -1,4 +1,4 @@
-"""The event stream of the console: what it tells, to how many, how it goes on, and when it ends."""
+"""The event stream of the console: events, limits, resumption and end."""
 
 import asyncio
 from collections.abc import Callable
@@ -178,7 +178,7 @@ async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_pat
 
 
 async def test_slow_page_does_not_block_calls(tmp_path: Path) -> None:
-    """Its connection is full, its queue is full, and what does not fit is counted; others are told as before."""
+    """The connection and the queue are full, and further events are counted. Other watchers receive all events."""
     async with watched(tmp_path, FILE) as daemon:
         slow = await daemon.http.get(f"{daemon.api}/events", headers=daemon.bearer)
         await slow.content.readany()

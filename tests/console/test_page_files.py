@@ -1,4 +1,4 @@
-"""The files of the console's page: what is vendored is what was published, and nothing in them makes markup of text."""
+"""The console's static files: vendored files are unchanged, and scripts create no markup from text."""
 
 import gzip
 import hashlib

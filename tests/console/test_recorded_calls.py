@@ -1,4 +1,4 @@
-"""Calls as the console shows them: what is kept of each, what is masked, and what leaves first."""
+"""Recorded calls: content, masking and bounds."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the console shows of upstreams, limits and tasks."""
+"""Reports about upstreams, limits and tasks."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Signing in to the console: by the printed link, a key or Bearer; and what a reload or another place does to it."""
+"""Sign-in with the link, a key or a Bearer token, and the end of sign-ins."""
 
 from collections.abc import Mapping
 from http.cookies import Morsel, SimpleCookie
@@ -37,7 +37,7 @@ NOTHING: Final = MappingProxyType[str, str]({})
 
 
 class Browser:
-    """Sends what a browser would, and keeps cookies only where a test says so."""
+    """Sends requests like a browser. Keeps cookies only if the test says so."""
 
     def __init__(self, daemon: Watched, base: str = "") -> None:
         self.http = daemon.http
@@ -55,7 +55,7 @@ class Browser:
     async def post(
         self, path: str, body: Any, *, cookie: str = "", fields: Mapping[str, str] | None = None
     ) -> aiohttp.ClientResponse:
-        """POST as the page does, unless told other header fields."""
+        """Send a POST with the header fields of the page, or with others."""
         given = {**MARK, "Origin": self.origin, "Sec-Fetch-Site": "same-origin"} if fields is None else fields
         headers = {**given, **({"Cookie": cookie} if cookie else {})}
         response = await self.http.post(f"{self.base}{path}", json=body, headers=headers)

@@ -1,4 +1,4 @@
-"""A console of several workers shows what all of them do, whichever it is that answers."""
+"""The console shows the activity of all workers."""
 
 import asyncio
 from pathlib import Path

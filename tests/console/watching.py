@@ -1,4 +1,4 @@
-"""A daemon with a console, in this process, and a client of its API: over real connections on loopback."""
+"""A daemon with a console in this process, and a client of its API."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,15 +20,13 @@ CONSOLE: Final = "listen: {console: true}\n"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the stream."""
-
     kind: str
     data: Any
     id: str
 
 
 class Events:
-    """An open event stream, and all that it has said so far."""
+    """An open event stream and its events so far."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -36,7 +34,7 @@ class Events:
         self.seen: list[Seen] = []
 
     async def until(self, is_wanted: Callable[[Seen], bool]) -> Seen:
-        """Read until there is such an event, and return it."""
+        """Read until an event matches, and return it."""
         at = 0
         while True:
             for event in self.seen[at:]:
@@ -53,7 +51,7 @@ class Events:
         return (await self.until(lambda event: event.kind == kind)).data
 
     async def read(self) -> bool:
-        """Read more; False at the end."""
+        """Read more. Return False at the end."""
         chunk = await self._response.content.readany()
         for event in self._parser.feed(chunk):
             if event.data:
@@ -62,7 +60,7 @@ class Events:
 
 
 class Watched:
-    """The daemon, and an operator at its API."""
+    """A daemon and an operator."""
 
     def __init__(self, gateway: Gateway, http: aiohttp.ClientSession, config: Path) -> None:
         self.gateway = gateway
@@ -89,7 +87,7 @@ class Watched:
         return answer
 
     async def only_call(self, **query: str) -> Any:
-        """The one call of that kind, opened."""
+        """Return the details of the only call of a kind."""
         [call] = (await self.get("/calls", query))["calls"]
         return await self.get(f"/calls/{call['seq']}")
 
@@ -105,7 +103,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(folder: Path, text: str, **settings: Any) -> AsyncIterator[Watched]:
-    """Serve a file, whose section `listen` is `CONSOLE` unless it has one."""
+    """Serve a file. If it has no section `listen`, it gets `CONSOLE`."""
     config = folder / "config.yaml"
     config.write_text(text if "listen:" in text else CONSOLE + text)
     given = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", "state_dir": "none"}

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: no browser is downloaded."""
+"""Debian's Chromium, driven by Playwright."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

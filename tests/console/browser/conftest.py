@@ -1,4 +1,4 @@
-"""A Chromium for all tests of a process, and a daemon and a tab for each file of them."""
+"""One browser per process, and one daemon and tab per test file."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -20,21 +20,21 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ops(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A daemon that asks nobody for a key, shared by the tests of a file."""
+    """A daemon without `auth`, shared by the tests of a file."""
     async with served(tmp_path_factory.mktemp("ops"), file_with()) as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def signed_in(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
-    """A tab that is signed in: its first page costs more than what most tests do there."""
+    """A signed-in tab. It is shared, because loading the first page is slow."""
     async with tab(browser, ops) as found:
         yield found
 
 
 @pytest.fixture
 def ours(signed_in: Tab) -> Iterator[Tab]:
-    """The tab of the file's tests, in which nothing may go wrong."""
+    """The shared tab. It fails the test if the browser reports an error."""
     signed_in.forget()
     yield signed_in
     signed_in.check()

@@ -1,4 +1,4 @@
-"""A daemon with a console, in a process of its own, and what a test does to it beside the browser."""
+"""A daemon with a console in another process, and changes to its file."""
 
 import shutil
 import sys
@@ -84,8 +84,6 @@ def file_with(*, auth: str = "", listen: str = "", port: int = 0) -> str:
 
 @dataclass(kw_only=True)
 class Served:
-    """The daemon, its file, and where its console is."""
-
     config: Path
     daemon: Daemon
     endpoint: str
@@ -110,7 +108,7 @@ class Served:
         return f"{self.console}{path}{'?' if query else ''}{urlencode(query)}"
 
     def save(self, text: str) -> None:
-        """Save the file as editors do: whole, by a rename."""
+        """Save the file atomically, as editors do."""
         new = self.config.with_suffix(".new")
         new.write_text(text)
         new.replace(self.config)
@@ -121,7 +119,6 @@ class Served:
 
 @asynccontextmanager
 async def served(folder: Path, text: str, *, environment: Mapping[str, str] | None = None) -> AsyncIterator[Served]:
-    """Serve a file that is watched."""
     config = folder / "config.yaml"
     config.write_text(text)
     (folder / "clock.yaml").write_text(CLOCK)

@@ -1,4 +1,4 @@
-"""A tab of the browser that watches its page: an error in its console or a breach of its policy fails the test."""
+"""A browser tab that fails the test after a script error or a violation of the page's policy."""
 
 import re
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ expect.set_options(timeout=MILLISECONDS)
 
 @dataclass(kw_only=True)
 class Tab:
-    """A page, and what went wrong in it."""
+    """A page and its errors."""
 
     page: Page
     served: Served
@@ -35,7 +35,7 @@ class Tab:
     """Patterns of what a test brings about on purpose."""
 
     async def open(self, name: str, **query: str) -> None:
-        """Load a page, and wait until it says what it is."""
+        """Load a page, and wait for its heading."""
         await self.page.goto(self.served.page(name, **query))
         await expect(self.heading(name.capitalize())).to_be_visible()
 
@@ -43,21 +43,21 @@ class Tab:
         return self.page.get_by_role("heading", name=name, level=1, exact=True)
 
     def row(self, text: str) -> Locator:
-        """A row of the page's table that holds a text."""
+        """Return the row of the page's table that contains a text."""
         return self.page.locator("[role=grid] .table-body [role=row]", has_text=text)
 
     def forget(self) -> None:
-        """Let a test begin with nothing that went wrong, and nothing that may."""
+        """Remove the errors of earlier tests."""
         self.faults.clear()
         self.tolerated.clear()
 
     def check(self) -> None:
-        """Fail if the browser has complained."""
+        """Fail if the browser reported an error."""
         faults = [each for each in self.faults if not any(re.search(pattern, each) for pattern in self.tolerated)]
         assert faults == []
 
     async def overflow(self) -> list[str]:
-        """What makes the page scroll sideways."""
+        """Return the elements that cause horizontal scrolling."""
         found: list[str] = await self.page.evaluate(
             """() => document.documentElement.scrollWidth <= innerWidth ? [] :
                 [...document.querySelectorAll("body *")]
@@ -67,7 +67,7 @@ class Tab:
         return found
 
     async def serious_findings(self) -> list[str]:
-        """What axe finds that would keep somebody out."""
+        """Return the serious accessibility problems that axe finds."""
         if not await self.page.evaluate("() => 'axe' in window"):
             # By the debugger, as its users do: the page's policy lets no script of others in.
             await self.page.evaluate(_axe())
@@ -102,7 +102,7 @@ async def tab(
     size: tuple[int, int] = WIDE,
     signs_in: bool = True,
 ) -> AsyncIterator[Tab]:
-    """A tab of a browser that nobody has used; signed in by the link where `signs_in`."""
+    """Open a new tab, and sign in with the link if `signs_in`."""
     context = await browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="light",

@@ -1,4 +1,4 @@
-"""The Call page: a form becomes a call, with its progress, its questions and its result."""
+"""The Call page: forms, progress, input requests and results."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What changes while somebody looks: the page follows, and what was looked at stays where it was."""
+"""Pages while the configuration or the connection changes."""
 
 import signal
 from pathlib import Path

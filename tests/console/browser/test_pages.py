@@ -1,4 +1,4 @@
-"""Each page of the console: it shows what is there, to everybody, in both colour schemes and on a small screen."""
+"""Every page: content, accessibility, both colour schemes and narrow screens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ SHOWN: list[tuple[str, Mapping[str, str], str]] = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def looker(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
-    """A tab for all tests of this file: none of them changes anything."""
+    """A tab for all tests of this file, which change nothing."""
     await ops.call("greet", name="Ada")
     async with tab(browser, ops) as found:
         yield found

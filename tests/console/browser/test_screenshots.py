@@ -1,4 +1,4 @@
-"""The pictures of the console in `docs/images`: MCP_GATEWAY_TEST_IMAGES=docs/images makes them anew."""
+"""The screenshots in `docs/images`. MCP_GATEWAY_TEST_IMAGES=docs/images writes them again."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable

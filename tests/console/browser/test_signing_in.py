@@ -1,4 +1,4 @@
-"""Who gets in, by the keyboard alone, and under a prefix behind a real nginx."""
+"""Sign-in with the keyboard, and pages behind nginx with a prefix."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ REFUSED = r"status of 40[13]"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A daemon that asks for a key."""
+    """A daemon that requires a key."""
     async with served(tmp_path_factory.mktemp("locked"), file_with(auth=AUTH)) as found:
         yield found
 
@@ -95,7 +95,7 @@ async def test_the_keyboard_alone_signs_in_finds_a_tool_and_calls_it(browser: Br
 
 
 async def _tab_to(ours: Tab, wanted: Locator) -> None:
-    """Press the tab key until this has the focus."""
+    """Press the tab key until an element has the focus."""
     for _ in range(120):
         await ours.page.keyboard.press("Tab")
         if await wanted.evaluate("(it) => it === document.activeElement"):

@@ -17,7 +17,7 @@ def text_of(line: Line) -> str:
 
 
 def nowhere(_line: Line) -> None:
-    """Show a line to nobody."""
+    """Discard the line."""
 
 
 def lines_of(event_lines: EventLines, event: DevEvent) -> list[str]:

@@ -39,5 +39,5 @@ class FileDependencies(msgspec.Struct, frozen=True):
         served = self.served_roots.get(root)
         if served is not None and place != served.place and (new := links - served.links):
             problems.error(
-                f"`{max(new)}` has become a link, so that {root} lies at {place} now; restart if that is intended"
+                f"`{max(new)}` has become a symbolic link, so {root} is now {place}; restart if this is intended"
             )

@@ -120,7 +120,7 @@ class CatalogStore:
 def _check_name(catalog: Catalog, kind: ListKind, name: str) -> None:
     """Raises: ExecutionError: the file does not define the name."""
     if (kind, name) not in _names(catalog):
-        raise ExecutionError(f"There is no {name!r} among the {kind}")
+        raise ExecutionError(f"`{kind}` has no definition named {name!r}")
 
 
 def _without(catalog: Catalog, disabled: Disabled) -> Catalog:

@@ -226,8 +226,8 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "zed": Client(
         title="Zed",
-        source_of_variables="Zed passes its environment on to servers that it starts. In headers it knows no "
-        "variables: write the key in place of what stands in <>",
+        source_of_variables="Zed passes its environment on to servers that it starts. It does not replace "
+        "variables in headers: write the key in place of <NAME>",
         section="context_servers",
         place="~/.config/zed/settings.json, or .zed/settings.json of the project",
         file="~/.config/zed/settings.json",

@@ -84,7 +84,7 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
     document = client.notation.parse(text)
     found = document.get("inputs", []) if isinstance(document, dict) else []
     if not isinstance(found, list):
-        raise NotEditableError("its `inputs` are no list")
+        raise NotEditableError("`inputs` is not a list")
     ids = [question["id"] for question in questions]
     return [*(each for each in found if not (isinstance(each, dict) and each.get("id") in ids)), *questions]
 
@@ -92,10 +92,10 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
 def _check(client: Client, before: str, after: str, addition: dict[str, Json], *, has_questions: bool) -> None:
     expected, found = client.notation.parse(before), client.notation.parse(after)
     if not isinstance(expected, dict) or not isinstance(found, dict):
-        raise NotEditableError("it is no object")
+        raise NotEditableError("it is not an object")
     section = next(iter(addition))
     expected[section] = {**(expected.get(section) or {}), **addition[section]}
     if has_questions:
         expected["inputs"] = found.get("inputs")
     if expected != found:
-        raise NotEditableError("it is written in a way that is not known here")
+        raise NotEditableError("its notation is not supported")

@@ -107,7 +107,7 @@ def _members(text: str, start: int) -> list[_Member]:
         NotEditableError: the value is not an object, or contains a duplicate key.
     """
     if text[start] != "{":
-        raise NotEditableError("there is something else where an object should be")
+        raise NotEditableError("a value is not an object")
     members: list[_Member] = []
     tokens = [*_tokens(text[start + 1 : _end_of(text, start) - 1], offset=start + 1)]
     position = 0
@@ -124,7 +124,7 @@ def _members(text: str, start: int) -> list[_Member]:
         if position < len(tokens) and tokens[position].text == ",":
             position += 1
     if len({member.key for member in members}) < len(members):
-        raise NotEditableError("it has one key twice")
+        raise NotEditableError("it contains a duplicate key")
     return members
 
 
@@ -135,7 +135,7 @@ def _end_of(text: str, start: int) -> int:
         depth += (token.text in {"{", "["}) - (token.text in {"}", "]"})
         if depth <= 0:
             return token.end
-    raise NotEditableError("it ends too early")
+    raise NotEditableError("it ends unexpectedly")
 
 
 def _tokens(text: str, *, offset: int = 0) -> Iterator[_Token]:

@@ -70,7 +70,7 @@ class TomlNotation:
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
         if not isinstance(value, dict):
-            raise NotEditableError("only a table can be put into it")
+            raise NotEditableError("only a table can be added")
         table = "\n".join(_tables(tuple(path), value))
         starts = [match.start() for match in _HEADER.finditer(text)]
         own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
@@ -143,7 +143,7 @@ class YamlNotation:
             if node is None:
                 return _with_end_of_line(text) + self.render(nested(path[depth:], value))
             if not isinstance(node, yaml.MappingNode) or node.flow_style:
-                raise NotEditableError("a mapping in it is not written in block style")
+                raise NotEditableError("it contains a mapping in flow style (`{…}`)")
             pair = next((pair for pair in node.value if pair[0].value == key), None)
             if pair is None:
                 return self._appended(text, node, nested(path[depth:], value))
@@ -158,11 +158,11 @@ class YamlNotation:
                 block = self._block({key: nested(path[depth + 1 :], value)}, column)
                 return text[:start] + block.lstrip(" ") + text[end:]
             node = pair[1]
-        raise NotEditableError("there is nothing to be put into it")
+        raise NotEditableError("there is no place for the server")
 
     def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
         if not node.value:
-            raise NotEditableError("a mapping in it is not written in block style")
+            raise NotEditableError("it contains a mapping in flow style (`{…}`)")
         column = node.value[0][0].start_mark.column
         end = _end_of(text, node.value[-1][1])
         return _with_end_of_line(text[:end]) + self._block(entry, column) + text[end:]

@@ -196,7 +196,7 @@ def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
     """Report a configured header that `auth` sets too. `problems` must be at the headers."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
-            problems.at(name).error("is set by the connection's `auth`; only one can be given")
+            problems.at(name).error("is set by the connection's `auth`; only one is allowed")
 
 
 def compile_connection(

@@ -106,14 +106,14 @@ async def test_a_foreign_audience_is_refused_although_the_client_fits() -> None:
         ("[{issuer: https://a.example}, {issuer: https://a.example}]", "is in two entries"),
         (
             "{issuer: [https://a.example, https://b.example], introspection: {client_id: a, client_secret: b}}",
-            "goes with one `issuer`",
+            "allows only one `issuer`",
         ),
         ("{issuer: https://a.example, introspection: {client_id: a}}", "client_secret"),
         ("{issuer: https://a.example, dpop: always}", "auth.oauth"),
         ("{issuer: https://a.example, algorithms: [HS256]}", "auth.oauth"),
         (
             "{issuer: https://a.example, introspection: {type: github, client_id: a, client_secret: b}}",
-            "goes with `url`",
+            "requires `url`",
         ),
     ],
 )

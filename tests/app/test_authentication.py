@@ -240,11 +240,11 @@ async def test_refused_start_names_the_file_and_line(tmp_path: Path) -> None:
     [
         (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
         ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: keys of fewer than 16 characters"),
-        ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs 1 item or more"),
+        ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs at least 1 item"),
         ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must start with https://"),
         (
             "{oauth: {issuer: 'https://idp.example.com', audience_claim: client_id}}",
-            "error: auth.oauth: `audience_claim` goes with `audience`",
+            "error: auth.oauth: `audience_claim` requires `audience`",
         ),
         (
             "{oauth: {issuer: 'https://idp.example.com', scopes_supported: [offline_access]}}",

@@ -274,6 +274,6 @@ def test_a_root_that_is_swapped_for_a_link_leads_nowhere_not_after_a_reload_eith
             assert values == []
             answer = target.client.request("POST", "/-/reload")
             assert answer.status == 422, answer
-            assert f"`{docs}` has become a link" in str(answer.json["problems"])
+            assert f"`{docs}` has become a symbolic link" in str(answer.json["problems"])
     assert target.client.request("POST", "/-/reload").status == 200
     assert read(target, "docs:///a.md") == "public a"

@@ -122,7 +122,7 @@ async def test_cards_are_answered_under_names_of_ours_alone_and_to_get_alone(tmp
 
 
 async def test_no_view_takes_the_path_of_the_card(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the server card uses that path"):
+    with pytest.raises(ConfigError, match="reserves this path for the server card"):
         async with serving(tmp_path, HEAD + FILE + "views: {server-card: {}}\n"):
             pass
     async with serving(tmp_path, FILE + "views: {server-card: {}}\n") as served:

@@ -324,9 +324,9 @@ async def test_without_auth_only_clients_on_this_machine_can_sign_in(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"client_secret": "x"}, "`client_secret` goes with `client_id`"),
-        ({"private_key": "key.pem"}, "`private_key` goes with `client_id`"),
-        ({"client_id": "x", "key_id": "k"}, "`key_id` goes with `private_key`"),
+        ({"client_secret": "x"}, "`client_secret` requires `client_id`"),
+        ({"private_key": "key.pem"}, "`private_key` requires `client_id`"),
+        ({"client_id": "x", "key_id": "k"}, "`key_id` requires `private_key`"),
         ({"token_url": "https://x.example.com"}, "unknown key"),
     ],
 )

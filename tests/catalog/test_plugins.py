@@ -224,7 +224,7 @@ def test_hanging_import_times_out(folder: Path, write: Write) -> None:
         ("scorin:score", "there is no plugin scorin; did you mean `scoring`?"),
         ("scoring:scor", "the plugin scoring has no callable scor; did you mean `score`?"),
         ("scoring:Deep.nothing", "the plugin scoring has no callable Deep.nothing"),
-        ("scoring:LIMIT", "scoring:LIMIT is not callable, but of type int"),
+        ("scoring:LIMIT", "scoring:LIMIT is not callable; its type is int"),
         (
             "quite.another:f",
             "there is no plugin quite.another in {}, no entry point and no importable module of that name",

@@ -118,5 +118,5 @@ def test_disabling_unknown_primitive_is_an_error() -> None:
     store.disable("prompts", "a")
     store.disable("prompts", "a")
     assert heard == [2]
-    with pytest.raises(ExecutionError, match="There is no 'x' among the prompts"):
+    with pytest.raises(ExecutionError, match="`prompts` has no definition named 'x'"):
         store.disable("prompts", "x")

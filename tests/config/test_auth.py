@@ -43,7 +43,7 @@ def test_invalid_api_key_is_reported_without_showing_it(tmp_path: Path, key: str
 @pytest.mark.parametrize(
     ("auth", "message"),
     [
-        (f'{{api_keys: {{"": {{sha256: {DIGEST}}}}}}}', "auth: a key needs the name of its holder"),
+        (f'{{api_keys: {{"": {{sha256: {DIGEST}}}}}}}', "auth: an API key must have a name"),
         ('{oauth: {issuer: https://idp.example.com, audience: ""}}', "auth.oauth.audience: must not be empty"),
         (
             f'{{api_keys: {{ci: {{sha256: {DIGEST}}}}}, rules: [{{match: {{name: ""}}, scopes: [a]}}]}}',

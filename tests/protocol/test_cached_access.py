@@ -150,5 +150,5 @@ def test_validate_names_the_replacement_of_http_cache(tmp_path: Path) -> None:
     assert warning.startswith("warning: tools.ask.http.cache: is an old name of the definition's `cache`")
     assert problems_of(tmp_path, 'url: "https://x/"', "cache: 60s, ") == []
     assert problems_of(tmp_path, 'url: "https://x/", cache: 60s', "cache: 30s, ") == [
-        "error: tools.ask.http.cache: means the same as `cache` next to `http`; only one can be given"
+        "error: tools.ask.http.cache: means the same as `cache` next to `http`; only one is allowed"
     ]

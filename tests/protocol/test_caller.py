@@ -109,7 +109,7 @@ async def test_claims_are_not_parsed_as_templates(tmp_path: Path) -> None:
             "tools: {say: {input_schema: {type: object, properties: {caller: {type: string}}}, content: [{text: x}]}}",
             "tools.say.input_schema.properties.caller",
         ),
-        ("tools: {say: {content: [{text: x}], rate_limit: {in_all: 1/hour, key: x}}}", "`key` goes with `per_caller`"),
+        ("tools: {say: {content: [{text: x}], rate_limit: {in_all: 1/hour, key: x}}}", "`key` requires `per_caller`"),
         ('tools: {say: {content: [{text: x}], rate_limit: {per_caller: 1/hour, key: "{{ q }}"}}}', "rate_limit.key"),
     ],
 )

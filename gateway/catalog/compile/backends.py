@@ -60,7 +60,7 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
     if config.cache is None:
         problems.warning("is an old name of the definition's `cache`: move it next to `http`")
     else:
-        problems.error("means the same as `cache` next to `http`; only one can be given")
+        problems.error("means the same as `cache` next to `http`; only one is allowed")
 
 
 def cached(

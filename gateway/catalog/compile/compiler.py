@@ -298,7 +298,7 @@ def warn_of_dangling_references(document: Document, *, served: Sequence[str], pr
     for uri, place in _references(document, problems):
         # A template that starts with a variable can expand to any URI.
         if uri.partition("{")[0] and not uris.may_contain(uri):
-            place.warning("no resource here has this URI")
+            place.warning("no resource has this URI")
 
 
 def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str], problems: Problems) -> None:

@@ -65,7 +65,7 @@ def warn_of_unused(scope: Scope, config: Definition) -> None:
         return
     for name in scope.inputs.schemas:
         if name not in scope.used:
-            scope.problems.at(*place_of_input(config, name)).warning(f"`{name}` is used nowhere")
+            scope.problems.at(*place_of_input(config, name)).warning(f"`{name}` is not used")
 
 
 def refuse_caller_as_input(scope: Scope, config: Definition) -> None:

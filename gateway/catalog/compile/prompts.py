@@ -156,7 +156,7 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
         outcome = await self.executor.execute(invocation)
         assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - executors of prompts return these
         if isinstance(outcome, Relayed) and outcome.size > self.max_size:
-            raise ExecutionError(f"The prompt is too large: no more than {self.max_size} characters are passed on")
+            raise ExecutionError(f"The prompt is too large: it exceeds {self.max_size} characters")
         return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
 
     def _masked(self, outcome: Blocks | Relayed) -> Blocks | Relayed:
@@ -232,4 +232,6 @@ def _block(content: object) -> JsonObject:
             return block
         case _:
             expected = "text, content, or a list of {role, content} or {user: …} and {assistant: …}"
-            raise ExecutionError(f"A prompt's function returns {expected}; this one returned {type(content).__name__}")
+            raise ExecutionError(
+                f"A prompt's function must return {expected}, but this one returned {type(content).__name__}"
+            )

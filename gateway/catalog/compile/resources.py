@@ -209,7 +209,7 @@ def _compile_files(
         if not files.means(found.path):
             name_of = visible_path(found.path)
             problems.at("files").warning(
-                f"`{name_of}` is not served: its name has a backslash, a separator on other systems"
+                f"`{name_of}` is not served: its name contains a backslash, which is a separator on other systems"
             )
     scope = context.scope(Inputs(schemas={prefix.variable: _TEXT}), problems)
     refuse_caller_as_input(scope, config)

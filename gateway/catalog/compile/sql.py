@@ -90,7 +90,7 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         return None
     if config.password is not None:
         if url.password is not None:
-            problems.at("password").error("the URL has a password too; only one can be given")
+            problems.at("password").error("the URL has a password too; only one is allowed")
         url = url.set(password=config.password)
     # The URL is used to connect, so the password must not be hidden.
     return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)

@@ -109,12 +109,12 @@ def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:
 def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> None:
     for each, place in ((name, problems), *((alias, problems.at("aliases", i)) for i, alias in enumerate(aliases))):
         if not _NAME.fullmatch(each):
-            place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+            place.error("a tool's name must have 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _MAX_NAME_LENGTH:
-            place.warning(f"a name of {len(each)} characters: several models accept at most {_MAX_NAME_LENGTH}")
+            place.warning(f"the name has {len(each)} characters; several models accept at most {_MAX_NAME_LENGTH}")
     # MCP allows dots, but the APIs behind many hosts do not.
     if "." in name:
-        problems.warning("a name with `.` in it: several clients and models accept only A-Z a-z 0-9 _ -")
+        problems.warning("the name contains `.`; several clients and models accept only A-Z a-z 0-9 _ -")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:

@@ -52,11 +52,11 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
     for name, config in loaded.document.views.items():
         place = problems.at(name)
         if _NAME.fullmatch(name) is None:
-            place.error("a view's name is part of a path: 1 to 64 of the characters A-Z a-z 0-9 _ . -, no `.` first")
+            place.error("a view's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . -, and not start with `.`")
         elif is_at_root and name in _RESERVED:
             place.error(f"`/{name}` is reserved for the daemon; choose another name, or another `listen.path`")
         elif name == _CARD and loaded.document.listen.public_url is not None:
-            place.error("the server card uses that path, as `listen.public_url` is set; choose another name")
+            place.error("`listen.public_url` reserves this path for the server card; choose another name")
         if config.access is not None and not has_auth:
             place.at("access").error("requires `auth`: without it, callers have no scopes")
         views[name] = View(
@@ -125,7 +125,7 @@ def _warn_of_misfits(config: WrittenView, primitives: Sequence[Primitive], probl
         place = problems.at(key)
         for index, tag in enumerate(selection.tags):
             if tag not in tags:
-                place.at("tags", index).warning(f"nothing has the tag `{tag}`")
+                place.at("tags", index).warning(f"no definition has the tag `{tag}`")
         for kind in LISTS:
             _warn_of_globs(getattr(selection, kind), names[kind], place.at(kind), what=kind)
     _warn_of_globs(config.always, names["tools"], problems.at("always"), what="tools")

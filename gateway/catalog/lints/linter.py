@@ -145,7 +145,7 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
     if said is not None and said.read_only:
         if method in _WRITING:
             message = (
-                f"says `read_only: true` and sends {method}; if it does not destroy data, also set `destructive: false`"
+                f"has `read_only: true` but sends {method}; if it does not destroy data, also set `destructive: false`"
             )
             problems.at("annotations").warning(message)
     elif method == "DELETE":
@@ -159,7 +159,7 @@ def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
     writes = config.sql is not None and config.sql.writes
     if config.cache and (said or writes or method in _WRITING):
         problems.at("cache").warning(
-            "caches results of a call that changes something: the next equal call changes nothing"
+            "caches the result of a tool that changes something; a repeated call would change nothing"
         )
 
 

@@ -103,7 +103,7 @@ def _with_files(
     for each in listing.files:
         shown = visible_path(each.path)
         if not _is_readable(each):
-            message = f"`{shown}` is not served: its name has a backslash, a separator on other systems"
+            message = f"`{shown}` is not served: its name contains a backslash, which is a separator on other systems"
             found.append(report(message, Severity.WARNING))
             continue
         try:

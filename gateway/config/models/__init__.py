@@ -1,5 +1,4 @@
-"""Pydantic models of the configuration file. Each key is a field with its type, default and docstring.
+"""Pydantic models of the configuration file. The field docstrings are the reference.
 
-The models take dictionaries with interpolated values. The result is a frozen model or a validation error. Models do not
-read files, resolve paths or compile templates.
+Models validate dictionaries with interpolated values. They do not read files, resolve paths or compile templates.
 """

@@ -1,4 +1,4 @@
-"""Network addresses in the configuration: host:port (`listen.http`, `--http`) and ranges (`listen.trusted_proxies`)."""
+"""Network addresses: host:port (`listen.http`, `--http`) and ranges (`listen.trusted_proxies`)."""
 
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -21,7 +21,7 @@ class Address(msgspec.Struct, frozen=True):
         """Parse host:port. An empty host means every interface.
 
         Raises:
-            ValueError: the text is not an address; the message states the expected form.
+            ValueError: the text is not an address. The message describes the format.
         """
         match = _PATTERN.fullmatch(text)
         if match is None or int(match["port"]) > 65535:
@@ -34,7 +34,6 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether the address covers every interface."""
         try:
             return ip_address(self.host).is_unspecified
         except ValueError:
@@ -42,7 +41,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def from_here(self) -> "Address":
-        """The address that this machine uses to reach the listener. For every interface, this is loopback."""
+        """The address for connections from this machine: loopback if the listener uses every interface."""
         return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if self.is_wildcard else self
 
     def __str__(self) -> str:
@@ -53,46 +52,46 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s
 
 
 def host_of(netloc: str) -> str:
-    """Return the host of a URL's authority, without brackets, or "" if the authority is not a host and port.
+    """Return the host of a URL's authority without brackets, or "" for an invalid authority.
 
-    `urlsplit` would also accept `[::1].example.com`.
+    `urlsplit` would accept `[::1].example.com`.
     """
     match = _HOST_AND_PORT.fullmatch(netloc.rpartition("@")[2])
     return "" if match is None else match["v6"] or match["name"]
 
 
 def is_loopback_name(host: str) -> bool:
-    """Whether a host, without brackets, always refers to this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        # Not `*.localhost`: RFC 6761 §6.3 only asks resolvers to keep those on this machine.
+        # Not `*.localhost`: RFC 6761 §6.3 only asks resolvers to keep those names on this machine.
         return host.lower() == "localhost"
 
 
 Network = IPv4Network | IPv6Network
 
 UNIX: Final = "unix:"
-"""Any peer of a Unix socket. The mode of the socket file decides who can connect."""
+"""Any peer of a Unix socket. The permissions of the socket file are the access control."""
 _EXPECTED_NETWORK: Final = "expected an address, a range such as 10.0.0.0/8 or fd00::/8, or unix:"
 _MAPPED_BITS: Final = 96
-"""`::ffff:0:0/96` holds the IPv4 addresses (RFC 4291 §2.5.5.2)."""
+"""`::ffff:0:0/96` contains the IPv4 addresses (RFC 4291 §2.5.5.2)."""
 
 
 def parse_network(text: str) -> Network:
-    """Parse a network. An IPv4 network in IPv6 form becomes IPv4.
+    """Parse a network. IPv4-mapped IPv6 networks become IPv4.
 
     Raises:
-        ValueError: the text is not a network; the message states the expected form.
+        ValueError: the text is not a network. The message describes the format.
     """
     try:
         network = ip_network(text, strict=False)
     except ValueError:
         raise ValueError(_EXPECTED_NETWORK) from None
     if not _is_exact(text):
-        # `10.1.2.3/8` may be meant as the address or as the range, and the one is a great deal wider.
-        raise ValueError(f"{text} is an address within the range {network}; write the range, or only the address")
-    # A socket for both families gives IPv4 peers such addresses; they are compared as IPv4.
+        # `10.1.2.3/8` is ambiguous, and the range is much larger than the address.
+        address = text.partition("/")[0]
+        raise ValueError(f"{text} has host bits set; write {network} for the range, or {address} for the address")
+    # Dual-stack sockets report IPv4 peers with mapped addresses.
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped
         if mapped is not None:
@@ -101,7 +100,7 @@ def parse_network(text: str) -> Network:
 
 
 def _is_exact(text: str) -> bool:
-    """Whether all bits outside the network mask are zero."""
+    """Whether all host bits are zero."""
     try:
         ip_network(text)
     except ValueError:

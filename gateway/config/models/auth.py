@@ -1,4 +1,4 @@
-"""The section `auth`: API keys, access tokens and rules. These models do not check credentials of callers."""
+"""Models of `auth`: API keys, access tokens and rules."""
 
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ from gateway.config.models.base import DISTINCT, ONE_OR_MANY, SOME_DISTINCT, Fla
 from gateway.config.models.tool_annotations import ToolHint
 
 MAX_KEY_LENGTH: Final = 4096
-"""Characters. Keys are sent in a header field, and servers limit the length of header fields."""
+"""Characters. Servers limit the length of header fields."""
 MIN_KEY_LENGTH: Final = 16
 """Characters. Shorter keys are too easy to guess."""
 
@@ -21,7 +21,7 @@ _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_LENGTH}}}")
 
 
 def _sendable(value: str) -> str:
-    """Reject a key that clients cannot send. The error never contains the key."""
+    """Reject a key that cannot be sent in a header field. The error does not contain the key."""
     if _KEY.fullmatch(value) is None:
         raise PydanticCustomError(
             "key",
@@ -31,10 +31,10 @@ def _sendable(value: str) -> str:
 
 
 def _trustworthy(value: str) -> str:
-    """Reject a URL without transport security, because keys could be forged (RFC 8414 §2 requires https)."""
+    """Reject a URL without TLS, because responses could be forged (RFC 8414 §2 requires https)."""
     try:
         parts = urlsplit(value)
-        # `port` raises ValueError for what is no number, or beyond 65535.
+        # `port` raises ValueError for an invalid port.
         is_url = bool(host_of(parts.netloc)) and not parts.fragment and not (parts.port is not None and parts.port < 1)
     except ValueError:
         is_url = False
@@ -83,7 +83,7 @@ class ApiKey(Model):
 
 
 class Roles(Model):
-    """Scopes that roles or groups in a token grant, beside the scopes of the token."""
+    """Scopes that roles or groups in a token grant, in addition to the scopes of the token."""
 
     claim: NotEmpty | None = None
     """JMESPath of the roles: a list, or a string with spaces. By default, the claims of common providers are used."""
@@ -92,7 +92,7 @@ class Roles(Model):
 
 
 class Introspection(Model):
-    """Credentials to ask the issuer about opaque tokens (RFC 7662)."""
+    """Credentials for token introspection at the issuer (RFC 7662)."""
 
     client_id: NotEmpty
     """Client ID of this server at the issuer."""
@@ -101,12 +101,12 @@ class Introspection(Model):
     url: TrustedUrl | None = None
     """URL of the introspection endpoint. By default it is discovered."""
     type: Literal["rfc7662", "github"] = "rfc7662"
-    """`github`: the endpoint is GitHub's `POST /applications/{client_id}/token`, which needs `url`."""
+    """`github`: the endpoint is GitHub's `POST /applications/{client_id}/token`. Requires `url`."""
 
     @model_validator(mode="after")
     def _check_url_of_github(self) -> Self:
         if self.type == "github" and self.url is None:
-            raise misplaced("type", goes_with="url")
+            raise misplaced("type", requires="url")
         return self
 
 
@@ -126,9 +126,9 @@ class OAuth(Model):
     roles: Roles | None = None
     """Scopes that roles or groups grant."""
     introspection: Introspection | None = None
-    """Accept opaque tokens of this issuer, and ask it about each."""
+    """Accept opaque tokens, and validate each token at the issuer."""
     dpop: Literal["accepted", "required"] = "accepted"
-    """`required`: refuse tokens that are not bound to a key of the client (RFC 9449)."""
+    """`required`: reject tokens that are not bound to a key of the client (RFC 9449)."""
     required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that every token must have."""
     scopes_supported: Annotated[list[ScopeToken], DISTINCT] = []
@@ -137,9 +137,9 @@ class OAuth(Model):
     @model_validator(mode="after")
     def _check_introspection(self) -> Self:
         if self.audience_claim != "aud" and self.audience is None:
-            raise misplaced("audience_claim", goes_with="audience")
+            raise misplaced("audience_claim", requires="audience")
         if self.introspection is not None and len(self.issuer) > 1:
-            message = "goes with one `issuer`; use one entry of `oauth` for each issuer"
+            message = "allows only one `issuer`; add an entry to `oauth` for each issuer"
             raise PydanticCustomError("many_issuers", message, {"culprit": "introspection"})
         return self
 
@@ -175,7 +175,7 @@ class Rule(Model):
 
 
 class Auth(Model):
-    """Authentication of callers, and the scopes that definitions require."""
+    """Authentication of callers, and scopes that definitions require."""
 
     api_keys: dict[str, ApiKey] = {}
     """API keys by name of the holder."""
@@ -186,7 +186,7 @@ class Auth(Model):
 
     @property
     def issuers(self) -> list[str]:
-        """Return the issuers whose tokens are accepted."""
+        """Issuers whose tokens are accepted."""
         return [issuer for entry in self.oauth for issuer in entry.issuer]
 
     @model_validator(mode="after")
@@ -198,7 +198,7 @@ class Auth(Model):
         if not self.api_keys and not self.oauth:
             raise PydanticCustomError("nothing_given", "no one can authenticate: set `api_keys` or `oauth`")
         if "" in self.api_keys:
-            raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})
+            raise PydanticCustomError("no_name", "an API key must have a name", {"culprit": "api_keys"})
         if not all(map(str.isprintable, self.api_keys)):
             message = "the holder's name contains invisible characters, which are misleading in logs"
             raise PydanticCustomError("unprintable_name", message, {"culprit": "api_keys"})

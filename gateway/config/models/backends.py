@@ -54,15 +54,15 @@ ArgvItem = Annotated[
     | Annotated[Conditional, Tag("a conditional")],
     Discriminator(_kind_of_item),
 ]
-"""Text, a group that is omitted if any of its members is omitted, or a conditional."""
+"""Text, a group that is omitted if one of its members is omitted, or a conditional."""
 
 
 def _not_a_line(value: Json) -> Json:
-    """Reject a command line where an argument list is required, and show the list in the error."""
+    """Reject a command line, and show the equivalent list in the error."""
     if not isinstance(value, str):
         return value
     is_for_a_shell = re.search(r"[|;&<>]", re.sub(r"{{.*?}}", "", value)) is not None
-    # An example is made of nothing that a shell would fill in or unquote otherwise, nor of what may be a secret.
+    # The example must contain no shell syntax and no possible secret.
     is_plain = len(value) <= 60 and not re.search(r"\$|{{[^}]*['\"]", value) and not isinstance(value, InterpolatedText)
     try:  # a template stays one word
         words = shlex.split(re.sub(r"{{.*?}}", lambda found: found[0].replace(" ", "\0"), value))
@@ -77,7 +77,7 @@ def _not_a_line(value: Json) -> Json:
 
 
 Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_line)]
-"""A program and its arguments. They are not parsed by a shell."""
+"""A program and its arguments, without a shell."""
 
 
 class ProcessLimits(Model):
@@ -94,7 +94,7 @@ class ProcessLimits(Model):
 
 
 class Sandbox(Model):
-    """A bubblewrap sandbox: the child sees system programs, its own program or script, a literal `cwd`, and these."""
+    """A bubblewrap sandbox. The child sees system programs, its program or script, a literal `cwd`, and these paths."""
 
     network: Flag = False
     """Allow network access."""
@@ -102,7 +102,7 @@ class Sandbox(Model):
     """Readable paths, in addition to /usr, /bin, /sbin, /lib* and parts of /etc. Relative to this file."""
     writable: list[str] = []
     """Paths with read and write access. Relative to this file. Each call has a private /tmp (TMPDIR, HOME)."""
-    # A page is the least: tmpfs rounds up to pages, and takes 0 for no limit.
+    # tmpfs rounds up to pages, and treats 0 as unlimited.
     tmp_size: Annotated[Size, Field(ge=4096)] = 64 * 2**20
     """Size limit of the private /tmp and of /dev/shm, each. They use memory, for each running call."""
 
@@ -143,7 +143,7 @@ class Shell(Model):
     def _check_one_program(self) -> Self:
         exactly_one(self, of=("command", "script"), what="a program")
         if "interpreter" in self.model_fields_set and self.script is None:
-            raise misplaced("interpreter", goes_with="script")
+            raise misplaced("interpreter", requires="script")
         return self
 
 
@@ -322,7 +322,7 @@ class Http(Model):
 
     @property
     def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:
-        if "json_" in self.model_fields_set:  # null is a body, too
+        if "json_" in self.model_fields_set:  # null is a body too
             return "json_"
         if self.form is not None:
             return "form"
@@ -338,11 +338,11 @@ class Http(Model):
             context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}
             raise PydanticCustomError("two_bodies", "has {given}; only one of them can be the body", context)
         if self.optional_body and not given:
-            raise misplaced("optional_body", goes_with="json")
+            raise misplaced("optional_body", requires="json")
         if self.open_body and not isinstance(self.json_, dict) and self.form is None:
-            raise misplaced("open_body", goes_with="json")
+            raise misplaced("open_body", requires="json")
         if self.form_styles and self.form is None:
-            raise misplaced("form_styles", goes_with="form")
+            raise misplaced("form_styles", requires="form")
         return self
 
 
@@ -375,13 +375,13 @@ class Sql(SqlCompletion):
     writes: Flag = False
     """Allow the query to change the database. Otherwise the database itself makes the transaction read-only."""
     single: Flag = False
-    """Return the only row as an object. It is an error if there is no row, or more than one."""
+    """Return the only row as an object. It is an error if the query returns no row or several rows."""
     decimals: Literal["string", "number"] = "string"
-    """Format of decimals: strings, which are exact, or numbers, which JSON readers round."""
+    """Format of decimals: exact strings, or numbers, which many JSON parsers round."""
 
 
 class PythonCall(Model):
-    """A function: `module:callable`. It is searched for in `plugins:`, entry points, then importable modules."""
+    """A function: `module:callable`. It is looked up in `plugins:`, entry points, then importable modules."""
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
     """`module:callable`, such as scoring:score."""

@@ -1,7 +1,6 @@
-"""Base class of all configuration models, and the scalar types of the configuration language.
+"""The base class of all models, and scalar types.
 
-A model defines the allowed values. It does not read files, resolve paths or compile templates. Types with a shorter
-form declare it in the generated schema, which must accept everything that the loader accepts.
+Short forms declare their JSON Schema, because the generated schema must accept everything that the loader accepts.
 """
 
 import re
@@ -29,25 +28,22 @@ from gateway.json_types import Json
 
 
 class Model(BaseModel):
-    """A mapping in the configuration. Unknown keys are errors, values are not coerced, and models are immutable."""
+    """A mapping in the configuration. Unknown keys are errors, and values are not coerced."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        # pydantic's lax mode takes the text "yes" for true, and "3" for 3.
+        # In lax mode, pydantic reads "yes" as true and "3" as 3.
         strict=True,
-        # msgspec's structs, such as `ParsedRate`.
+        # for msgspec structs such as `ParsedRate`
         arbitrary_types_allowed=True,
         defer_build=True,
     )
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Defer the validator of a nested model until a file first uses the model.
-
-        Pydantic would otherwise build validators for all nested models, and most files use only a few.
-        """
-        if handler.field_name is None:  # not within another
+        """Build the validator of a nested model on first use. Most files use only a few models."""
+        if handler.field_name is None:  # not nested
             return handler(source)
         return core_schema.no_info_plain_validator_function(cls.model_validate, metadata={"model": cls})
 
@@ -56,10 +52,10 @@ M = TypeVar("M", bound=Model)
 
 
 def defaults_of(model: type[M], **given: Json) -> M:
-    """Return the model of an empty mapping, used as the default of a field. `given` overrides its defaults.
+    """Return the model of an empty mapping as a default. `given` overrides the model's defaults.
 
-    It is created without validation. Otherwise pydantic would build the validators of every such model at import. That
-    would take a quarter of the time of all models, and most files do not need these validators.
+    The model is not validated. Validation would build the validators of all such models at import, a quarter of the
+    time of all models.
     """
     return cast("M", model.model_construct(**given))
 
@@ -69,11 +65,11 @@ SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
 
 
 class ShortForm(msgspec.Struct, frozen=True, eq=False):
-    """A shorter way to write a value. `expand` converts it to the full form and returns any other value unchanged."""
+    """A shorter way to write a value. `expand` converts it, and returns other values unchanged."""
 
     expand: Callable[[Json], Json]
     schema: JsonSchemaValue | None = None
-    """Schema of the short form. None means one item of the list, without brackets."""
+    """JSON Schema of the short form. None: an item of the list."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(self.expand, handler(source))
@@ -86,27 +82,27 @@ class ShortForm(msgspec.Struct, frozen=True, eq=False):
 
 
 def text_for(key: str) -> ShortForm:
-    """Return the short form of a mapping: the text of one of its keys."""
+    """Allow a mapping to be written as the text of one key."""
     return ShortForm(lambda value: {key: value} if isinstance(value, str) else value, TEXT_SCHEMA)
 
 
 def value_for(key: str, schema: JsonSchemaValue) -> ShortForm:
-    """Return the short form of a mapping: the value of one of its keys. That key reports errors for any value."""
+    """Allow a mapping to be written as the value of one key. Errors in any value are reported at that key."""
     return ShortForm(lambda value: value if value is None or isinstance(value, dict | Model) else {key: value}, schema)
 
 
 def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
-    """Return the only key of `of` that has a value. Keys without a value do not count.
+    """Return the only key in `of` with a value.
 
     Raises:
-        PydanticCustomError: none has a value, or more than one has.
+        PydanticCustomError: none or several have a value.
     """
     given = [name for name in of if getattr(model, name) is not None]
     if not given:
         raise PydanticCustomError("nothing_given", "needs {what}: one of {names}", {"what": what, "names": _listed(of)})
     if len(given) > 1:
         context = {"given": " and ".join(map(_quoted, given)), "culprit": given[1].rstrip("_")}
-        raise PydanticCustomError("too_many_given", "has {given}; only one can be given", context)
+        raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
     return given[0]
 
 
@@ -118,13 +114,12 @@ def not_together(model: Model, first: str, second: str) -> None:
     """
     if getattr(model, first) is not None and getattr(model, second) is not None:
         context = {"first": _quoted(first), "second": _quoted(second), "culprit": second.rstrip("_")}
-        raise PydanticCustomError("not_together", "has {first} and {second}; only one can be given", context)
+        raise PydanticCustomError("not_together", "has {first} and {second}; only one is allowed", context)
 
 
-def misplaced(key: str, *, goes_with: str) -> PydanticCustomError:
-    """Return the error for a key that requires another key."""
-    context = {"key": key, "other": goes_with, "culprit": key}
-    return PydanticCustomError("misplaced", "`{key}` goes with `{other}`", context)
+def misplaced(key: str, *, requires: str) -> PydanticCustomError:
+    context = {"key": key, "other": requires, "culprit": key}
+    return PydanticCustomError("misplaced", "`{key}` requires `{other}`", context)
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -132,17 +127,17 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _quoted(name: str) -> str:
-    # `if_`, `json_` and such are written without it: Python, or pydantic, has those names.
+    # Fields such as `if_` avoid names of Python and pydantic.
     return f"`{name.rstrip('_')}`"
 
 
 def typed_interpolation(value: Json) -> Json:
-    """Convert a value that is one interpolation to the type it would have without quotes (YAML 1.2 core schema)."""
+    """Convert an interpolated value to the type that it would have without quotes (YAML 1.2 core schema)."""
     if not (isinstance(value, InterpolatedText) and value.is_whole):
         return value
     try:
         typed = scalar(value)
-    except ValueError:  # a number that JSON does not have
+    except ValueError:  # a number that JSON cannot represent
         return value
     return value if typed is None else typed  # an empty variable is empty text
 
@@ -156,28 +151,28 @@ Number = Annotated[float, _takes_interpolation]
 
 
 def keep_text(value: Json) -> str:
-    """Return text unchanged. An `InterpolatedText` keeps its parts, which pydantic's own `str` would drop."""
+    """Return text. Pydantic's own `str` would convert an `InterpolatedText`."""
     if isinstance(value, str):
         return value
     raise PydanticCustomError("string_type", "expected text")
 
 
 def keep_scalar(value: Json) -> str:
-    """Return text unchanged, and a bare number as text."""
+    """Return text, converting a bare number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return keep_text(value)
 
 
 Template = Annotated[str, PlainValidator(keep_text), WithJsonSchema(TEXT_SCHEMA)]
-"""Text that a template engine compiles later. See `gateway.config.models.interpolated_text.parts_of`."""
+"""Text that is compiled as a template later."""
 
 ScalarTemplate = Annotated[str, PlainValidator(keep_scalar), WithJsonSchema(SCALAR_SCHEMA)]
-"""A template that can also be a bare number: arguments, environment, header fields, query and form fields."""
+"""A template that can also be written as a number: arguments, variables, header fields, query and form fields."""
 
 
 def plain_text(value: Json) -> Json:
-    """Copy JSON with plain strings, for values that are not templates."""
+    """Convert interpolated text to plain strings in values that are not templates."""
     if isinstance(value, dict):
         return {key: plain_text(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -188,12 +183,12 @@ def plain_text(value: Json) -> Json:
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
 
-# A strict tuple would not take a list, which is what YAML has.
+# Strict tuples do not accept YAML's lists.
 Items = Annotated[tuple[T, ...], Field(strict=False)]
-"""A list, stored as a tuple, so that all models can share the default and pydantic does not copy it."""
+"""A list. Models can share a tuple as the default, and pydantic does not copy it."""
 
 VerbatimObject = Annotated[dict[str, Json], AfterValidator(plain_text)]
-"""A JSON object that is never treated as a template: `_meta`, JSON Schemas."""
+"""A JSON object that is not a template, such as `_meta`."""
 
 
 def _something(value: str) -> str:
@@ -206,10 +201,10 @@ NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
 
 
 def matching(pattern: str, expected: str) -> AfterValidator:
-    """Return a type for text that matches a pattern. Errors use its name and example."""
+    """Return a validator for text that matches a pattern. `expected` describes the format in errors."""
 
     def check(value: str) -> str:
-        # Not `match` with a `$`, which lets a line break at the end pass.
+        # `match` with `$` would accept a trailing line break.
         if re.fullmatch(pattern, value) is None:
             raise PydanticCustomError("form", "expected {expected}", {"expected": expected})
         return value
@@ -221,7 +216,7 @@ INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^
 
 
 class Distinct(msgspec.Struct, frozen=True, eq=False):
-    """Rejects a list with duplicates, or with too few items. Both are mistakes."""
+    """Rejects lists with duplicates or too few items."""
 
     at_least: int = 0
 
@@ -235,7 +230,7 @@ class Distinct(msgspec.Struct, frozen=True, eq=False):
 
     def _check(self, items: S) -> S:
         if len(items) < self.at_least:
-            raise PydanticCustomError("few_given", "needs {at_least} item or more", {"at_least": self.at_least})
+            raise PydanticCustomError("few_given", "needs at least {at_least} item", {"at_least": self.at_least})
         seen = set()
         for index, item in enumerate(items):
             if item in seen:
@@ -253,4 +248,4 @@ def _listed_if_single(value: Json) -> Json:
 
 
 ONE_OR_MANY: Final = ShortForm(_listed_if_single)
-"""Allows a list with one item to be written without brackets."""
+"""Allows a single item to be written without a list."""

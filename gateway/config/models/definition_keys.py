@@ -1,4 +1,4 @@
-"""Keys shared by tools, resources and prompts: appearance, access, limits and output."""
+"""Keys that tools, resources and prompts share."""
 
 import re
 from datetime import timedelta
@@ -39,9 +39,9 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
 )
 _VALUES: Final = frozenset({"default", "const"})
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
-"""Keywords whose values have the type that the schema describes."""
+"""Keywords with values of the type that the schema describes."""
 _CHANGED: Final = (dict, list, InterpolatedText)
-"""Values that are copied or converted. All other values are returned unchanged."""
+"""Types that are copied or converted."""
 
 
 def interpolated_schema(schema: Json) -> Json:
@@ -55,7 +55,7 @@ def interpolated_schema(schema: Json) -> Json:
 
 
 def _takes_text(of: Json) -> bool:
-    # Without a type text is allowed, too, and stays text.
+    # Without a type, text is allowed and stays text.
     return of is None or of == "string" or (isinstance(of, list) and "string" in of)
 
 
@@ -68,17 +68,16 @@ def _typed(keyword: str, value: Json, *, takes_text: bool) -> Json:
         return [plain_text(typed_interpolation(item)) for item in value]
     if keyword in _NUMBERS_AND_FLAGS and isinstance(value, str):
         return plain_text(typed_interpolation(value))
-    # Values may look like schemas, and are left as they are.
+    # Values can look like schemas.
     is_schema = keyword not in _VALUES and keyword not in _LISTS_OF_VALUES
     return interpolated_schema(value) if is_schema else plain_text(value)
 
 
 SchemaObject = Annotated[dict[str, Json], AfterValidator(interpolated_schema)]
-"""A JSON Schema that is an object."""
+"""A JSON Schema object."""
 
 
 ASK_TIMEOUT: Final = timedelta(minutes=10)
-"""Default of `ask_timeout`, if `defaults` does not set one."""
 
 
 def _web_or_data(value: str) -> str:
@@ -106,11 +105,11 @@ class Access(Model):
     scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
     """Scopes that the caller must hold. Without them, the definition appears not to exist."""
     visible: Flag = False
-    """List it to callers without the scopes and answer calls with 403 `insufficient_scope`, so clients can step up."""
+    """List it to callers without the scopes. Their calls return 403 `insufficient_scope`, so clients can step up."""
 
 
 def narrowed(access: Access | None, override: Access | None) -> Access | None:
-    """Combine the `access` of an entry with that of its override."""
+    """Combine the `access` of an entry and of its override."""
     if access is None or override is None:
         return access or override
     scopes = list(dict.fromkeys([*access.scopes, *override.scopes]))
@@ -118,7 +117,7 @@ def narrowed(access: Access | None, override: Access | None) -> Access | None:
 
 
 class Requires(Model):
-    """Requirements. If one is not met, the definition is omitted and `status` shows it. `client` is per call."""
+    """Requirements. If one is not met, the definition is left out and shown by `status`. `client` is per call."""
 
     commands: Annotated[Items[str], DISTINCT] = ()
     """Programs that must be on `PATH`."""
@@ -146,7 +145,6 @@ UNFIT_PREFIX: Final = "cannot start a tool name: names have at most 64 of the ch
 
 
 def may_begin_names(prefix: str) -> bool:
-    """Whether tool names can start with this text."""
     return _BEGINNING.fullmatch(prefix) is not None
 
 
@@ -196,7 +194,7 @@ class Output(Model):
     """Format of a backend's result for the model."""
 
     format: Literal["auto", "text", "json", "lines", "jsonl", "csv", "yaml", "image", "audio", "binary"] = "auto"
-    """`auto`: JSON if `schema`, `select` or the response indicates it; image and audio by media type; else text.
+    """`auto`: JSON if `schema`, `select` or the response indicates it, image or audio by media type, otherwise text.
     `lines`, `jsonl` and `csv` parse text as a list, `yaml` as one document. CSV needs a header row."""
     mime_type: Annotated[str | None, Use.SHOWN] = None
     """Media type of the result, instead of the one that the backend reports."""

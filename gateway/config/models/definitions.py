@@ -75,21 +75,21 @@ TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array"
 
 
 BACKEND: Final = object()
-"""Marks the fields of which a tool or resource has exactly one: its backend."""
+"""Marks the backend fields, of which a definition has exactly one."""
 
 
 def backend_of(config: Model) -> str:
-    """Return the only backend of a definition.
+    """Return the backend of a definition.
 
     Raises:
-        PydanticCustomError: it has none, or more than one.
+        PydanticCustomError: there is none, or more than one.
     """
     return exactly_one(config, of=backends_of(type(config)), what="a backend")
 
 
 @cache
 def backends_of(model: type[Model]) -> tuple[str, ...]:
-    """Return the backends that a kind of definition allows, in the order of its fields."""
+    """Return the backends of a kind of definition, in field order."""
     return tuple(name for name, field in model.model_fields.items() if BACKEND in field.metadata)
 
 
@@ -167,9 +167,7 @@ class Tool(Definition):
     """Whether a call becomes a task that outlives its request: `never` (default), `optional` or `required`."""
     app: AppPage | None = None
     """A page that hosts show with the result (MCP Apps)."""
-    tests: Annotated[Items[ToolTest], Use.SECRET] = Field(
-        (), repr=False
-    )  # what is tested does not change what is served
+    tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)  # tests do not affect what is served
     """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
     @cached_property
@@ -178,7 +176,7 @@ class Tool(Definition):
 
     @property
     def hints(self) -> ToolAnnotations | None:
-        """Return `annotations`, completed from the backend: a query is read-only unless it has `writes`."""
+        """Return `annotations` with defaults of the backend: a query without `writes` is read-only."""
         if self.sql is None or (self.annotations is not None and self.annotations.read_only is not None):
             return self.annotations
         said = self.annotations or defaults_of(ToolAnnotations)
@@ -190,9 +188,9 @@ class Tool(Definition):
             message = "has `read_only: true`, but its `sql` has `writes: true`"
             raise PydanticCustomError("read_only_writes", message, {"culprit": "annotations"})
         if self.backend != "content" and self.is_error:
-            raise misplaced("is_error", goes_with="content")
+            raise misplaced("is_error", requires="content")
         if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", goes_with="confirm")
+            raise misplaced("confirm_fallback", requires="confirm")
         not_together(self, "input", "input_schema")
         if self.http is None and any(test.http is not None for test in self.tests):
             message = "has tests with `http`, which replaces the server of an `http` backend; this is {backend}"
@@ -280,9 +278,9 @@ class Resource(Definition):
             if self.uri is None:
                 raise PydanticCustomError("nothing_given", "needs `uri`")
             if self.root is not None:
-                raise misplaced("root", goes_with="files")
+                raise misplaced("root", requires="files")
             if "max_files" in self.model_fields_set:
-                raise misplaced("max_files", goes_with="files")
+                raise misplaced("max_files", requires="files")
         elif self.files is not None and len(self.files) != 1 and self.root is None:
             raise PydanticCustomError("nothing_given", "a list of globs needs `root`")
         return self

@@ -1,4 +1,4 @@
-"""The main configuration file, its includes, and the small sections: `skills`, `views`, `databases`, `audit`."""
+"""The main file and its includes, and the sections `skills`, `views`, `databases` and `audit`."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
@@ -46,7 +46,6 @@ Skills = Annotated[SkillDirectories, text_for("dir")]
 """An entry of `skills`. Plain text is the glob."""
 
 SKILL_FILE: Final = "SKILL.md"
-"""The file that makes a directory a skill."""
 
 
 class Selection(Model):
@@ -88,7 +87,7 @@ class View(Model):
     @model_validator(mode="after")
     def _check_always(self) -> "View":
         if self.always and not self.search:
-            raise misplaced("always", goes_with="search")
+            raise misplaced("always", requires="search")
         return self
 
 
@@ -106,7 +105,7 @@ class Database(Model):
     number of readers, and the same number of writers is allowed."""
 
     def secrets(self) -> Iterator[str]:
-        """Return the passwords of this entry."""
+        """Yield the passwords of this entry."""
         if self.password:
             yield self.password
         try:
@@ -115,12 +114,12 @@ class Database(Model):
             return
         if written:
             yield written
-            # What the driver makes of it, and might quote in an error.
+            # Drivers decode the password and can quote it in errors.
             yield unquote(written)
 
 
 LISTS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
-"""The sections whose entries clients list, in display order."""
+"""Sections that clients can list, in display order."""
 
 
 class Fragment(Model):
@@ -168,7 +167,7 @@ class Audit(Model):
 
 def _is_no_flag(value: Json) -> Json:
     value = typed_interpolation(value)
-    if isinstance(value, bool):  # which Python takes for 1
+    if isinstance(value, bool):  # Python treats true as 1
         raise PydanticCustomError("version", "expected 1")
     return value
 
@@ -193,4 +192,4 @@ class Document(Fragment):
 
 
 MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - frozenset(Fragment.model_fields)
-"""Sections that are allowed only in the main file, not in included files."""
+"""Sections that included files cannot contain."""

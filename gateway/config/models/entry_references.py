@@ -1,7 +1,7 @@
-"""Marks keys that refer to an entry of a section, such as `connection` and `database`, and finds these references.
+"""Marks keys that refer to an entry of another section, such as `connection`, and finds these references.
 
-The mark has three effects. A definition is compiled again when the entry changes. The definition's digest in the lock
-file includes that of the entry. An error in the entry is not repeated for each definition that refers to it.
+A change of the entry compiles its definitions again and changes their digests in the lock file. An error in the entry
+is not repeated for each definition.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Model)
 
 
 class EntryOf(msgspec.Struct, frozen=True):
-    """Marks a field whose text is the name of an entry in `section`."""
+    """Marks a field that names an entry of `section`."""
 
     section: str
 
@@ -30,7 +30,7 @@ def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
 
 
 def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]:
-    """Yield the models of a class within a value, including the value itself."""
+    """Yield the models of a class in a value, including the value itself."""
     if isinstance(value, dict):
         for member in value.values():
             yield from models_in(member, kind)
@@ -42,15 +42,15 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
         if is_wanted:
             yield cast("M", value)
         for name in fields:
-            if member := getattr(value, name):  # most fields are not given
+            if member := getattr(value, name):  # most fields are unset
                 yield from models_in(member, kind)
 
 
 @cache
 def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a model is of a class, and which of its fields can contain such models at any depth.
+    """Whether a class is of a kind, and which of its fields can contain such models at any depth.
 
-    The result is cached per class, because `isinstance` is slow for pydantic's classes.
+    Cached, because `isinstance` is slow for pydantic's classes.
     """
     return issubclass(of, kind), tuple(
         name
@@ -61,13 +61,13 @@ def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tup
 
 @cache
 def _naming_models(model: type[Model]) -> tuple[type[Model], ...]:
-    """Yield the models within a definition that refer to entries."""
+    """Return the models of a definition that refer to entries."""
     return tuple(each for each in _models_below(model) if _naming_fields(each))
 
 
 @cache
 def _models_below(model: type[Model]) -> frozenset[type[Model]]:
-    """Return a model class and the classes that the types of its fields allow, at any depth."""
+    """Return a model and all models in its fields, at any depth."""
     found, waiting = {model}, [model]
     while waiting:
         fields = waiting.pop().model_fields.values()
@@ -86,7 +86,7 @@ def _models_named(annotation: object) -> Iterator[type[Model]]:
 
 @cache
 def _naming_fields(model: type[Model]) -> tuple[tuple[str, str], ...]:
-    """Return the fields of a model that refer to entries, each with the section."""
+    """Return the fields that refer to entries, each with the section."""
     return tuple(
         (name, mark.section)
         for name, field in model.model_fields.items()

@@ -1,7 +1,6 @@
-"""The purpose of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
+"""The use of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
 
-Interpolation, masking and lints read this metadata, so a new key or backend is declared in one place. A field without
-it is `PLAIN`, or inherits the use of the mapping that contains it.
+Interpolation, masking and lints read it. A field without a use is `PLAIN`, or inherits the use of its mapping.
 """
 
 import types
@@ -11,8 +10,6 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 
 class Use(Enum):
-    """The use of the text of a configuration key."""
-
     PLAIN = auto()
     """Not secret and not shown to clients."""
     SECRET = auto()
@@ -30,11 +27,11 @@ class Use(Enum):
 
 
 SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
-"""The uses that are shown to clients."""
+"""Uses that clients can see."""
 
 
 def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Iterator[tuple[Any, tuple[object, ...]]]:
-    """Yield the types that an annotation allows, each with its metadata, innermost first."""
+    """Yield each type of an annotation with its metadata, innermost first."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *own = get_args(annotation)
@@ -47,5 +44,4 @@ def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Itera
 
 
 def use_of(metadata: Iterable[object], *, default: Use) -> Use:
-    """Return the use that a field's metadata declares."""
     return next((each for each in metadata if isinstance(each, Use)), default)

@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests: `form`, `multipart`, and `body` with a file."""
+"""Bodies of HTTP requests: `form`, `multipart` and `body`."""
 
 from typing import Annotated, Self
 
@@ -10,7 +10,7 @@ from gateway.json_types import Json
 
 
 def text_unless(model: type[Model], tag: str) -> Discriminator:
-    """Return the discriminator of a union: "text" for a template, otherwise the model of a mapping."""
+    """Return the discriminator of a union: "text" for a template, otherwise `tag`."""
     return Discriminator(lambda value: tag if isinstance(value, dict | model) else "text")
 
 
@@ -51,7 +51,7 @@ class Part(Model):
     @model_validator(mode="after")
     def _check_one_content(self) -> Self:
         if self.kind == "text" and self.name is not None:
-            raise misplaced("name", goes_with="file")
+            raise misplaced("name", requires="file")
         return self
 
 
@@ -74,12 +74,12 @@ MultipartField = Annotated[
 
 
 def _form_value(value: Json, *, is_inner: bool = False) -> Json:
-    """Return text unchanged, a bare number as text, and lists and mappings of these."""
+    """Convert numbers to text in text, lists and mappings."""
     if isinstance(value, list):
         return [_form_value(item, is_inner=True) for item in value]
     if isinstance(value, dict):
         for name in value:
-            # Nested fields go out as `a[b]`: a bracket in a name would say something else there.
+            # Nested fields are sent as `a[b]`, so brackets in a name would be ambiguous.
             if "[" in name or "]" in name:
                 message = "the name of a nested field cannot have brackets; use a nested mapping"
                 raise PydanticCustomError("brackets", message, {"culprit": name})

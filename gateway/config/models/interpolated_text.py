@@ -1,8 +1,7 @@
-"""Text that knows which of its parts were interpolated. This module only handles values and does no I/O.
+"""Text that remembers which of its parts were interpolated.
 
-`${env:NAME}` and `${file:/path}` are replaced before templates are compiled, and the inserted text is literal. A secret
-that contains `{{` must not become a template. So an interpolated string remembers its parts, and the code that compiles
-it calls `parts_of`.
+`${env:NAME}` and `${file:/path}` are replaced before templates are compiled. A secret that contains `{{` must not
+become a template, so template compilers read `parts_of` the text.
 """
 
 from typing import Final, Self
@@ -13,7 +12,7 @@ MASK: Final = "***"
 
 
 class Interpolation(msgspec.Struct, frozen=True):
-    """The value of one `${…}`. It is literal text, never a template, a URI template or YAML."""
+    """The value of one `${…}`. It is always literal text."""
 
     text: str
     secret: bool
@@ -23,7 +22,7 @@ Part = str | Interpolation
 
 
 class InterpolatedText(str):
-    """A scalar with at least one `${…}`. As a `str`, it is the text with all values inserted."""
+    """Text with at least one `${…}`. As a `str`, it contains the inserted values."""
 
     __slots__ = ("parts",)
 
@@ -36,17 +35,17 @@ class InterpolatedText(str):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the value is one interpolation and nothing else. It is then converted to the type of its field."""
+        """Whether the text is a single interpolation, which is converted to the type of its field."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Interpolation)
 
 
 def shown(text: str) -> str:
-    """The text for error messages. Secrets are masked, whatever their length."""
+    """Return the text with secrets masked, for error messages."""
     return "".join(
         (MASK if part.secret else part.text) if isinstance(part, Interpolation) else part for part in parts_of(text)
     )
 
 
 def parts_of(text: str) -> tuple[Part, ...]:
-    """Return the parts of `text`: template source as `str`, interpolated values as `Interpolation`."""
+    """Return the parts of `text`: template source as `str`, and inserted values."""
     return text.parts if isinstance(text, InterpolatedText) else (text,)

@@ -1,4 +1,4 @@
-"""The key `auth` of connections and upstreams: authentication of the gateway to other services."""
+"""Models of `auth` in connections and upstreams: authentication to other services."""
 
 import re
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from gateway.config.models.base import DISTINCT, Flag, Model, NotEmpty, exactly_
 from gateway.config.models.quantities import PositiveDuration
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-"""Characters. Access tokens are sent in a header field."""
+"""Characters."""
 PEM: Final = "-----BEGIN"
-"""Distinguishes a private key from the path of a file."""
+"""Start of a private key. Other text is the path of a key file."""
 _TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_TOKEN_LENGTH}}}")
 
 
 def _sendable(value: str) -> str:
-    """Reject text that cannot be sent in a header field. The error never contains the text."""
+    """Reject text that cannot be sent in a header field. The error does not contain the text."""
     if _TOKEN.fullmatch(value) is None:
         raise PydanticCustomError(
             "token", "a token is sent in a header field: it must have only ASCII characters without spaces"
@@ -76,16 +76,16 @@ class TokenRequest(Model):
         not_together(self, "issuer", "token_url")
         self._check_credential()
         if self.key_id is not None and self.private_key is None:
-            raise misplaced("key_id", goes_with="private_key")
+            raise misplaced("key_id", requires="private_key")
         if self.client_auth is not None and self.client_secret is None:
-            raise misplaced("client_auth", goes_with="client_secret")
+            raise misplaced("client_auth", requires="client_secret")
         return self
 
     def _check_credential(self) -> None:
         exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
 
     def secrets(self) -> Iterator[str | None]:
-        """Yield the secrets of this entry, and None for those that are not set."""
+        """Yield the secrets of this entry. Unset secrets are None."""
         yield self.client_secret
         yield self.private_key if PEM in (self.private_key or "") else None
 
@@ -123,7 +123,7 @@ class IdentityProvider(Model):
     client_secret: Annotated[NotEmpty, _NoControls] | None = None
     """Client secret at the identity provider."""
     subject_token: NotEmpty | None = None
-    """ID token to exchange. By default, the caller's own access token is exchanged, which requires `auth.oauth`."""
+    """ID token to exchange. By default, the caller's access token is exchanged. This requires `auth.oauth`."""
 
 
 class EnterpriseAuth(TokenRequest):
@@ -167,9 +167,9 @@ class AuthorizationCode(Model):
         not_together(self, "client_secret", "private_key")
         for credential in ("client_secret", "private_key"):
             if getattr(self, credential) is not None and not self.client_id:
-                raise misplaced(credential, goes_with="client_id")
+                raise misplaced(credential, requires="client_id")
         if self.key_id is not None and self.private_key is None:
-            raise misplaced("key_id", goes_with="private_key")
+            raise misplaced("key_id", requires="private_key")
         return self
 
     def secrets(self) -> Iterator[str | None]:
@@ -195,12 +195,12 @@ class OutboundAuth(Model):
 
     @property
     def token_request(self) -> TokenRequest | None:
-        """The key that obtains access tokens; None for a fixed credential."""
+        """The key for access tokens. None for a fixed credential."""
         return self.client_credentials or self.token_exchange or self.enterprise
 
     @property
     def is_per_caller(self) -> bool:
-        """Whether requests are authenticated as the caller, with the caller's access token."""
+        """Whether requests use the access token of the individual caller."""
         return (
             self.token_exchange is not None
             or (self.enterprise is not None and self.enterprise.idp.subject_token is None)
@@ -209,7 +209,7 @@ class OutboundAuth(Model):
 
     @property
     def client(self) -> TokenRequest | AuthorizationCode | None:
-        """The key with a client of an authorization server; None for a fixed credential."""
+        """The key with a client of an authorization server. None for a fixed credential."""
         return self.token_request or self.authorization_code
 
     @model_validator(mode="after")
@@ -218,7 +218,7 @@ class OutboundAuth(Model):
         return self
 
     def secrets(self) -> Iterator[str]:
-        """Return the secrets of this entry, including interpolated ones."""
+        """Yield all secrets, including interpolated ones."""
         client = self.client
         found = [self.bearer, self.basic and self.basic.password]
         yield from filter(None, [*found, *(() if client is None else client.secrets())])

@@ -36,7 +36,7 @@ class _ToolChanges(Definition):
     @model_validator(mode="after")
     def _check_confirm(self) -> Self:
         if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", goes_with="confirm")
+            raise misplaced("confirm_fallback", requires="confirm")
         return self
 
 

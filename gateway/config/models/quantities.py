@@ -1,4 +1,4 @@
-"""Durations, sizes and rates: `30s`, `64KiB`, `10/minute`. A bare number is in seconds or bytes."""
+"""Durations, sizes and rates: `30s`, `64KiB`, `10/minute`. Bare numbers are seconds or bytes."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: fl
         elif match is not None:
             amount = float(match[1]) * units[match[2]]
         else:
-            # Outside of every range, and so refused below.
+            # rejected below, because it is outside of every range
             amount = -1
         if not 0 <= amount <= at_most:
             raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})
@@ -86,7 +86,7 @@ PositiveSize = Annotated[Size, Field(ge=1)]
 
 
 def duration_text(value: timedelta) -> str:
-    """Format a duration as in the configuration: `1h`, `90s`, `250ms`."""
+    """Format a duration such as `1h`, `90s` or `250ms`."""
     seconds = value.total_seconds()
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
@@ -111,7 +111,7 @@ class ParsedRate(msgspec.Struct, frozen=True):
 
 
 def parse_rate(value: Json) -> ParsedRate:
-    """Raises: PydanticCustomError: it is none."""
+    """Raises: PydanticCustomError: the value is not a rate."""
     if isinstance(value, ParsedRate):
         return value
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
@@ -136,7 +136,7 @@ class RateLimit(Model):
     @model_validator(mode="after")
     def _check_key(self) -> Self:
         if self.key is not None and self.per_caller is None:
-            raise misplaced("key", goes_with="per_caller")
+            raise misplaced("key", requires="per_caller")
         return self
 
 

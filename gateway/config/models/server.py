@@ -1,4 +1,4 @@
-"""Sections that are allowed only in the main file: `server`, `listen`, `limits`."""
+"""Sections of the main file: `server`, `listen`, `limits`."""
 
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
@@ -90,18 +90,18 @@ def _no_reserved_path(value: str) -> str:
 
 
 def _is_below(paths: tuple[str, ...], value: str) -> bool:
-    # With a slash at the end of both: `/metrics2` is not below `/metrics`.
+    # The slash prevents `/metrics2` from matching `/metrics`.
     return any(f"{value}/".startswith(f"{path}/") for path in paths)
 
 
 def _share(one: Address, other: Address) -> bool:
-    """Whether two addresses conflict. A wildcard host conflicts with every host, and port 0 with no port."""
+    """Whether two addresses conflict. A wildcard conflicts with every host. Port 0 never conflicts."""
     is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
     return is_same_host and one.port == other.port != 0
 
 
 _PORT: Final = r"(:([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
-"""At most 65535."""
+"""A port up to 65535."""
 _AUTHORITY: Final = rf"(\[[0-9A-Fa-f:.]+\]|[^\s/:?#@\[\]]+){_PORT}"
 _Host = Annotated[
     str,
@@ -121,7 +121,7 @@ _Origin = Annotated[
 
 _PublicUrl = Annotated[
     str,
-    # No user, for whom it would be published, and no path that a client or a proxy takes for another one.
+    # The URL is public, so it must not contain a user. Clients and proxies rewrite paths with `.` and `..`.
     matching(rf"https?://{_AUTHORITY}(/(?!\.\.?(/|$))[^/?#\s]+)*/?", "a URL such as https://tools.example.com/ops"),
 ]
 

@@ -1,4 +1,4 @@
-"""The annotations of tools: their keys in the configuration and their names in MCP. The only place that lists them."""
+"""The tool annotations: their keys in the configuration, and their names in MCP."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -12,7 +12,7 @@ HINTS: Final[Mapping[str, str]] = {
     "idempotent": "idempotentHint",
     "open_world": "openWorldHint",
 }
-"""The names in MCP, by key."""
+"""Key → name in MCP."""
 
 
 class ToolAnnotations(Model):

@@ -1,4 +1,4 @@
-"""Model of a tool's `tests`: a call, the response of the backend's server, and the expected result."""
+"""Models of `tests`: calls of a tool, and expected results."""
 
 import re
 from typing import Annotated, Final, Self
@@ -73,14 +73,14 @@ class Expectation(Model):
         if len(given) > 1:
             named = " and ".join(f"`{name.rstrip('_')}`" for name in given)
             context = {"given": named, "culprit": given[1].rstrip("_")}
-            raise PydanticCustomError("too_many_given", "has {given}; only one can be given", context)
+            raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
         return self
 
 
-class StandInAnswer(Model):
-    """Response of the backend's server in a test. No request is sent."""
+class StubResponse(Model):
+    """The response that a test uses instead of the backend's server. No request is sent."""
 
-    # RFC 9110 §15.2: a status below 200 is interim, and no answer.
+    # RFC 9110 §15.2: statuses below 200 are interim responses.
     status: Annotated[int, Field(ge=200, le=599), BeforeValidator(typed_interpolation)] = 200
     """HTTP status."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
@@ -90,14 +90,12 @@ class StandInAnswer(Model):
 
     @property
     def has_json(self) -> bool:
-        return "json_" in self.model_fields_set  # null is a body, too
+        return "json_" in self.model_fields_set  # null is a body too
 
     @model_validator(mode="after")
     def _check_one_body(self) -> Self:
         if self.has_json and self.file is not None:
-            raise PydanticCustomError(
-                "not_together", "has `json` and `file`; only one can be given", {"culprit": "file"}
-            )
+            raise PydanticCustomError("not_together", "has `json` and `file`; only one is allowed", {"culprit": "file"})
         return self
 
 
@@ -113,7 +111,7 @@ class ToolTest(Model):
     """Arguments. A file is `photo: {file: photo.png}`, relative to this file, or base64 as clients send it."""
     caller: VerbatimObject | None = None
     """Claims of the caller, such as `{sub: ann, groups: [ops]}`, as in a file for `call --as`."""
-    http: StandInAnswer | None = None
+    http: StubResponse | None = None
     """Response to use instead of the server's. Without it, an HTTP backend sends a real request."""
     expect: Expectation | None = None
     """The expected result. By default, any result except an error."""

@@ -1,6 +1,6 @@
-"""Models of `upstreams:`: other MCP servers whose tools, resources and prompts are offered here.
+"""Models of `upstreams:`: other MCP servers.
 
-An entry of a client's `mcpServers` is valid without changes. It can also contain additional keys of this gateway.
+Entries of a client's `mcpServers` are valid without changes.
 """
 
 import os
@@ -37,9 +37,9 @@ from gateway.config.models.quantities import Duration, PositiveDuration, Written
 from gateway.json_types import Json
 
 Text = Annotated[str, PlainValidator(lambda value: str(keep_scalar(value))), WithJsonSchema(SCALAR_SCHEMA)]
-"""Text that is not a template, or a bare number."""
+"""Text or a bare number, not a template."""
 
-# MCP 2025-11-25 basic/authorization "Access Token Privilege Restriction": a server must not pass the client's token on.
+# MCP 2025-11-25 basic/authorization "Access Token Privilege Restriction": tokens of clients must not be passed on.
 _BOUND_TO_ONE_HOP: Final = re.compile(r"(?i)authorization|cookie|host|mcp-.*|forwarded|x-forwarded-.*")
 
 
@@ -50,7 +50,7 @@ def _may_be_forwarded(name: str) -> str:
 
 
 class _Selection(Model):
-    """Selects the offered part of a list."""
+    """Selects a part of a list."""
 
     include: Annotated[list[str], DISTINCT, ONE_OR_MANY] = ["*"]
     """Globs. Only matching items are offered."""
@@ -95,7 +95,7 @@ def _argv(value: Json) -> Json:
 
 
 def _sandboxed(value: Json) -> Json:
-    """Accept `read` and `write` for `readable` and `writable`."""
+    """Convert `read` and `write` to `readable` and `writable`."""
     if not isinstance(value, dict):
         return value
     return {_SANDBOX_KEYS.get(key, key): member for key, member in value.items()}
@@ -105,7 +105,7 @@ _PATHS: Final = ("readable", "writable")
 _SANDBOX_KEYS: Final = {"read": "readable", "write": "writable"}
 
 Transport = Literal["stdio", "http", "streamable-http", "streamable_http", "streamableHttp", "sse"]
-"""Names of the transports, including those in client configurations."""
+"""Transports, including their names in client configurations."""
 
 _WEB_URL: Final = re.compile(r"https?://[^\s/?#{}]+(?:[/?#][^\s{}]*)?", re.IGNORECASE)
 _OF_STDIO: Final = ("args", "env", "cwd", "sandbox")
@@ -207,7 +207,7 @@ class Upstream(Model):
 
     @property
     def kind(self) -> Literal["stdio", "http", "sse"] | None:
-        """Return the configured transport, or None if it must be detected."""
+        """The configured transport, or None if it must be detected."""
         said = self.type or self.transport
         if said is None:
             return "stdio" if self.command is not None else None
@@ -218,7 +218,7 @@ class Upstream(Model):
         return (*(self.command or ()), *self.args)
 
     def below(self, directory: Path) -> Self:
-        """Return a copy with absolute paths. Relative paths are resolved against the directory of the entry's file."""
+        """Return a copy in which relative paths are resolved against `directory`."""
         changes: dict[str, Json] = {}
         if self.command is not None:
             changes["cwd"] = os.path.normpath(directory / (self.cwd or ""))
@@ -235,27 +235,27 @@ class Upstream(Model):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         not_together(self, "type", "transport")
-        # With a connection alone, its `base_url` is the server.
+        # A connection on its own provides the URL.
         if self.connection is None or self.command is not None:
             exactly_one(self, of=("command", "url"), what="a server")
         if self.connection is not None and self.command is not None:
-            raise misplaced("connection", goes_with="url")
+            raise misplaced("connection", requires="url")
         if self.url and self.connection is None and not _WEB_URL.fullmatch(self.url):
             raise PydanticCustomError("url", "`url` must be a URL such as https://example.com/mcp", {"culprit": "url"})
         is_stdio = self.command is not None
         for key in _OF_HTTP if is_stdio else _OF_STDIO:
-            if getattr(self, key):  # an empty one stands in many a client's file, and means nothing
-                raise misplaced(key, goes_with="url" if is_stdio else "command")
+            if getattr(self, key):  # clients' files often contain empty values
+                raise misplaced(key, requires="url" if is_stdio else "command")
         said = self.type or self.transport
         if said is not None and (said == "stdio") is not is_stdio:
-            raise misplaced("type" if self.type else "transport", goes_with="command" if said == "stdio" else "url")
+            raise misplaced("type" if self.type else "transport", requires="command" if said == "stdio" else "url")
         return self
 
 
 def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
-    """Return a copy with the absolute path of the private key, if it is a file."""
+    """Resolve the path of the private key."""
     client = auth.client
-    # A key that is written here, or was filled in, is no path.
+    # not a path
     if client is None or client.private_key is None or PEM in client.private_key:
         return auth
     name = next(name for name in type(auth).model_fields if getattr(auth, name) is client)

@@ -44,8 +44,8 @@ _LIMITS: Final = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
-    "too_short": "needs {min_length} item or more",
-    "too_long": "takes {max_length} items at the most",
+    "too_short": "needs at least {min_length} item",
+    "too_long": "must have at most {max_length} items",
 }
 
 _ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})

@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.config.models.tool_tests import StandInAnswer
+from gateway.config.models.tool_tests import StubResponse
 from gateway.errors import ExecutionError
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.http.executor import HttpExecutor
@@ -27,7 +27,7 @@ from gateway.net.tls import ClientIdentity
 class StubServer:
     """Sends the same response to every request, inside a `with` block."""
 
-    def __init__(self, answer: StandInAnswer, *, directory: Path) -> None:
+    def __init__(self, answer: StubResponse, *, directory: Path) -> None:
         """`directory` contains the file of the response."""
         self._answer: Final = answer
         self._directory: Final = directory

@@ -140,6 +140,6 @@ def one_shot_settings(options: Namespace, config: str | None) -> Settings:
     """Return settings for short commands: no watching, no state, and only errors in the log."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
-    alone = {"state_dir": NO_STATE, "store": None, "store_file": None}
+    stateless = {"state_dir": NO_STATE, "store": None, "store_file": None}
     # Ignore environment variables that are meant for a daemon.
-    return settings.model_copy(update={"no_watch": True, "stdio": False, **alone, **quiet})
+    return settings.model_copy(update={"no_watch": True, "stdio": False, **stateless, **quiet})

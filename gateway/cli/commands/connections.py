@@ -64,10 +64,10 @@ Without --url, tokens are stored in the state directory of the file, for `serve 
     )
     arguments.add_argument("words", nargs="*", default=[], metavar="NAME", help="an upstream or connection of the file")
     add = arguments.add_group("where to sign in")
-    add("--url", default=None, help=f"a running server, in place of CONFIG. {TOKEN_HINT.rstrip('.')}")
+    add("--url", default=None, help=f"a running server instead of CONFIG. {TOKEN_HINT.rstrip('.')}")
     add_option(add, Option("state_dir", "DIR", "the directory for tokens"))
     add_log_level(add)
-    add_json(arguments, "the answer as JSON")
+    add_json(arguments, "the response as JSON")
     return arguments
 
 

@@ -23,7 +23,6 @@ from gateway.config.models.overrides import OperationOverride
 from gateway.config.models.tool_annotations import ToolAnnotations
 from gateway.config.reading.source_file import content_key
 from gateway.config.reading.source_map import LeftOutOperation
-from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.openapi.definitions import (
     DocumentDefinitions,
@@ -251,7 +250,8 @@ class _ModelBuilder:
             yield LeftOutOperation(section="openapi", name=name, reason=reason)
 
     def _located(self, pointer: tuple[str, ...], message: str) -> str:
-        return f"{_shown(location_of(self._documents.source(self._documents.uri), pointer))}: {message}"
+        location = location_of(self._documents.source(self._documents.uri), pointer)
+        return f"{location.file.name}:{location.line}:{location.column}: {message}"
 
 
 _NO_OVERRIDE: Final = defaults_of(OperationOverride)
@@ -260,10 +260,6 @@ _NO_OVERRIDE: Final = defaults_of(OperationOverride)
 def _uninterpolated(text: str) -> str:
     """Remove interpolated values: a lock file contains no secrets and does not change when they rotate."""
     return "".join("${}" if isinstance(part, Interpolation) else part for part in parts_of(text))
-
-
-def _shown(location: Location) -> str:
-    return f"{location.file.name}:{location.line}:{location.column}"
 
 
 def _with_overrides(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:

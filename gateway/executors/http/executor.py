@@ -62,7 +62,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
             request = self.request.render(invocation)
-            response = await with_sign_in(invocation, lambda: self._answer(request, invocation))
+            response = await with_sign_in(invocation, lambda: self._send_with_retries(request, invocation))
             return self._outcome(response, request.url.raw_host or "")
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
@@ -86,7 +86,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         }
         return Explanation(does="sends a request", facts=facts)
 
-    async def _answer(self, request: Request, invocation: Invocation) -> Response:
+    async def _send_with_retries(self, request: Request, invocation: Invocation) -> Response:
         """Send the request until it succeeds or must not be repeated. Return the last response."""
         attempt = 1
         while True:

@@ -27,8 +27,8 @@ def _blocking(
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def on_loop() -> T:
             # By name, because `Context` is a Protocol.
-            doing: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
-            return await doing
+            awaitable: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
+            return await awaitable
 
         return self._wait(on_loop())
 
@@ -136,20 +136,20 @@ class BlockingContext:
                 step.set_exception(error)
         return self._result(once)
 
-    def _wait(self, doing: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result.
 
         Raises:
             ToolError: the call has ended.
         """
-        return self._result(self._submit(doing))
+        return self._result(self._submit(awaitable))
 
-    def _submit(self, doing: Awaitable[T]) -> "concurrent.futures.Future[T]":
+    def _submit(self, awaitable: Awaitable[T]) -> "concurrent.futures.Future[T]":
         if self._has_ended:
-            _discard(doing)
+            _discard(awaitable)
             raise ToolError("the call has ended")
         # `run_coroutine_threadsafe` accepts only coroutines.
-        future = asyncio.run_coroutine_threadsafe(_awaited(doing), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         if self._has_ended:  # between the check and `add`
@@ -163,10 +163,10 @@ class BlockingContext:
             raise ToolError("the call has ended") from None
 
 
-async def _awaited(doing: Awaitable[T]) -> T:
-    return await doing
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
 
 
-def _discard(doing: Awaitable[Any]) -> None:
-    if isinstance(doing, Coroutine):
-        doing.close()  # avoids the warning that it was never awaited
+def _discard(awaitable: Awaitable[Any]) -> None:
+    if isinstance(awaitable, Coroutine):
+        awaitable.close()  # avoids the warning that it was never awaited

@@ -79,7 +79,7 @@ class ProgressLines:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            free = self._free(loop.time())
+            free = PER_SECOND - sum(1 for sent in self._sent_at if sent > loop.time() - 1)
             if not free and not self._is_over:
                 await asyncio.sleep(self._sent_at[0] + 1 - loop.time())
                 continue
@@ -87,9 +87,6 @@ class ProgressLines:
             number, message = self._next(joined=max(1, len(self._waiting) - max(free, 1) + 1))
             # MCP 2025-11-25 basic/utilities/progress: the value must increase.
             await self._context.progress(number, None, message)
-
-    def _free(self, now: float) -> int:
-        return PER_SECOND - sum(1 for sent in self._sent_at if sent > now - 1)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
         """Join waiting lines into one message, keeping the end if it is too long."""

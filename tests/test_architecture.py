@@ -219,8 +219,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 81_000,
-    "files": 550,
+    "lines": 80_400,
+    "files": 540,
     "classes": 976,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

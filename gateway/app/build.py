@@ -390,8 +390,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # Clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
-        task_changed = dispatcher.task_notifications.task_changed
-        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=task_changed))
+        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=dispatcher.task_changed))
     # Closed first, so that no reload starts during the shutdown.
     stack.push_async_callback(reloader.close)
     return Core(

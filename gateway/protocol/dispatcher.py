@@ -24,19 +24,19 @@ from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
-from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_calls
+from gateway.protocol.tasks.wire import detailed
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.used_request_states import UsedStates
 from gateway.tasks.runner import TaskChanged, TaskProgressed, TaskRunner
 from gateway.tasks.store import MemoryTaskStore, TaskStore
-from gateway.tasks.task import Ending, TaskRun
+from gateway.tasks.task import Ending, Task, TaskRun
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta
@@ -117,9 +117,8 @@ class Dispatcher:
         self.rates: Final = RateLimiter(shared=shared_rates)
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
         self.tasks: Final = TaskRunner(store_of_tasks, work=self._rerun, events=events, clock=clock)
-        self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
-        events.subscribe(TaskChanged, lambda event: self.task_notifications.task_changed(event.task))
-        events.subscribe(TaskProgressed, lambda event: self.task_notifications.task_changed(event.task))
+        events.subscribe(TaskChanged, lambda event: self.task_changed(event.task))
+        events.subscribe(TaskProgressed, lambda event: self.task_changed(event.task))
         self._server: Final = ServerState(
             services=services,
             max_depth=max_depth,
@@ -218,6 +217,13 @@ class Dispatcher:
             return False
         task.uncancel()  # the following writes have timeouts
         return True
+
+    def task_changed(self, task: Task) -> None:
+        """Notify the subscribers of a task (ext-tasks, "Task Status Notifications")."""
+        if subscriptions := self.notifier.of_task(task.id):
+            state = detailed(task, now=self.tasks.clock())
+            for subscription in subscriptions:
+                subscription.tell_task(task, state)
 
     def stop(self) -> None:
         self._is_stopping = True

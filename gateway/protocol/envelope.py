@@ -49,7 +49,10 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
         # A body without a version is invalid (-32602) rather than a mismatch: 2026-07-28 basic/index, "_meta".
         if stated is None or (isinstance(version, str) and version != stated):
-            return _header_mismatch()
+            return RpcError(
+                ErrorCode.HEADER_MISMATCH,
+                "The header field MCP-Protocol-Version is missing or does not match the request body",
+            )
     if isinstance(stated, str) and stated not in MODERN:
         return RpcError(
             ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
@@ -75,9 +78,3 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
 def declared(capabilities: JsonObject) -> JsonObject:
     """Return the capabilities without null members."""
     return {name: present(value) if isinstance(value, dict) else value for name, value in present(capabilities).items()}
-
-
-def _header_mismatch() -> RpcError:
-    return RpcError(
-        ErrorCode.HEADER_MISMATCH, "The header field MCP-Protocol-Version is missing or does not match the request body"
-    )

@@ -94,7 +94,7 @@ class CircuitBreaker:
         if self.is_open:
             self.connect_failed(reason)
             if self.warning.is_due():
-                log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
+                log.warning("upstream does not respond", upstream=self._name, failed_calls=self._failed_calls)
 
     def answered(self, *, is_connected: bool) -> None:
         self._failed_calls = 0

@@ -78,7 +78,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
             failure = attempt.with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
     finally:
         await attempt.end()
-    raise failure or UnreachableError("does not answer")
+    raise failure or UnreachableError("does not respond")
 
 
 def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:

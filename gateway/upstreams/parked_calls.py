@@ -145,7 +145,7 @@ class ParkedCalls:
 
         async def begin() -> str:
             if len(self._calls) >= MAX_PARKED:
-                raise UpstreamError(f"more than {MAX_PARKED} calls wait for their clients' answers")
+                raise UpstreamError(f"more than {MAX_PARKED} calls are waiting for responses of their clients")
             call_id = f"{self._process}.{secrets.token_urlsafe(16)}"
             ended = partial(self._calls.pop, call_id, None)
             call = ParkedCall(invocation, config, upstream=upstream, call_id=call_id, ended=ended)
@@ -217,10 +217,9 @@ async def _conversation(call: ParkedCall, context: Context) -> JsonObject:
 
 
 _GONE: Final = (
-    "The call to {} that waited for this answer is gone: it timed out, was cancelled or was already answered. It may"
-    " have had effects."
+    "The call to {} no longer exists: it timed out, was cancelled or was already continued. It may have had effects."
 )
 _ELSEWHERE: Final = (
-    "The call to {} that waited for this answer is gone: it was made by another replica of the gateway, or before a"
+    "The call to {} no longer exists: it was started by another replica of the gateway, or before a"
     " restart. It may have had effects. Send all requests of a client to the same replica."
 )

@@ -106,7 +106,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         if kind == "input_required":
             raise UpstreamError(f"{self.upstream} requires input that this client cannot provide")
         if kind != "complete":
-            raise UpstreamError(f"{self.upstream} sends a result of an unknown type")
+            raise UpstreamError(f"{self.upstream} sent a result of an unknown type")
         return call.with_notes(self.uris.in_result(result))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
@@ -135,7 +135,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                 more = {"inputResponses": {key: answers[ours] for ours, key in keys.items()}}
             if "requestState" in wanted:
                 more = {**more, "requestState": wanted["requestState"]}
-        raise UpstreamError(f"{self.upstream} asks too often")
+        raise UpstreamError(f"{self.upstream} sends too many input requests")
 
 
 class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        raise UpstreamError(f"{upstream} sends invalid `inputRequests`")
+        raise UpstreamError(f"{upstream} sent invalid `inputRequests`")
     return value
 
 

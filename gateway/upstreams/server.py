@@ -240,7 +240,7 @@ class UpstreamServer:
                 try:
                     await self._check()
                 except OverLimitError as error:  # clients use all sessions
-                    log.debug("upstream not asked", upstream=self.name, reason=str(error))
+                    log.debug("upstream not checked", upstream=self.name, reason=str(error))
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._record_failure(error)
                 self._known.set()
@@ -333,7 +333,7 @@ class UpstreamServer:
                     else ""
                 )
                 if note and note != self._note_on_sessions:
-                    log.warning("upstream offers more to one client", upstream=self.name, note=note)
+                    log.warning("upstream offers more in the session of a client", upstream=self.name, note=note)
                 self._note_on_sessions = note
 
     def _increase_pause(self) -> None:
@@ -343,9 +343,7 @@ class UpstreamServer:
         self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
         self._not_before = now + self._list_pause
         if before < _STORM_WARNING <= self._list_pause:
-            log.warning(
-                "upstream announces changes without end; its lists are asked for less often", upstream=self.name
-            )
+            log.warning("upstream announces changes constantly; its lists are read less often", upstream=self.name)
 
     def _plan_retry(self, lists: ServerLists) -> None:
         """Schedule another read of lists that failed, except those that were too long."""

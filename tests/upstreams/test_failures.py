@@ -188,7 +188,7 @@ async def test_invalid_input_requests_fail_the_call(tmp_path: Path) -> None:
 
         result = await call(running.memory_client(), "odd_work", **asked_by("form"))
         assert result["isError"]
-        assert "sends invalid `inputRequests`" in result["content"][0]["text"]
+        assert "sent invalid `inputRequests`" in result["content"][0]["text"]
 
 
 async def test_refused_subscription_does_not_degrade_the_server(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ async def test_parked_call_frees_its_permit_and_takes_one_answer(
     assert await text(client, "shelf_echo", text="meanwhile") == "meanwhile"
     assert (await client.ask("tools/call", retry(client, asked))).text.startswith("hello ")
     again = (await client.ask("tools/call", retry(client, asked))).result
-    assert (again["isError"], "is gone" in again["content"][0]["text"]) == (True, True)
+    assert (again["isError"], "no longer exists" in again["content"][0]["text"]) == (True, True)
 
 
 async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer) -> None:
@@ -211,7 +211,7 @@ async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncEx
             await asyncio.sleep(0.02)
 
     params = {**retry(client, asked), "arguments": {"mark": str(mark)}}
-    assert "is gone" in (await client.ask("tools/call", params)).text
+    assert "no longer exists" in (await client.ask("tools/call", params)).text
 
 
 async def test_open_question_frees_the_permit_of_its_call(

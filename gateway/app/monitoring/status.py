@@ -17,7 +17,6 @@ from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Listen, Quota
-from gateway.config.models.tasks import TaskLimits
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
@@ -29,7 +28,6 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.state import DaemonState
-from gateway.tasks.runner import TaskRunner
 from gateway.telemetry.health import Health
 from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.transports.http.quota import ResourceQuota
@@ -111,7 +109,11 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
         "limits": {
             **_quotas(quotas(http)),
             **_concurrency(limits.concurrency, running=concurrency.running, is_shared=concurrency.is_shared),
-            "tasks": _tasks(dispatcher.tasks, pipeline.store.current.limits.tasks),
+            "tasks": {
+                "used": dispatcher.tasks.limiter.unfinished,
+                "limit": pipeline.store.current.limits.tasks.total,
+                "per_caller": pipeline.store.current.limits.tasks.per_caller,
+            },
             "threads": {"used": services.threads.busy, "limit": pipeline.first.limits.threads},
         },
         "upstreams": upstreams.status(),
@@ -279,10 +281,6 @@ def _quotas(found: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
         }
         for name, quota in found.items()
     }
-
-
-def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
-    return {"used": runner.limiter.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
 
 
 def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:

@@ -86,7 +86,10 @@ class Supervisor:
         # Start one worker first, so that configuration problems are reported once.
         first = await self._start()
         if not await first.becomes_ready():
-            return self._exit_code or (0 if self._stopping.is_set() else _exit_code_of(await self._end_of(first)))
+            if self._exit_code or self._stopping.is_set():
+                return self._exit_code
+            code = await self._end_of(first)
+            return code if code >= 0 else 128 - code  # shells report a signal as 128 plus its number
         self._serving.append(first)
         others = [await self._start() for _ in range(1, self._count)]
         self._serving.extend(others)
@@ -281,11 +284,6 @@ class Supervisor:
     def _close_sockets(self) -> None:
         for each in (each for several in self._sockets.values() for each in several):
             each.close()
-
-
-def _exit_code_of(code: int) -> int:
-    """Convert a negative exit code, which stands for a signal, to the form of shells."""
-    return 128 - code if code < 0 else code
 
 
 async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:

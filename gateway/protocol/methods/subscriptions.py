@@ -1,6 +1,6 @@
 """subscriptions/listen (2026-07-28 basic/patterns/subscriptions), and the older resources/subscribe and unsubscribe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from gateway.errors import ErrorCode, RpcError
@@ -11,9 +11,8 @@ from gateway.protocol.call.runner import check_access, unknown_resource
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.methods.tasks import own_task
-from gateway.protocol.notifier import ChangeNotifier, Subscription
+from gateway.protocol.notifier import Subscription
 from gateway.protocol.tasks.wire import declares_tasks, detailed, missing_extension
-from gateway.tasks.task import Task
 from gateway.wire import jsonrpc, meta
 
 MAX_URIS: Final = 1000
@@ -126,20 +125,6 @@ async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Cal
     for task_id in task_ids:
         if (task := await own_task(task_id, call)) is not None:
             subscription.tell_task(task, detailed(task, now=call.server.tasks.clock()))
-
-
-class TaskNotifications:
-    """Notifies subscribers of tasks (ext-tasks, "Task Status Notifications")."""
-
-    def __init__(self, notifier: ChangeNotifier, *, clock: Callable[[], float]) -> None:
-        self._notifier: Final = notifier
-        self._clock: Final = clock
-
-    def task_changed(self, task: Task) -> None:
-        if subscriptions := self._notifier.of_task(task.id):
-            state = detailed(task, now=self._clock())
-            for subscription in subscriptions:
-                subscription.tell_task(task, state)
 
 
 async def _relay(subscription: Subscription, call: Call) -> None:

@@ -5,12 +5,11 @@ from msgspec.structs import replace
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.requests import InputRequest
 from gateway.protocol.call.input_requests.responses import check_answer
 from gateway.protocol.methods import params
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import key_prefix, open_questions
-from gateway.tasks.task import Task, TaskMemory, TaskStatus, decode_memory, encode_memory
+from gateway.tasks.task import Task, TaskStatus, decode_memory, encode_memory
 from gateway.wire import jsonrpc
 
 
@@ -60,20 +59,13 @@ def _answered(task: Task, responses: dict[str, Json], call: Call) -> Task | None
     for key, answer in taken.items():
         check_answer(key, questions[key], answer)
     remaining = {key: question for key, question in questions.items() if key not in taken}
-    memory = _with_answers(decode_memory(task.memory), taken)
+    memory = decode_memory(task.memory)
+    prefix = key_prefix(memory.round)
+    answers = memory.answers | {key.removeprefix(prefix): answer for key, answer in taken.items()}
     return replace(
         task,
         status=TaskStatus.INPUT_REQUIRED if remaining else TaskStatus.WORKING,
-        questions=_wire(remaining) if remaining else b"",
-        memory=encode_memory(memory),
+        questions=jsonrpc.encode({key: each.wire for key, each in remaining.items()}) if remaining else b"",
+        memory=encode_memory(replace(memory, answers=answers)),
         caller=replace(task.caller, identity=call.caller.identity),  # with the current scopes
     )
-
-
-def _with_answers(memory: TaskMemory, taken: dict[str, Json]) -> TaskMemory:
-    prefix = key_prefix(memory.round)
-    return replace(memory, answers=memory.answers | {key.removeprefix(prefix): taken[key] for key in taken})
-
-
-def _wire(questions: dict[str, InputRequest]) -> bytes:
-    return jsonrpc.encode({key: question.wire for key, question in questions.items()})

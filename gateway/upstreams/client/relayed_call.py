@@ -163,7 +163,7 @@ class RelayedCall:
         try:
             await send()
         except Exception:  # Boundary: a notification must not end the call.
-            log.exception("a notification of an upstream was not passed on")
+            log.exception("notification of an upstream not relayed")
         finally:
             self._waiting -= 1
 

@@ -83,7 +83,7 @@ class SseLink:
             self._lost(ConnectionLostError("was closed"))
             raise
         except Exception:  # Boundary: calls must not wait forever after an internal error
-            log.exception("stream of an upstream given up")
+            log.exception("reading the stream of an upstream failed")
             self._lost(ConnectionLostError(INTERNAL_ERROR))
 
     async def _stream(self) -> None:

@@ -139,7 +139,7 @@ class StdioLink:
             self._lost("was closed")
             raise
         except Exception:  # Boundary: calls must not wait forever after an internal error
-            log.exception("process of an upstream given up")
+            log.exception("running the process of an upstream failed")
             self._lost(INTERNAL_ERROR)
         else:
             self._end_text()
@@ -154,7 +154,7 @@ class StdioLink:
         try:
             self._split(chunk)
         except Exception:  # Boundary: see `_run`
-            log.exception("message of an upstream not taken")
+            log.exception("reading a message of an upstream failed")
             self._end(INTERNAL_ERROR)
 
     def _split(self, chunk: bytes) -> None:

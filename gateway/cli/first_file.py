@@ -117,7 +117,12 @@ class _Column(NamedTuple):
     type: str
 
 
-def of_servers(file: str, directory: Path) -> str:
+def path_from(directory: Path | None, file: str) -> str:
+    """Return a path relative to the directory of the new file, or an absolute one."""
+    return str(Path(file).absolute()) if directory is None else os.path.relpath(file, directory)
+
+
+def of_servers(file: str, directory: Path | None) -> str:
     """Return a configuration with the servers of an MCP client.
 
     Raises:
@@ -132,17 +137,17 @@ def of_servers(file: str, directory: Path) -> str:
         if each.severity is Severity.ERROR and each.place is not None:
             raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
     # JSON strings are valid YAML, and quote special characters.
-    return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
+    return _SERVERS.format(file=json.dumps(path_from(directory, file)))
 
 
-def of_database(file: str, directory: Path) -> str:
+def of_database(file: str, directory: Path | None) -> str:
     """Return a configuration with one tool for each table of an SQLite database.
 
     Raises:
         ConfigError: the file is not an SQLite database, or has no tables.
     """
     name = _identifier(Path(file).name.partition(".")[0])
-    url = f"sqlite:{os.path.relpath(file, directory)}"
+    url = f"sqlite:{path_from(directory, file)}"
     try:
         # mode=ro does not create a missing file (https://www.sqlite.org/uri.html).
         with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:

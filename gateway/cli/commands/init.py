@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -9,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.cli.commands.import_openapi import open_documents
 from gateway.cli.console import Console, waiting
-from gateway.cli.first_file import FIRST_FILE, of_database, of_servers
+from gateway.cli.first_file import FIRST_FILE, of_database, of_servers, path_from
 from gateway.cli.parser import Parser
 from gateway.config.machine_facts import is_directory, is_file
 from gateway.deadline import DeadlineExceededError
@@ -42,7 +41,7 @@ _READ: Final = frozenset({"get", "head"})
 _NO_SERVER: Final = "https://api.example.com"
 
 
-async def of_document(document: str, directory: Path) -> str:
+async def of_document(document: str, directory: Path | None) -> str:
     """Return a configuration for a document. A URL is fetched.
 
     Raises:
@@ -63,7 +62,7 @@ async def of_document(document: str, directory: Path) -> str:
     return _text(document, directory, references, Node(root, documents.uri), private)
 
 
-def _text(document: str, directory: Path, references: References, root: Node, private: set[str]) -> str:
+def _text(document: str, directory: Path | None, references: References, root: Node, private: set[str]) -> str:
     server, note = _server(root)
     if _is_private(server):
         private.add(urlsplit(server).hostname or "")
@@ -73,7 +72,7 @@ def _text(document: str, directory: Path, references: References, root: Node, pr
         base_url=json.dumps(server),
         note=note,
         access="".join(f"    {line}\n" for line in _access(name, root, references, private)),
-        document=json.dumps(document if "://" in document else os.path.relpath(document, directory)),
+        document=json.dumps(document if "://" in document else path_from(directory, document)),
     )
 
 
@@ -127,7 +126,7 @@ def _words(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()[:40]).strip("_")
 
 
-_FILES: Final[dict[str, Callable[[str, Path], str]]] = {"mcp-json": of_servers, "sqlite": of_database}
+_FILES: Final[dict[str, Callable[[str, Path | None], str]]] = {"mcp-json": of_servers, "sqlite": of_database}
 _KINDS: Final = ("mcp-json", "openapi", "sqlite")
 """What `--from` accepts. The result names the source relative to the new file's directory."""
 _ALIASES: Final = {"mcp.json": "mcp-json"}
@@ -164,7 +163,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         text = FIRST_FILE
     else:
         with waiting(hints, f"Reading {options.source[1]}"):
-            text = await _text_of(*options.source, path=path)
+            text = await text_of(*options.source, directory=path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # "x" fails if the file exists, even if it was created just now.
@@ -187,10 +186,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-async def _text_of(kind: str, file: str, *, path: Path) -> str:
+async def text_of(kind: str, file: str, *, directory: Path | None) -> str:
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")
     if not ("://" in file and kind == "openapi") and not is_file(file):
         raise ConfigError.at(file, "there is no such file")
-    return await of_document(file, path.parent) if kind == "openapi" else _FILES[kind](file, path.parent)
+    return await of_document(file, directory) if kind == "openapi" else _FILES[kind](file, directory)

@@ -1,5 +1,6 @@
 import os
 import shlex
+import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from gateway.app.listeners import take_sockets
 from gateway.app.signals import cancelled_by_signals
 from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import Worker, take_worker
+from gateway.cli.commands import one_line
 from gateway.cli.console import Console
 from gateway.cli.options import (
     ALLOW_ANONYMOUS,
@@ -25,7 +27,7 @@ from gateway.cli.options import (
     typed_command,
 )
 from gateway.cli.parser import EXIT_CODES, Parser
-from gateway.config.settings import TOKEN_VARIABLE, Settings, flag_of, variable_of
+from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, variable_of
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 
@@ -57,7 +59,7 @@ _OPTIONS: Final = {
 
 
 def parser(name: str) -> Parser:
-    arguments = Parser(
+    arguments = one_line.SourceParser(
         name,
         summary="Serve the file as an MCP server, and reload it when it changes.",
         epilog=f"""\
@@ -65,6 +67,8 @@ examples:
   {name} config.yaml                       http://127.0.0.1:8000/mcp
   {name} config.yaml --stdio               for clients that start their servers
   {name} config.yaml --http :9000 --allow-anonymous
+  {name} --mcp-json .mcp.json              without a file; also --openapi URL, --sqlite FILE
+  {name} -- uvx mcp-server-time            a stdio server over HTTP
 
 Flags override variables, and variables override the file. $MCP_GATEWAY_SECRET_KEY (or
 …_SECRET_KEY_FILE) contains keys that daemons share, one per line, newest first. Without it,
@@ -74,6 +78,7 @@ $MCP_GATEWAY_STORE (or …_STORE_FILE), because other users can see arguments.
 {EXIT_CODES}""",
     )
     add_config(arguments)
+    one_line.add_sources(arguments.add_group("without a configuration file"))
     for title, options in _OPTIONS.items():
         add = arguments.add_group(title)
         for option in options:
@@ -81,8 +86,21 @@ $MCP_GATEWAY_STORE (or …_STORE_FILE), because other users can see arguments.
     return arguments
 
 
-async def run(options: Namespace, _out: Console, hints: Console) -> int:
-    settings = settings_of(options)
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    text = await one_line.configuration_of(options)
+    if options.print_config:
+        out.foreign(text or "")
+        return 0
+    if text is None:
+        return await _serve(settings_of(options), options, hints)
+    with tempfile.TemporaryDirectory(prefix="mcp-gateway-") as directory:
+        settings = settings_of(options, config=one_line.written(text, directory))
+        if settings.state_dir is None:  # the default belongs to the path of the file
+            settings = settings.model_copy(update={"state_dir": NO_STATE})
+        return await _serve(settings, options, hints)
+
+
+async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:
     if "store" in options and "@" in options.store:
         raise ConfigError.at(
             flag_of("store"), f"contains credentials that other users could see. Set {variable_of('store')} instead"

@@ -1,0 +1,124 @@
+"""The sources that `serve` accepts instead of a configuration file, and the configuration made from them."""
+
+import json
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from gateway.cli.commands.init import text_of
+from gateway.cli.parser import AddArgument, Parser
+from gateway.config.secrets.literal_secrets import is_secret, is_secret_key
+from gateway.errors import ConfigError
+from gateway.json_types import Json
+
+_FLAGS: Final = {"mcp_json": "--mcp-json", "openapi": "--openapi", "sqlite": "--sqlite", "command": "--"}
+_COMMAND: Final = """\
+# A stdio server. Its tools keep their names.
+
+upstreams:
+  {name}:
+    command: {command}
+    cwd: {directory}
+    prefix: ""
+
+server:
+  name: {name}
+"""
+
+
+class SourceParser(Parser):
+    """A parser that takes the words after `--` as `command`."""
+
+    def parse_args(self, words: Sequence[str], namespace: None = None) -> Namespace:  # type: ignore[override]
+        own = words[: words.index("--")] if "--" in words else words
+        options = self.parse_intermixed_args(own, namespace)
+        options.command = list(words[len(own) + 1 :])
+        return options
+
+
+def add_sources(add: AddArgument) -> None:
+    """Add the flags. The command follows `--`."""
+    add("--mcp-json", metavar="FILE", default=None, help="serve the servers of an MCP client's file")
+    add("--openapi", metavar="URL", default=None, help="serve the read operations of an OpenAPI document or URL")
+    add("--sqlite", metavar="FILE", default=None, help="serve the tables of an SQLite database, read only")
+    add("--print-config", action="store_true", default=False, help="print the YAML instead of serving it")
+
+
+async def configuration_of(options: Namespace) -> str | None:
+    """Return the YAML for the source in `options`, or None if there is none.
+
+    Raises:
+        ConfigError: the source cannot be read, or it is given together with another one or a file.
+    """
+    sources = {key: value for key in _FLAGS if (value := getattr(options, key, None))}
+    if not sources:
+        if options.print_config:
+            raise ConfigError.at("--print-config", f"needs one of {', '.join(_FLAGS.values())} COMMAND")
+        return None
+    first, *others = [_FLAGS[key] for key in sources]
+    if "config" in options and options.config is not None:
+        others.append(options.config)
+    if others:
+        raise ConfigError.at(first, f"cannot be combined with {others[0]}")
+    [(key, source)] = sources.items()
+    if key == "command":
+        return _of_command(source, hides_secrets=options.print_config)
+    if key == "openapi" and options.print_config and _has_secret(source):
+        raise ConfigError.at(first, "contains a secret, which must not be printed. Use a URL without credentials")
+    return await text_of(key.replace("_", "-"), source, directory=None)
+
+
+def written(text: str, directory: str) -> str:
+    """Write the configuration into a directory, and return its path."""
+    path = Path(directory).resolve() / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _has_secret(url: str) -> bool:
+    return is_secret(url, (), belongs_here=False) or any(
+        is_secret_key(name) for name, _ in parse_qsl(urlsplit(url).query)
+    )
+
+
+def _of_command(command: Sequence[str], *, hides_secrets: bool) -> str:
+    shown = _without_secrets(command) if hides_secrets else [_literal(word) for word in command]
+    named = next((word for word in shown[1:] if not word.startswith("-") and "${" not in word), shown[0])
+    name = re.sub(r"[^a-z0-9]+", "_", Path(named).name.lower()).strip("_")
+    return _COMMAND.format(
+        name=name if name[:1].isalpha() else "server",
+        command=_yaml(shown),
+        directory=_yaml(_literal(str(Path.cwd()))),
+    )
+
+
+def _without_secrets(command: Sequence[str]) -> list[str]:
+    """Replace secrets by variables: `--api-key=VALUE` becomes `--api-key=${env:API_KEY}`."""
+    words: list[str] = []
+    for word, before in zip(command, ("", *command), strict=False):
+        flag, is_assigned, value = word.partition("=")
+        if is_assigned and (is_secret_key(flag) or is_secret(value, (), belongs_here=False)):
+            words.append(f"{flag}=${{env:{_variable(flag)}}}")
+        elif not is_assigned and before.startswith("-") and "=" not in before and is_secret_key(before):
+            words.append(f"${{env:{_variable(before)}}}")
+        elif is_secret(word, (), belongs_here=False):
+            words.append("${env:SECRET}")
+        else:
+            words.append(_literal(word))
+    return words
+
+
+def _variable(flag: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "_", flag.upper()).strip("_") or "SECRET"
+
+
+def _literal(text: str) -> str:
+    return text.replace("${", "$${")
+
+
+def _yaml(value: Json) -> str:
+    # JSON is valid YAML, and quotes special characters.
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,109 @@
+"""`serve` without a configuration file: `--mcp-json`, `--openapi`, `--sqlite` and `-- COMMAND`."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.typed import Run
+from tests.fork_launcher import fork_launcher
+
+API = """\
+openapi: 3.1.0
+info: {title: Shop, version: "1"}
+servers: [{url: "https://shop.example"}]
+paths:
+  /items:
+    get: {operationId: list_items, summary: List items., responses: {"200": {description: ok}}}
+"""
+SECRET = "s3cr3t-value-9"
+
+
+@pytest.fixture(autouse=True)
+def directory(run: Run, tmp_path: Path) -> Path:
+    del run  # which has changed the working directory
+    small = "tools: {hi: {description: Says hi., content: Hi.}}\n"
+    (tmp_path / "small.yaml").write_text(small)
+    server = {"command": program(), "args": [*SMALL], "env": {"API_KEY": SECRET}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": server}}))
+    (tmp_path / "api.yaml").write_text(API)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.executescript("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
+    return tmp_path
+
+
+SMALL = ("serve", "small.yaml", "--stdio", "--no-watch")
+
+
+def program() -> str:
+    return str(fork_launcher().program)
+
+
+def sources() -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return the words and the expected tool of each source."""
+    return {
+        "mcp-json": (("--mcp-json", ".mcp.json"), "one_hi"),
+        "openapi": (("--openapi", "api.yaml"), "shop_list_items"),
+        "sqlite": (("--sqlite", "shop.db"), "find_orders"),
+        "command": (("--", program(), *SMALL), "hi"),
+    }
+
+
+def names(run: Run, config: str) -> list[str]:
+    tools = json.loads(run("list", config, "tools", "--json").out)
+    return [tool["name"] for tool in (tools["tools"] if isinstance(tools, dict) else tools)]
+
+
+@pytest.mark.parametrize("source", ["mcp-json", "openapi", "sqlite", "command"])
+def test_printed_configuration_is_valid_and_has_the_served_tools(run: Run, directory: Path, source: str) -> None:
+    words, tool = sources()[source]
+    printed = run("serve", "--print-config", *words)
+    assert printed.code == 0, printed.hints
+    assert SECRET not in printed.out
+    (directory / "elsewhere").mkdir()
+    (directory / "elsewhere/config.yaml").write_text(printed.out)
+    assert run("validate", "elsewhere/config.yaml").code == 0
+    assert names(run, "elsewhere/config.yaml") == [tool]
+    # The same source, served over stdio, as an upstream of another file.
+    args = ["serve", "--stdio", "--no-watch", *words]
+    upstream = {"outer": {"command": program(), "args": args, "cwd": str(directory), "prefix": ""}}
+    (directory / "outer.yaml").write_text(json.dumps({"upstreams": upstream}))
+    assert names(run, "outer.yaml") == [tool]
+
+
+def test_tool_of_a_command_can_be_called(run: Run, directory: Path) -> None:
+    args = ["serve", "--stdio", "--no-watch", "--", program(), *SMALL]
+    upstream = {"outer": {"command": program(), "args": args, "cwd": str(directory), "prefix": ""}}
+    (directory / "outer.yaml").write_text(json.dumps({"upstreams": upstream}))
+    assert run("call", "outer.yaml", "hi").out == "Hi.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("small.yaml", "--sqlite", "shop.db"), "--sqlite: cannot be combined with small.yaml"),
+        (("small.yaml", "--", "uvx", "x"), "--: cannot be combined with small.yaml"),
+        (("--sqlite", "shop.db", "--mcp-json", ".mcp.json"), "--mcp-json: cannot be combined with --sqlite"),
+        (("--sqlite", "missing.db"), "missing.db: there is no such file"),
+        (("--print-config",), "--print-config: needs one of"),
+        (("--print-config", "--openapi", "https://u:s3cr3t-value-9@x.example/a"), "--openapi: contains a secret"),
+        (("--print-config", "--openapi", "https://x.example/a?api_key=s3cr3t-value-9"), "--openapi: contains a secret"),
+    ],
+)
+def test_wrong_combination_is_refused(run: Run, words: tuple[str, ...], message: str) -> None:
+    result = run("serve", *words)
+    assert result.code == 2
+    assert result.hints.startswith(message)
+    assert SECRET not in result.hints
+
+
+def test_secrets_of_a_command_are_not_printed(run: Run) -> None:
+    tokens = [f"--api-key={SECRET}", "--token", SECRET, f"AUTH_TOKEN={SECRET}", "ghp_" + "a" * 36, "${HOME}"]
+    printed = run("serve", "--print-config", "--", "uvx", "mcp-server-time", *tokens).out
+    assert SECRET not in printed
+    assert "ghp_" not in printed
+    assert '"--api-key=${env:API_KEY}", "--token", "${env:TOKEN}", "AUTH_TOKEN=${env:AUTH_TOKEN}"' in printed
+    assert '"$${HOME}"' in printed
+    assert "  name: mcp_server_time\n" in printed

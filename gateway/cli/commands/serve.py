@@ -67,7 +67,7 @@ examples:
   {name} config.yaml                       http://127.0.0.1:8000/mcp
   {name} config.yaml --stdio               for clients that start their servers
   {name} config.yaml --http :9000 --allow-anonymous
-  {name} --mcp-json .mcp.json              without a file; also --openapi URL, --sqlite FILE
+  {name} --mcp-json .mcp.json              without a file; or --openapi, --sqlite
   {name} -- uvx mcp-server-time            a stdio server over HTTP
 
 Flags override variables, and variables override the file. $MCP_GATEWAY_SECRET_KEY (or

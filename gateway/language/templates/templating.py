@@ -35,13 +35,9 @@ _MAX_COPIED: Final = MAX_TEXT_BYTES // 4
 """Characters that always fit into `MAX_TEXT_BYTES` (RFC 3629 §3)."""
 
 
-class Rendering(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    begins_with_value: bool
-    """Whether the text starts with a value, and not with text from the file."""
-
-
 class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled text. `literal` is set if it has no expressions, `single` and `input` if it is a single expression."""
+
     place: str = ""
     literal: str | None = None
     run: Run | None = None
@@ -83,20 +79,24 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: as for `render`.
         """
+        if self.run is None:
+            return self.literal or ""
         rendering = self.rendering(variables, in_element=True)
         return None if rendering is None else rendering.text
 
-    def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = UNDEFINED) -> Rendering | None:
-        if self.run is None:
-            return Rendering(text=self.literal or "", begins_with_value=False)
+    def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = UNDEFINED) -> RenderState | None:
+        """Return the state after rendering, or None if a missing value omits the element."""
         frame = RenderState(variables, in_element=in_element, null=null)
         try:
-            self.run(frame)
+            if self.run is not None:
+                self.run(frame)
+            else:
+                frame.write(self.literal or "", is_value=False)
         except OmitElement:
             return None
         except _MISFITS as error:
             raise _named(error, self.place) from error
-        return Rendering(text=frame.text, begins_with_value=frame.begins_with_value)
+        return frame
 
     def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
         """Return the value of a single expression, or the text. UNDEFINED if a value is missing.
@@ -109,6 +109,8 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
                 return self.single(RenderState(variables, in_element=True, null=null))
             except _MISFITS as error:
                 raise _named(error, self.place) from error
+        if self.run is None:
+            return self.literal or ""
         rendering = self.rendering(variables, in_element=True, null=null)
         return UNDEFINED if rendering is None else rendering.text
 

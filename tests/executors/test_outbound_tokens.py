@@ -109,7 +109,7 @@ async def test_shutdown_cancels_a_fetch_and_its_waiters() -> None:
     waiting = asyncio.create_task(shared.get(b"key", source.fetch))
     await _turns()
     await shared.close()
-    with pytest.raises(ExecutionError, match="stopped"):
+    with pytest.raises(ExecutionError, match="shutting down"):
         await waiting
 
 

@@ -137,7 +137,7 @@ async def test_link_is_refused_to_another_person_and_stays_usable(tmp_path: Path
     async with serving(tmp_path, file_for(idp)) as served:
         link = await served.link(ANN)
         status, page = await served.sign_in(BOB, link)
-        assert (status, "another person" in page) == (403, True)
+        assert (status, "another user" in page) == (403, True)
         assert (await served.sign_in("no-key-of-anyone", link))[0] == 401
         async with served.http.get(link) as response:
             assert response.status == 200

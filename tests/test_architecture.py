@@ -74,7 +74,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
     | {"protocol", "transports", "tasks", "upstreams", "reload", "client_configs"},
-    "signin": LEAVES | {"access", "net", "console", "transports"},
+    "signin": LEAVES | {"access", "config", "net", "console", "transports"},
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
@@ -221,7 +221,7 @@ def test_every_room_stands_in_the_table() -> None:
 AT_MOST: Final[dict[str, int]] = {
     "lines": 80_400,
     "files": 540,
-    "classes": 976,
+    "classes": 979,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 40,

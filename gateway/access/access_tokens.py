@@ -24,7 +24,15 @@ from gateway.access.claims import roles_of, scopes_of, strings_of
 from gateway.access.identity import Identity
 from gateway.access.introspection import Introspector
 from gateway.access.issuer import FetchError
-from gateway.access.jose import FOREIGN_ISSUER, LEEWAY_SECONDS, TokenError, WrongKeyError, read_claims, read_header
+from gateway.access.jose import (
+    FOREIGN_ISSUER,
+    LEEWAY_SECONDS,
+    TokenError,
+    WrongKeyError,
+    is_signed_token,
+    read_claims,
+    read_header,
+)
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.address import host_of
@@ -184,24 +192,58 @@ class AccessTokens:
         self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)
         return identity
 
+    async def identify_user(
+        self, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str]
+    ) -> Identity | AuthError:
+        """Identify a user who has signed in with OpenID Connect, by the response of the token endpoint.
+
+        The identity is that of the access token if this server accepts the token. Otherwise the identity has the roles
+        in the ID token, and the granted scopes.
+        """
+        try:
+            claims = await self._signed_claims(id_token)
+            _check_id_token(claims, client_id=client_id, nonce=nonce)
+        except TokenError as error:
+            return invalid_token(str(error))
+        except KeysUnavailableError as error:
+            seconds = math.ceil(error.seconds)
+            return temporarily_unavailable("The keys of the issuer cannot be fetched", retry_after=seconds)
+        found = await self.identify(access_token) if is_signed_token(access_token) else None
+        if isinstance(found, Identity) and found.principal == claims["sub"]:
+            return found
+        return self.rules.identity({**claims, "scope": " ".join(scopes)}, views=None)
+
     async def _verified_claims(self, token: str) -> JsonObject:
+        claims = await self._signed_claims(token)
+        # ID tokens of Amazon Cognito have no `typ`, and their `aud` is the client.
+        if claims.get("token_use", "access") != "access":
+            raise TokenError("The token is not an access token")
+        if self.rules.views_of(claims) == frozenset():
+            raise TokenError("The token was issued for another server")
+        return claims
+
+    async def _signed_claims(self, token: str) -> JsonObject:
         algorithm, kid = read_header(token)
         if self.rules.entry.algorithms is not None and algorithm not in self.rules.entry.algorithms:
             raise TokenError("The token is signed with an algorithm that this server does not accept")
         wrong = WrongKeyError("The token is signed with a key that the authorization server does not publish")
         for each in (await self._keys.find(kid, algorithm))[:_MAX_TRIED]:
             try:
-                claims = read_claims(token, each.key, algorithm=algorithm, issuer=self.rules.issuer)
+                return read_claims(token, each.key, algorithm=algorithm, issuer=self.rules.issuer)
             except WrongKeyError as error:
                 wrong = error
-                continue
-            # ID tokens of Amazon Cognito have no `typ`.
-            if claims.get("token_use", "access") != "access":
-                raise TokenError("The token is not an access token")
-            if self.rules.views_of(claims) == frozenset():
-                raise TokenError("The token was issued for another server")
-            return claims
         raise wrong
+
+
+def _check_id_token(claims: JsonObject, *, client_id: str, nonce: str) -> None:
+    """Check the claims of an ID token that are specific to one sign-in (OpenID Connect Core §3.1.3.7)."""
+    if claims.get("nonce") != nonce:
+        raise TokenError("The ID token belongs to another sign-in")
+    audiences = strings_of(claims.get("aud"))
+    if client_id not in audiences or claims.get("azp", client_id) != client_id:
+        raise TokenError("The ID token was issued for another client")
+    if len(audiences) > 1 and "azp" not in claims:
+        raise TokenError("The ID token does not name its client")
 
 
 def normal_audience(text: str) -> str:

@@ -131,6 +131,17 @@ class Authenticator:
             return await of_issuer.identify(token)
         return error or invalid_token(_reason_for(token))
 
+    async def identify_user(  # noqa: PLR0913 - the facts of a sign-in
+        self, issuer: str, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str]
+    ) -> Identity | AuthError:
+        """Identify a user who has signed in at an issuer. See `AccessTokens.identify_user`."""
+        tokens = self._tokens.get(issuer)
+        if tokens is None:
+            return invalid_token(FOREIGN_ISSUER)
+        return await tokens.identify_user(
+            id_token, client_id=client_id, nonce=nonce, access_token=access_token, scopes=scopes
+        )
+
     def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import OPERATORS
@@ -30,7 +31,7 @@ from gateway.catalog.manifest import manifest
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.server import ConsolePage
-from gateway.config.secrets.redactor import LiveRedactor
+from gateway.config.secrets.redactor import LiveRedactor, Redactor
 from gateway.config.settings import Settings, variable_of
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
@@ -52,6 +53,7 @@ from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChan
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.json_fetcher import fetch_json, issuer_sender, post
+from gateway.net.token_client import TokenEndpoint
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
@@ -429,6 +431,9 @@ def _http_server(core: Core, health: Health) -> HttpServer:
                 operators=OPERATORS,
                 token=PrintedToken(),
                 cookies=SessionCookies(state.keys, clock=state.clock),
+            ),
+            issuers=TokenEndpoint(
+                sender=replace(issuer_sender(core.services.http), max_redirects=0), redactor=Redactor()
             ),
             served=lambda: sign_in_keys(core.pipeline.served.document),
         ),

@@ -113,7 +113,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def entry_key(name: str, config: AuthorizationCode, service_url: str) -> str:
-    return _digest(name, service_url, config.issuer or "", config.client_id, str(config.shared))
+    return digest_of(name, service_url, config.issuer or "", config.client_id, str(config.shared))
 
 
 class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,7 +363,7 @@ class SignIns:
             raise ExecutionError(f"An administrator must sign in to {entry.title} first (scope gateway:admin)")
         secret = secrets.token_urlsafe(32)
         pending = PendingSignIn(
-            id=_digest(secret),
+            id=digest_of(secret),
             entry=entry.key,
             person=subject.key,
             owner=SHARED if entry.config.shared else subject.key,
@@ -375,7 +375,7 @@ class SignIns:
         return secret
 
     async def pending(self, secret: str) -> PendingSignIn | None:
-        return await self._read(f"pending:{_digest(secret)}", PendingSignIn)
+        return await self._read(f"pending:{digest_of(secret)}", PendingSignIn)
 
     async def wait(self, link: str) -> None:
         """Wait until the user of a link has signed in.
@@ -424,7 +424,7 @@ class SignIns:
                 pending,
                 state=state,
                 verifier=verifier,
-                browser=_digest(browser),
+                browser=digest_of(browser),
                 redirect_uri=redirect_uri,
                 asked=scopes,
                 server=server,
@@ -437,7 +437,7 @@ class SignIns:
             "client_id": entry.config.client_id if client is None else client.client_id,
             "redirect_uri": redirect_uri,
             "state": state,
-            "code_challenge": _challenge(verifier),
+            "code_challenge": challenge_of(verifier),
             "code_challenge_method": "S256",
             **({"scope": " ".join(scopes)} if scopes else {}),
             **({} if resource is None else {"resource": resource}),
@@ -451,7 +451,7 @@ class SignIns:
         if pending is None or not pending.state or pending.is_done:
             return None
         is_own = hmac.compare_digest(pending.state.encode(), state.encode()) and hmac.compare_digest(
-            pending.browser, _digest(browser)
+            pending.browser, digest_of(browser)
         )
         return pending if is_own else None
 
@@ -467,7 +467,7 @@ class SignIns:
             raise ExecutionError("this response has already been used")
         assert server is not None  # noqa: S101 - `start` has set it
         try:
-            _check_response(response, server)
+            check_response(response, server)
             tokens = await self._exchange(entry, pending, server, response["code"])
         except ExecutionError as error:
             await self._save(replace(pending, problem=str(error)))
@@ -532,7 +532,7 @@ class SignIns:
         if server.reads_client_documents and base_url.startswith("https:"):
             return RegisteredClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
         # Never send the credentials of one issuer to another: records are stored by issuer.
-        name = f"client:{_digest(server.issuer or server.token_url, redirect_uri)}"
+        name = f"client:{digest_of(server.issuer or server.token_url, redirect_uri)}"
         known = await self._read(name, RegisteredClient)
         if known is not None:
             return known
@@ -600,7 +600,7 @@ class SignIns:
         return await self._asked(entry, blank, form, sent=[code, pending.verifier])
 
     async def _refresh(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
-        lease = f"lease:{_digest(name)}"
+        lease = f"lease:{digest_of(name)}"
         while True:
             tokens = await self._read(name, Tokens)
             if tokens is None or tokens.refresh_token is None or tokens.access_token != stale.access_token:
@@ -710,7 +710,7 @@ _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
 
 
 def record_name(entry: str, owner: str) -> str:
-    return f"tokens:{entry}:{_digest(owner)}"
+    return f"tokens:{entry}:{digest_of(owner)}"
 
 
 def _client_metadata(redirect_uri: str, *, method: str) -> dict[str, Json]:
@@ -735,7 +735,7 @@ def _check_server(entry: ServiceEntry, server: ServerMetadata) -> None:
         raise ExecutionError(f"{server.issuer} does not support PKCE with S256, so a code could be stolen")
 
 
-def _check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
+def check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
     """Check an authorization response.
 
     1. `iss` is exactly the expected issuer. It is required if the server announces it (RFC 9207 §2.4).
@@ -765,10 +765,10 @@ def _canonical(service_url: str) -> str:
     return urlunsplit(urlsplit(service_url)._replace(query="", fragment=""))
 
 
-def _challenge(verifier: str) -> str:
+def challenge_of(verifier: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
-def _digest(*parts: str) -> str:
+def digest_of(*parts: str) -> str:
     # Prefix each part with its length, so that the concatenation is unambiguous.
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()[:32]

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 
 import structlog
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError
 from gateway.access.identity import ANONYMOUS, OPERATORS, Identity
@@ -35,6 +36,8 @@ from gateway.net.sign_ins import (
     SignInRequiredError,
     SignIns,
 )
+from gateway.net.token_client import TokenEndpoint
+from gateway.signin.browser import BROWSER, BrowserSignIns
 from gateway.transports.errors import HttpError
 from gateway.transports.http.admin_api import is_local
 from gateway.transports.http.host_and_origin import origin_of
@@ -73,10 +76,25 @@ class PageError(Exception):
 
 
 class SignInPages:
-    def __init__(self, sign_ins: SignIns, *, access: ConsoleAccess, served: Callable[[], frozenset[str]]) -> None:
-        """`access` identifies users. `served` returns the keys of the configured entries."""
+    def __init__(
+        self,
+        sign_ins: SignIns,
+        *,
+        access: ConsoleAccess,
+        issuers: TokenEndpoint,
+        served: Callable[[], frozenset[str]],
+    ) -> None:
+        """Configure the pages.
+
+        Args:
+            sign_ins: the sign-ins of all users.
+            access: identifies users.
+            issuers: sends requests to the issuers of `auth.oauth`.
+            served: returns the keys of the configured entries.
+        """
         self._sign_ins: Final = sign_ins
         self._access: Final = access
+        self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)
         self._served: Final = served
 
     def listen_at(self, base_url: str) -> None:
@@ -85,6 +103,8 @@ class SignInPages:
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         pages = {
             f"{PAGES}/callback": self._callback,
+            BROWSER: self._browser,
+            f"{BROWSER}/callback": self._browser_callback,
             f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
             CONNECTIONS: self._connections,
         }
@@ -131,7 +151,9 @@ class SignInPages:
             raise PageError(403, "This link was created for another user. Repeat your request yourself.")
         if request.raw.method in _READ or identity is None:
             key = _KEY_FIELD if identity is None else ""
-            return _page(request, f"<form method=post>{key}<button>Sign in to {escape(title)}</button></form>")
+            forms = self._browsers.forms(f"sign-in/{request.raw.match_info['link']}", action="browser")
+            button = f"<form method=post>{key}<button>Sign in to {escape(title)}</button></form>"
+            return _page(request, button if identity is not None else forms + button)
         return await self._redirect(request, pending)
 
     async def _redirect(self, request: HttpRequest, pending: PendingSignIn) -> web.StreamResponse:
@@ -139,27 +161,47 @@ class SignInPages:
             url, cookie = await self._sign_ins.start(pending)
         except ExecutionError as error:
             raise PageError(424, str(error)) from error
-        response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
-        is_secure = request.client_endpoint.base_url.startswith("https:")
-        # Lax: the authorization response is a navigation from another site.
-        response.set_cookie(
-            _cookie_name(pending.id),
-            cookie,
-            max_age=600,
-            path=f"{request.client_endpoint.prefix}{PAGES}/",
-            secure=is_secure,
-            httponly=True,
-            samesite="Lax",
+        return _to_issuer(request, url, pending.id, cookie)
+
+    async def _browser(self, request: HttpRequest) -> web.StreamResponse:
+        """Show the issuers that people can sign in with. POST: redirect to one of them."""
+        form = await _form(request)
+        if request.raw.method in _READ:
+            if _is_json(request):
+                issuers: list[Json] = [entry.issuer[0] for entry in self._browsers.entries]
+                return request.answer({"issuers": issuers}, headers=_HEADERS_OF_JSON)
+            return _page(request, self._browsers.forms(request.raw.query.get("back", "connections"), action="browser"))
+        try:
+            url, state, cookie = await self._browsers.start(form.get("issuer", ""), form.get("back", ""))
+        except ExecutionError as error:
+            raise PageError(424, str(error)) from error
+        return _to_issuer(request, url, state, cookie)
+
+    async def _browser_callback(self, request: HttpRequest) -> web.StreamResponse:
+        response = _response_of(request)
+        try:
+            cookie = request.raw.cookies.get(_cookie_name(response.get("state", "")), "")
+            identity, back = await self._browsers.finish(response, cookie)
+        except (ExecutionError, TimeoutError) as error:
+            raise PageError(400, f"You are not signed in: {error}") from error
+        if isinstance(identity, AuthError):
+            address = request.client_endpoint.address
+            self._access.authenticator.record_denial(identity, address=address, path=request.raw.path)
+            raise PageError(identity.status, f"You are not signed in: {identity.message}")
+        # Not a redirect: browsers send no SameSite=Strict cookie after a redirect from another site.
+        link = f"{request.client_endpoint.prefix}/-/{back}"
+        refresh = f"<meta http-equiv=refresh content='0;url={link}'>"
+        page = _page(request, f"{refresh}<p>You are signed in. <a href='{link}'>Continue</a></p>")
+        # A session of this server has its own duration. ID tokens are valid for minutes.
+        session = self._access.session_of(
+            replace(identity, expires_at=None), place_of(request.raw, request.client_endpoint)
         )
-        return response
+        if not self._access.cookies.give(session, endpoint=request.client_endpoint, response=page):
+            raise PageError(413, "You are not signed in: you have too many roles for a cookie.")
+        return page
 
     async def _callback(self, request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in _READ:
-            raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD"})
-        query = request.raw.query
-        # RFC 6749 §3.1: parameters must not be repeated.
-        if any(len(query.getall(name)) > 1 for name in set(query)):
-            raise PageError(400, "The response contains a parameter twice.")
+        query = _response_of(request)
         state = query.get("state", "")
         cookie = request.raw.cookies.get(_cookie_name(state.partition(".")[0]), "")
         pending = await self._sign_ins.returned(state, cookie)
@@ -178,7 +220,9 @@ class SignInPages:
         if identity is None:
             if is_json:
                 return request.answer({"error": "authentication required"}, status=401, headers=_HEADERS_OF_JSON)
-            return _page(request, f"<form method=post>{_KEY_FIELD}<button>Show my connections</button></form>")
+            forms = self._browsers.forms("connections", action="sign-in/browser")
+            key = f"<form method=post>{_KEY_FIELD}<button>Show my connections</button></form>"
+            return _page(request, forms + key)
         if "action" in form:
             return await self._act(request, identity, form, is_json=is_json)
         rows = [await self._row(entry, identity) for entry in self._sign_ins.entries(self._served())]
@@ -269,6 +313,33 @@ def _shown(row: Mapping[str, Json]) -> str:
 
 def _subject(identity: Identity) -> Subject:
     return Subject(identity.subject_key or "", is_operator=identity.holds(OPERATORS))
+
+
+def _response_of(request: HttpRequest) -> Mapping[str, str]:
+    """Return the parameters of an authorization response."""
+    if request.raw.method not in _READ:
+        raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD"})
+    query = request.raw.query
+    # RFC 6749 §3.1: parameters must not be repeated.
+    if any(len(query.getall(name)) > 1 for name in set(query)):
+        raise PageError(400, "The response contains a parameter twice.")
+    return query
+
+
+def _to_issuer(request: HttpRequest, url: str, name: str, cookie: str) -> web.Response:
+    """Redirect to the page of an authorization server, with a cookie for its response."""
+    response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
+    response.set_cookie(
+        _cookie_name(name),
+        cookie,
+        max_age=600,
+        path=f"{request.client_endpoint.prefix}{PAGES}/",
+        secure=request.client_endpoint.base_url.startswith("https:"),
+        httponly=True,
+        # Lax: the authorization response is a navigation from another site.
+        samesite="Lax",
+    )
+    return response
 
 
 def _cookie_name(pending: str) -> str:

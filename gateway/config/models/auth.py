@@ -110,6 +110,18 @@ class Introspection(Model):
         return self
 
 
+class BrowserClient(Model):
+    """The client for sign-in on the pages of this server, with OpenID Connect.
+
+    Register the redirect URI `<public_url>/-/sign-in/browser/callback` at the issuer.
+    """
+
+    client_id: NotEmpty
+    """Client ID of this server at the issuer."""
+    client_secret: NotEmpty | None = None
+    """Client secret of this server at the issuer."""
+
+
 class OAuth(Model):
     """Access tokens from an authorization server."""
 
@@ -127,6 +139,8 @@ class OAuth(Model):
     """Scopes that roles or groups grant."""
     introspection: Introspection | None = None
     """Accept opaque tokens, and validate each token at the issuer."""
+    browser: BrowserClient | None = None
+    """Let users sign in to the console and to `/-/connections` with this issuer."""
     dpop: Literal["accepted", "required"] = "accepted"
     """`required`: reject tokens that are not bound to a key of the client (RFC 9449)."""
     required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
@@ -138,9 +152,10 @@ class OAuth(Model):
     def _check_introspection(self) -> Self:
         if self.audience_claim != "aud" and self.audience is None:
             raise misplaced("audience_claim", requires="audience")
-        if self.introspection is not None and len(self.issuer) > 1:
-            message = "allows only one `issuer`; add an entry to `oauth` for each issuer"
-            raise PydanticCustomError("many_issuers", message, {"culprit": "introspection"})
+        for key in ("introspection", "browser"):
+            if getattr(self, key) is not None and len(self.issuer) > 1:
+                message = "allows only one `issuer`; add an entry to `oauth` for each issuer"
+                raise PydanticCustomError("many_issuers", message, {"culprit": key})
         return self
 
 

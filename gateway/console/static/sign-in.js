@@ -7,6 +7,13 @@ export function SignIn({ onSignedIn, problem: given = "" }) {
   const field = useRef(null);
   const [problem, setProblem] = useState(given);
   const [busy, setBusy] = useState(false);
+  const [hasIssuers, setHasIssuers] = useState(false);
+  useEffect(() => {
+    fetch("../sign-in/browser", { headers: { Accept: "application/json" } })
+      .then((response) => response.ok && response.json())
+      .then((found) => setHasIssuers(Boolean(found?.issuers?.length)))
+      .catch(() => {});
+  }, []);
   useEffect(() => field.current.focus(), []);
   const submit = async (event) => {
     event.preventDefault();
@@ -31,6 +38,7 @@ export function SignIn({ onSignedIn, problem: given = "" }) {
           aria-describedby=${problem ? "token-problem" : null} aria-invalid=${String(Boolean(problem))} />
         ${problem && html`<p id="token-problem" class="note bad" role="alert">${problem}</p>`}
         <button class="button primary" disabled=${busy}>Sign in</button>
+        ${hasIssuers && html`<p><a href="../sign-in/browser?back=console/">Sign in with your identity provider</a></p>`}
       </form>
     </main>`;
 }

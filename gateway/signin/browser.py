@@ -1,0 +1,163 @@
+"""Signs people in to the pages with OpenID Connect: authorization code, PKCE, nonce.
+
+Threats handled here:
+
+- A response in another browser, or one that is replayed: a cookie and a record for each sign-in, which is used once.
+- Two issuers that are confused: `iss` of the response, and the code is only sent to the issuer that was asked.
+- An ID token of another client or sign-in: `aud`, `azp` and `nonce`.
+- A redirect to another site: `back` is one of the pages.
+"""
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from gateway.access.auth_error import AuthError
+from gateway.access.authenticator import Authenticator
+from gateway.access.identity import Identity
+from gateway.config.models.auth import OAuth
+from gateway.errors import ExecutionError
+from gateway.net.server_metadata import ServerMetadata, discover
+from gateway.net.sign_ins import LINK_SECONDS, PAGES, SignIns, challenge_of, check_response, digest_of
+from gateway.net.token_client import ClientAuthentication, ClientSecret, PublicClient, TokenEndpoint, content_of
+
+BROWSER: Final = f"{PAGES}/browser"
+_BACK: Final = re.compile(r"connections|console/|sign-in/[A-Za-z0-9_-]{43}")
+"""Pages that a sign-in returns to, below `/-/`."""
+_SECONDS: Final = 30.0
+
+
+class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in from the form until the issuer has issued tokens."""
+
+    issuer: str
+    nonce: str
+    verifier: str
+    browser: str
+    """Digest of the cookie of the browser."""
+    redirect_uri: str
+    back: str
+    scopes: list[str]
+    server: ServerMetadata
+
+    def __repr__(self) -> str:
+        return f"BrowserSignIn(issuer={self.issuer})"
+
+
+class BrowserSignIns:
+    """Sign-ins with the issuers of `auth.oauth` that have the key `browser`."""
+
+    def __init__(self, sign_ins: SignIns, *, authenticator: Authenticator, endpoint: TokenEndpoint) -> None:
+        self._sign_ins: Final = sign_ins
+        self._authenticator: Final = authenticator
+        self._endpoint: Final = endpoint
+
+    @property
+    def entries(self) -> Sequence[OAuth]:
+        return [entry for entry in self._authenticator.oauth if entry.browser is not None]
+
+    def forms(self, back: str, *, action: str) -> str:
+        """Return a button for each issuer."""
+        return "".join(
+            f"<form method=post action='{action}'><input type=hidden name=back value='{escape(back)}'>"
+            f"<button name=issuer value='{escape(entry.issuer[0])}'>Sign in with {escape(_host(entry))}</button></form>"
+            for entry in self.entries
+        )
+
+    async def start(self, issuer: str, back: str) -> tuple[str, str, str]:
+        """Return the URL of the issuer's page, `state`, and the content of a cookie for the browser.
+
+        Raises:
+            ExecutionError: the issuer or `back` is not known, or the issuer cannot be used.
+        """
+        entry = next((each for each in self.entries if each.issuer[0] == issuer), None)
+        if entry is None or entry.browser is None or _BACK.fullmatch(back) is None:
+            raise ExecutionError("there is no such issuer or page")
+        server = await discover(issuer, self._endpoint.sender)
+        if not server.authorization_url or "S256" not in (server.challenge_methods or ["S256"]):
+            raise ExecutionError(f"{issuer} has no authorization endpoint that supports PKCE with S256")
+        state, nonce, verifier, cookie = (secrets.token_urlsafe(32) for _ in range(4))
+        pending = BrowserSignIn(
+            issuer=issuer,
+            nonce=nonce,
+            verifier=verifier,
+            browser=digest_of(cookie),
+            redirect_uri=f"{self._sign_ins.base_url}{BROWSER}/callback",
+            back=back,
+            scopes=list(dict.fromkeys(["openid", *entry.scopes_supported])),
+            server=server,
+        )
+        content = msgspec.json.encode(pending)
+        await self._sign_ins.store.write(_name(state), content, expires=time.time() + LINK_SECONDS)
+        query = {
+            "response_type": "code",
+            "client_id": entry.browser.client_id,
+            "redirect_uri": pending.redirect_uri,
+            "scope": " ".join(pending.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge_of(verifier),
+            "code_challenge_method": "S256",
+        }
+        separator = "&" if urlsplit(server.authorization_url).query else "?"
+        return f"{server.authorization_url}{separator}{urlencode(query)}", state, cookie
+
+    async def finish(self, response: Mapping[str, str], cookie: str) -> tuple[Identity | AuthError, str]:
+        """Return who has signed in, and the page to return to.
+
+        Raises:
+            ExecutionError: the response does not belong to a sign-in of this browser, or the issuer issued no tokens.
+        """
+        name, store = _name(response.get("state", "")), self._sign_ins.store
+        content = await store.read(name)
+        pending = None if content is None else msgspec.json.decode(content, type=BrowserSignIn)
+        if pending is None or not hmac.compare_digest(pending.browser, digest_of(cookie)):
+            raise ExecutionError("this response does not belong to a sign-in of this browser")
+        # RFC 6749 §4.1.2: a code can be used once.
+        is_first = await store.claim(f"used:{name}", expires=time.time() + LINK_SECONDS)
+        await store.delete(name)
+        entry = next((each for each in self.entries if each.issuer[0] == pending.issuer), None)
+        if not is_first or entry is None or entry.browser is None:
+            raise ExecutionError("this sign-in was completed before, or the configuration has changed")
+        check_response(response, pending.server)
+        form = {
+            "grant_type": "authorization_code",
+            "code": response["code"],
+            "redirect_uri": pending.redirect_uri,
+            "code_verifier": pending.verifier,
+        }
+        client_id, secret = entry.browser.client_id, entry.browser.client_secret
+        client: ClientAuthentication = PublicClient(client_id=client_id)
+        if secret is not None:
+            client = ClientSecret(client_id=client_id, secret=secret, method=None)
+        sent = [response["code"], pending.verifier, secret]
+        async with asyncio.timeout(_SECONDS):
+            answer = content_of(
+                await self._endpoint.post(pending.server, form, client, secrets=[each for each in sent if each])
+            )
+        scope = answer.get("scope")
+        identity = await self._authenticator.identify_user(
+            pending.issuer,
+            str(answer.get("id_token", "")),
+            client_id=client_id,
+            nonce=pending.nonce,
+            access_token=str(answer.get("access_token", "")),
+            scopes=scope.split() if isinstance(scope, str) else pending.scopes,
+        )
+        return identity, pending.back
+
+
+def _name(state: str) -> str:
+    return f"browser:{digest_of(state)}"
+
+
+def _host(entry: OAuth) -> str:
+    return urlsplit(entry.issuer[0]).hostname or entry.issuer[0]

@@ -16,6 +16,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.e2e.daemon import request
+from tests.e2e.daemon import serving as daemon_serving
 from tests.sign_in_server import Provider, provider
 from tests.transports.http_server import BOTH, modern_headers
 
@@ -319,6 +320,31 @@ async def test_without_auth_only_clients_on_this_machine_can_sign_in(tmp_path: P
                 assert 400 <= response.status < 500
         assert (await served.sign_in(None, link))[0] == 200
         assert await served.text(None) == "ann"
+
+
+async def test_tokens_survive_a_killed_daemon(tmp_path: Path, idp: Provider) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(file_for(idp)))
+    flags = ("--http", "127.0.0.1:0", "--state-dir", str(tmp_path / "state"))
+    async with daemon_serving(config, *flags) as daemon, aiohttp.ClientSession() as http:
+        served = Served(await daemon.url(), http)
+        assert (await served.sign_in(ANN))[0] == 200
+        daemon.process.kill()
+        await daemon.process.wait()
+    async with daemon_serving(config, *flags) as daemon, aiohttp.ClientSession() as http:
+        assert await Served(await daemon.url(), http).text(ANN) == "ann"
+
+
+async def test_client_metadata_document_is_served(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        url = f"{served.base}/.well-known/oauth-client/api.json"
+        async with served.http.get(url) as response:
+            document = await response.json()
+        assert (response.status, document["client_id"]) == (200, url)
+        assert document["redirect_uris"] == [f"{served.base}/-/sign-in/callback"]
+        assert document["token_endpoint_auth_method"] == "none"
+        async with served.http.get(url.replace("api.json", "other.json")) as response:
+            assert response.status == 404
 
 
 @pytest.mark.parametrize(

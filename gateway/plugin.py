@@ -120,7 +120,7 @@ class Image(_Annotated):
 
 @dataclass(frozen=True, slots=True)
 class Audio(_Annotated):
-    """An audio block. Clients of 2024-11-05 receive an embedded resource instead."""
+    """An audio block. Clients of revision 2024-11-05 receive an embedded resource instead."""
 
     data: bytes
     """The file's bytes, without base64."""
@@ -461,8 +461,8 @@ class Context(_Facts, Protocol):
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run a step once per call, even if the client has to retry.
 
-        Clients of 2026-07-28 store the result between retries. They can read it, so do not return secrets. The size of
-        all results and answers is limited to 64 KiB. If the client loses the result, the step runs again.
+        Clients of revision 2026-07-28 store the result between retries. They can read it, so do not return secrets. The
+        size of all results and answers is limited to 64 KiB. If the client loses the result, the step runs again.
 
         Args:
             key: The name of this step within the call.

@@ -44,7 +44,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
         return None
     scheme, _, rest = authorization[0].strip().partition(" ")
     if not scheme:
-        return invalid_request("The header Authorization is empty")
+        return invalid_request("The `Authorization` header is empty")
     # RFC 9110 §11.1: schemes are case-insensitive.
     if scheme.lower() not in {_BEARER, _DPOP}:
         return None

@@ -61,7 +61,7 @@ class ProofVerifier:
 
     def _checked_claims(self, request: ProofRequest, *, token: str, thumbprint: str) -> JsonObject:
         if len(request.proofs) != 1:
-            raise TokenError("The token is bound to a key: send one header DPoP with a proof")
+            raise TokenError("The token is bound to a key. Send exactly one `DPoP` header, with a proof")
         claims, proven = read_proof(request.proofs[0])
         if proven != thumbprint:
             raise TokenError("The DPoP proof is not signed with the key that the token is bound to")

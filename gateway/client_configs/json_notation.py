@@ -107,7 +107,7 @@ def _members(text: str, start: int) -> list[_Member]:
         NotEditableError: the value is not an object, or contains a duplicate key.
     """
     if text[start] != "{":
-        raise NotEditableError("a value is not an object")
+        raise NotEditableError("it contains another value where an object is expected")
     members: list[_Member] = []
     tokens = [*_tokens(text[start + 1 : _end_of(text, start) - 1], offset=start + 1)]
     position = 0

@@ -170,7 +170,7 @@ class Settings(BaseSettings):
         """Read a value from a file. The field itself must not be set."""
         variable = variable_of(f"{field}_file")
         if getattr(self, field) is not None:
-            raise ConfigError.at(variable, f"and {variable_of(field)} are set; only one is allowed")
+            raise ConfigError.at(variable, f"cannot be set together with {variable_of(field)}; only one is allowed")
         try:
             # Editors and `echo` add a line break.
             content = path.read_bytes().strip()

@@ -39,7 +39,7 @@ class ResponseCache:
         return self._outcomes.get(key)
 
     def put(self, key: Hashable, outcome: Outcome, *, ttl: timedelta) -> None:
-        """Store an outcome. If it cannot be stored, remove the entry of an earlier one."""
+        """Store an outcome. If the outcome must not be cached, remove the existing entry."""
         size = _size_of(outcome)
         if size is None:
             self._outcomes.discard(key)

@@ -57,7 +57,9 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
         async with asyncio.timeout(LINK_SECONDS):
             await sign_ins.wait(link)
     except TimeoutError:
-        raise ExecutionError(f"The sign-in to {title} was not completed in time. Call again for a new link") from None
+        raise ExecutionError(
+            f"The sign-in to {title} was not completed in time. Repeat the call to get a new link"
+        ) from None
     finally:
         # Not `resume`, which waits: a cancelled call must end.
         invocation.permit.force_resume()

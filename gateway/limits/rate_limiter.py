@@ -73,7 +73,7 @@ class RateLimiter:
                 cost=cost,
                 resolution=RESOLUTION,
             )
-        # Each replica counts by itself while Redis is away.
+        # Each replica counts by itself while Redis is unavailable.
         except StoreAwayError:
             return self._acquire_here(name, rates, cost=cost, saying=saying)
         if refused is not None:

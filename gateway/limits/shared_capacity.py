@@ -1,7 +1,7 @@
 """Divides limits of all replicas between the semaphores of their processes.
 
 Each process reports its used and wanted slots to the store, which returns the capacity. A semaphore makes one claim at
-a time. While the store is away, each replica uses the whole limit.
+a time. While the store is unavailable, each replica uses the whole limit.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class SharedCapacity:
                 return
 
     async def _claim(self) -> bool:
-        """Claim once. Return False if the store is away."""
+        """Claim once. Return False if the store is unavailable."""
         semaphore = self._semaphore
         used = self._granted = semaphore.running  # No call starts until the reply.
         semaphore.resize(used)

@@ -237,7 +237,7 @@ class SignIns:
         return self._entries.get(key)
 
     async def tokens(self, entry: ServiceEntry, owner: str | None) -> tuple[str, Tokens | None]:
-        """Return the name of a record, and its tokens. The owner None means the first user who has signed in."""
+        """Return the tokens of `owner` and the name of their record. If `owner` is None, use any signed-in user."""
         name = record_name(entry.key, owner or "")
         if owner is None:
             name = next(iter(await self.store.names(f"tokens:{entry.key}:")), name)
@@ -387,7 +387,7 @@ class SignIns:
         while True:
             pending = await self.pending(secret)
             if pending is None:
-                raise ExecutionError("The sign-in was not completed in time. Call again for a new link")
+                raise ExecutionError("The sign-in was not completed in time. Repeat the call to get a new link")
             if pending.problem:
                 raise ExecutionError(f"The sign-in failed: {pending.problem}")
             if pending.is_done:
@@ -415,7 +415,7 @@ class SignIns:
         client = await self._client(entry, server, redirect_uri)
         scopes = _scopes(entry.config, pending.scopes, server)
         if not await self.store.claim(f"used:{pending.id}", expires=pending.expires_at):
-            raise ExecutionError("This link has already been used. Call again for a new one")
+            raise ExecutionError("This link has already been used. Repeat the call to get a new link")
         verifier, browser = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
         state = f"{pending.id}.{secrets.token_urlsafe(32)}"
         resource = server.resource or (_canonical(entry.service_url) if entry.is_mcp else None)
@@ -498,7 +498,7 @@ class SignIns:
     def _known(self, key: str) -> ServiceEntry:
         entry = self._entries.get(key)
         if entry is None:
-            raise ExecutionError("The configuration has changed. Call again for a new link")
+            raise ExecutionError("The configuration has changed. Repeat the call to get a new link")
         return entry
 
     async def _discover(self, entry: ServiceEntry, metadata_url: str | None) -> ServerMetadata:

@@ -142,9 +142,9 @@ class SignInPages:
         form = await _form(request)
         pending = await self._sign_ins.pending(request.raw.match_info["link"])
         if pending is None:
-            raise PageError(404, "This link does not exist or has expired. Repeat your request for a new link.")
+            raise PageError(404, "This link does not exist or has expired. Repeat your request to get a new link.")
         if pending.state or pending.is_done:
-            raise PageError(410, "This link has already been used. Repeat your request for a new link.")
+            raise PageError(410, "This link has already been used. Repeat your request to get a new link.")
         title = self._title(pending.entry)
         identity = await self._identified(request, form)
         if identity is not None and (identity.subject_key or "") != pending.person:
@@ -288,7 +288,7 @@ class SignInPages:
     def _title(self, key: str) -> str:
         entry = self._sign_ins.entry(key)
         if entry is None:
-            raise PageError(410, "The configuration has changed. Repeat your request for a new link.")
+            raise PageError(410, "The configuration has changed. Repeat your request to get a new link.")
         return entry.title
 
 

@@ -86,7 +86,7 @@ class Mailbox:
         """Return whether a replica is alive.
 
         Raises:
-            StoreAwayError: The store is away.
+            StoreAwayError: The store is unavailable.
         """
         return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 

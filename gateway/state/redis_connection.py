@@ -1,10 +1,10 @@
 """The connection to Redis (or Valkey), which detects outages and recovery.
 
-The store is away if this process cannot write to it: no connection, wrong password, full memory or a read-only replica.
-A small write per second detects that, and shows other replicas that this one is alive.
+The store is unavailable if this process cannot write to it. Causes are a lost connection, a wrong password, full memory
+or a read-only replica. A small write every second detects an outage, and shows other replicas that this one is alive.
 
-Operations wait up to `WAIT_SECONDS` and are retried, so commands and scripts must be idempotent. While the store is
-known to be away, other operations fail at once.
+Operations are retried for up to `WAIT_SECONDS`, so commands and scripts must be idempotent. `attempt` runs any other
+script at most once, and fails at once during an outage.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICA
 
 
 class RedisConnection:
-    """The store that replicas share. It can be used even while Redis is away."""
+    """The store that replicas share. It can be used even while Redis is unavailable."""
 
     def __init__(self, url: RedisUrl, *, replica: str) -> None:
         self.url: Final = url
@@ -133,7 +133,7 @@ class RedisConnection:
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script that is not idempotent, at most once. Do not wait for a store that is away.
+        """Run a script that is not idempotent, at most once. Fail at once during an outage.
 
         Raises:
             StoreAwayError: There was no reply. The script could have run.
@@ -172,7 +172,7 @@ class RedisConnection:
 
     async def returned(self) -> None:
         """Wait until the store can be used."""
-        # It could be away again before this task resumes.
+        # The store could be unavailable again before this task resumes.
         while self.is_away:
             await self._back.wait()
 

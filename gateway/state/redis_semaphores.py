@@ -128,7 +128,7 @@ class RedisSemaphores:
         At most `queue` calls wait at all replicas together.
 
         Raises:
-            StoreAwayError: The store is away.
+            StoreAwayError: The store is unavailable.
         """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"

@@ -3,7 +3,7 @@
 Separate fields let two replicas change a session at the same time. The hash also lists the replicas that hold the
 session (`@name`), which are notified of changes.
 
-While Redis is away, writes are queued and sessions continue: see `load` and `_write_record`.
+While Redis is unavailable, writes are queued and sessions continue: see `load` and `_write_record`.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class RedisSessionStore:
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record and become a holder. None if Redis is away."""
+        """Return the record and become a holder. None if Redis is unavailable."""
         if self._store.is_away:
             return None
         try:
@@ -146,7 +146,7 @@ class RedisSessionStore:
         return f"{_HOLDER}{self._mailbox.replica}"
 
     async def _write_record(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
-        """Write a record and notify the holders, or queue it while Redis is away."""
+        """Write a record and notify the holders, or queue it while Redis is unavailable."""
         if self._store.is_away:
             return self._queue_write(nonce, record, before)
         try:
@@ -201,7 +201,7 @@ class RedisSessionStore:
     async def _write_queued(self) -> None:
         begun = []
         for nonce, (record, before) in list(self._queued.items()):
-            # Removed before writing, because `_write_record` queues it again if the store is away.
+            # Removed before writing, because `_write_record` queues it again if the store is unavailable.
             self._queued.discard(nonce)
             begun.append(self._writing.begin(self._write_record(nonce, record, before), name=_WRITE))
         # Only for these: in a busy process there are always other writes.
@@ -236,7 +236,7 @@ class RedisSessionStore:
         try:
             await command
         except StoreAwayError:
-            log.debug("a session is not let go of: the store is away")
+            log.debug("session not released: the store is unavailable")
 
 
 _UNSAID_MS: Final = 60_000
@@ -310,7 +310,7 @@ class RedisSessionCount:
         return self._store.is_away
 
     async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session within the limits. While the store is away, each replica counts its own."""
+        """Count a new session within the limits. While the store is unavailable, each replica counts its own."""
         try:
             return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
         except StoreAwayError:

@@ -1,7 +1,8 @@
 """Renews the leases of running tasks, and takes over tasks with expired leases.
 
-A task whose lease expires is stopped if another process may restart it, so that it never runs twice at once. A task
-without restarts continues, and its result is stored unless the task was marked as failed.
+If the lease of a task expires and another process can restart it, this process stops the task. So the task never runs
+twice at the same time. A task that cannot be restarted continues, and its result is stored unless the task was marked
+as failed.
 """
 
 import asyncio

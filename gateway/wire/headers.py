@@ -35,7 +35,7 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
-    """An input that clients of 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
+    """An input that clients of revision 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
 
     name: str
     path: tuple[str, ...]

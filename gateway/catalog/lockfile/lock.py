@@ -130,7 +130,7 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
     """Parse the pins in a lock file.
 
     Raises:
-        ValueError: this version did not write the file.
+        ValueError: the file is malformed, or a different version wrote it.
     """
     content = json.loads(text)
     if not isinstance(content, dict) or "version" not in content:

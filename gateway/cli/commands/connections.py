@@ -133,7 +133,10 @@ async def _opened(options: Namespace, config: str | None) -> AsyncIterator["_Dae
     if directory is None:
         raise ConfigError.at(variable_of("state_dir"), "must be a directory, because tokens are stored there")
     if settings.store_url() is not None:
-        raise ConfigError.at(variable_of("store"), "has the tokens of a running server: use --url")
+        raise ConfigError.at(
+            variable_of("store"),
+            "is set, so the tokens are in a shared store. Use `--url` with the URL of a running server",
+        )
     loaded = load(settings.config)
     loaded.raise_errors()
     keys = settings.signing_keys()

@@ -129,7 +129,7 @@ def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
-    """Return warnings for addresses that `serve` refuses without a flag."""
+    """Return warnings for addresses that `serve` rejects unless anonymous access is allowed."""
     if settings.allow_anonymous or not settings.serves_http:
         return []
     overruled = set() if settings.http is None else {"listen.http"}

@@ -25,7 +25,7 @@ def _sendable(value: str) -> str:
     if _KEY.fullmatch(value) is None:
         raise PydanticCustomError(
             "key",
-            f"a key is sent in a header field: it must have 1 to {MAX_KEY_LENGTH} ASCII characters without spaces",
+            f"a key must have 1 to {MAX_KEY_LENGTH} ASCII characters without spaces, because it is sent in a header",
         )
     return value
 

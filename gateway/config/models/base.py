@@ -158,7 +158,7 @@ def keep_text(value: Json) -> str:
 
 
 def keep_scalar(value: Json) -> str:
-    """Return text, converting a bare number."""
+    """Return text unchanged and a number as text. Reject other values."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return keep_text(value)

@@ -23,7 +23,7 @@ def _sendable(value: str) -> str:
     """Reject text that cannot be sent in a header field. The error does not contain the text."""
     if _TOKEN.fullmatch(value) is None:
         raise PydanticCustomError(
-            "token", "a token is sent in a header field: it must have only ASCII characters without spaces"
+            "token", "a token can contain only ASCII characters without spaces, because it is sent in a header"
         )
     return value
 

@@ -48,7 +48,7 @@ _MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class TaskCall:
-    """One run of a tool. Its messages are sent only while the request is open."""
+    """One run of a tool as a task. Progress and log messages are sent only while the original request is open."""
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None

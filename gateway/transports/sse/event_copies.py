@@ -64,7 +64,7 @@ class EventCopies:
         self._writer: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Write pending events, unless the store is away."""
+        """Write pending events, unless the store is unavailable."""
         if self._writer is not None:
             if self._replica.store.is_away:
                 self._writer.cancel()

@@ -101,7 +101,7 @@ class Sessions:
         self._live: dict[str, LiveSession] = {}
         self._of_nonce: Final[dict[str, LiveSession]] = {}
         self._ended: Final[BoundedMap[str, SessionRecord]] = BoundedMap(_MAX_ENDED, clock=self._clock)
-        """Ended sessions by nonce. The store could be away, or a record could be loading."""
+        """Ended sessions by nonce. The store could be unavailable, or a record could be loading."""
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._began = self._clock()

@@ -19,7 +19,7 @@ def loads(data: bytes | str) -> Json:
     """Decode JSON with integers of up to 4300 digits (`sys.set_int_max_str_digits`).
 
     Raises:
-        orjson.JSONDecodeError: It is not JSON, has a longer integer, or is nested too deep to be read exactly.
+        orjson.JSONDecodeError: `data` is not JSON, contains a longer integer, or is nested too deeply.
     """
     try:
         value = orjson.loads(data)

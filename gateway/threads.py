@@ -162,7 +162,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
     """Run a function in a thread. `what` describes it in errors.
 
     Raises:
-        DeadlineExceededError: It did not return before the deadline of `call`.
+        DeadlineExceededError: The function did not return before the deadline of `call`.
         ExecutionError: No thread was free by then.
     """
     try:
@@ -179,7 +179,7 @@ async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads:
     """Return `shape()`, which runs in a thread if the outcome has more than `MAX_ON_LOOP` bytes.
 
     Raises:
-        ExecutionError: It was not done before the deadline of `call`, or `shape` raised it.
+        ExecutionError: `shape` raised this error, or did not return before the deadline of `call`.
     """
     if size <= MAX_ON_LOOP:
         return shape()

@@ -113,7 +113,7 @@ def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, 
     """Return the claims of a signed introspection response (RFC 9701).
 
     Raises:
-        WrongKeyError: it is not signed with this key.
+        WrongKeyError: the token is not signed with this key.
         TokenError: the response is not valid.
     """
     import jwt  # noqa: PLC0415 - of the extra
@@ -169,7 +169,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
     """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`.
 
     Raises:
-        WrongKeyError: it is not signed with this key.
+        WrongKeyError: the token is not signed with this key.
         TokenError: the token is not valid.
     """
     import jwt  # noqa: PLC0415 - of the extra

@@ -25,7 +25,7 @@ def given_bytes(path: str, *, where: str) -> bytes:
     """Return the content of a file, pipe or device, or of standard input for `-`.
 
     Raises:
-        ConfigError: it cannot be read, or is larger than 256 MiB. `where` is the path of the problem.
+        ConfigError: the content cannot be read or is larger than 256 MiB. `where` names the argument in the error.
     """
     try:
         with _interruptible():

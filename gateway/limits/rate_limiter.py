@@ -4,7 +4,8 @@ Each call counts for the period of the rate from its own time (a sliding log), s
 allowed. Fixed windows and token buckets allow up to twice as many. Small amounts are exact. For larger amounts, times
 are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
-With replicas, the store counts for all by the same rules. While the store is away, each replica uses its own log.
+With replicas, the shared store applies the same rules to all of them. While the store is unavailable, each replica uses
+its own log.
 """
 
 import hashlib

@@ -562,7 +562,7 @@ class SignIns:
         client_id = found.get("client_id") if isinstance(found, dict) else None
         if response.status not in {200, 201} or not isinstance(client_id, str) or not client_id:
             said = str(found.get("error", "")) if isinstance(found, dict) else ""
-            raise entry.endpoint.failure(f"{url} does not register clients: it answered {response.status} {said}")
+            raise entry.endpoint.failure(f"{url} does not register clients: it returned {response.status} {said}")
         secret = found.get("client_secret")
         method = str(found.get("token_endpoint_auth_method") or method)
         client = RegisteredClient(

@@ -249,7 +249,7 @@ def _check_success(response: Response, *, host: str) -> None:
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         error = answer.get("error")
         raise TokenRejectedError(
-            f"{host} answered {response.status}{_reason(answer)}",
+            f"{host} returned {response.status}{_reason(answer)}",
             response,
             error=error if isinstance(error, str) else "",
         )
@@ -266,7 +266,7 @@ def read_token(
     answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
-        raise ExecutionError(f"{host} answered 200 without a valid access token")
+        raise ExecutionError(f"{host} returned 200 without a valid access token")
     # RFC 8693 §2.2.1: `token_type` is N_A for a token that is not an access token.
     is_bearer = (isinstance(kind, str) and kind.strip().lower() in types) or _ACCESS_TOKEN not in kinds
     if not is_bearer or answer.get("issued_token_type") not in (None, *kinds):

@@ -177,10 +177,9 @@ class Reloader(Generic[C]):
         self.watch_error = error
 
     async def _look(self, *, is_settled: bool) -> None:
-        """Reload if something has changed and is stable.
+        """Reload if files have changed, once two consecutive snapshots are equal.
 
-        After a burst of events the files are stable. Otherwise, a save could be in progress and would be loaded half
-        written.
+        This prevents loading a file that is still being written. With `is_settled`, do not wait for a second snapshot.
         """
         earlier: Snapshot | None = None
         for look in range(_MAX_LOOKS):

@@ -126,10 +126,10 @@ class FallbackConnection:
                 job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs and commit them together. A failed job is rolled back alone.
+        """Run jobs and commit them together. If a job fails, only its own changes are rolled back.
 
         Raises:
-            sqlite3.Error: A fault of the file, after which no job is done.
+            sqlite3.Error: The file or disk failed. All jobs are rolled back.
         """
         connection = self._connection
         try:
@@ -153,7 +153,7 @@ class FallbackConnection:
         """Run a job in the open transaction, and roll it back if it fails.
 
         Raises:
-            sqlite3.Error: A fault of the file.
+            sqlite3.Error: The file or disk failed.
         """
         connection = self._connection
         has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))

@@ -77,7 +77,7 @@ class RedisConnection:
         self._tasks: Final = BackgroundTasks()
         self._running_callbacks: asyncio.Task[None] | None = None
         self._must_run_callbacks = False
-        """Whether the callbacks must be called, because the store is back or used for the first time."""
+        """Whether the callbacks must be called, because the store is available again or used for the first time."""
         self._has_run_callbacks = False
 
     async def __aenter__(self) -> Self:
@@ -177,7 +177,7 @@ class RedisConnection:
             await self._back.wait()
 
     def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Register a callback for when the store is back, and for its first use."""
+        """Register a callback for when the store is available again, and for its first use."""
         self._callbacks.append(callback)
 
     async def open(self) -> None:
@@ -218,7 +218,7 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until the store is back.
+        """Wait until the store is available again.
 
         Raises:
             StoreAwayError: The store is not back in time.
@@ -241,10 +241,10 @@ class RedisConnection:
             self.away_since = datetime.now(UTC)
             self._back.clear()
             self._reason = reason
-            log.error("store is away", url=self.url.masked, reason=reason)
+            log.error("store is unavailable", url=self.url.masked, reason=reason)
         elif reason != self._reason:
             self._reason = reason
-            log.error("store is still away", url=self.url.masked, reason=reason)
+            log.error("store is still unavailable", url=self.url.masked, reason=reason)
         self._probe_now.set()
 
     async def _watch(self) -> None:
@@ -254,7 +254,7 @@ class RedisConnection:
             was_away = self.is_away
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause if was_away else _PROBE_SECONDS):
-                    # While away, only the delay counts. Failed calls would otherwise trigger probes.
+                    # During an outage, only the delay counts. Failed calls would otherwise trigger probes.
                     await (asyncio.Event() if was_away else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
@@ -274,7 +274,11 @@ class RedisConnection:
             self._note_away(error)
             return
         if self.away_since is not None:
-            log.info("store is back", url=self.url.masked, away_since=self.away_since.isoformat(timespec="seconds"))
+            log.info(
+                "store is available again",
+                url=self.url.masked,
+                away_since=self.away_since.isoformat(timespec="seconds"),
+            )
             self.away_since = None
         self._back.set()
 

@@ -175,7 +175,7 @@ class RedisSessionStore:
             self._queued.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
-        """Register a callback for when Redis is back. Its argument is whether Redis has lost its data."""
+        """Register a callback for when Redis is available again. Its argument is whether Redis has lost its data."""
         self._on_return.append(callback)
 
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
@@ -292,6 +292,7 @@ expiry, the limits, and `new` to add it only within the limits. Times are millis
 """
 
 _MEMBER_BYTES: Final = 12
+"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for it."""
 
 
 class SessionAdmission(IntEnum):
@@ -320,7 +321,7 @@ class RedisSessionCount:
         try:
             await self._count(nonce, caller, expires, 0, 0, "old")
         except StoreAwayError:
-            return  # Counted again when the store is back.
+            return  # Counted again when the store is available again.
 
     async def remove(self, nonce: str) -> None:
         """Remove an ended session. Its caller's set is cleaned up when it is full."""
@@ -343,5 +344,4 @@ class RedisSessionCount:
 
 
 def _member(nonce: str) -> bytes:
-    """Return a session's member, which fills exactly 16 bytes of the allocator."""
     return hashlib.blake2b(nonce.encode(), digest_size=_MEMBER_BYTES).digest()

@@ -112,7 +112,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether an error is a fault of the file or disk, not of a statement."""
+    """Return whether the file or disk caused an error, rather than a statement."""
     return is_broken(error) or _code(error) in _FAULTS
 
 

@@ -257,7 +257,7 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
     server.answer = web.json_response({"error": "invalid_client", "error_description": echoed}, status=401)
     async with product(tmp_path, file_with(service, own(server))) as client:
         text = await failure(client)
-    assert text.startswith("The gateway cannot sign in: 127.0.0.1 answered 401 invalid_client: no client with ***")
+    assert text.startswith("The gateway cannot sign in: 127.0.0.1 returned 401 invalid_client: no client with ***")
     assert SECRET not in text
     assert not service.seen
 
@@ -276,9 +276,9 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
             ),
             "Only bearer tokens are supported",
         ),
-        (web.Response(text="<html>", status=200), "answered 200"),
+        (web.Response(text="<html>", status=200), "returned 200"),
         (web.Response(text="x" * 600_000, status=500), "exceeds 512KiB"),
-        (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "answered 302"),
+        (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "returned 302"),
     ],
     ids=["space", "line-break", "long", "dpop", "no-text", "id-token", "html", "large", "redirect"],
 )
@@ -433,7 +433,7 @@ async def test_a_refused_exchange_shows_no_token(tmp_path: Path, server: TokenSe
         alice = server.caller_token("alice")
         server.answer = web.json_response({"error": "invalid_grant", "error_description": f"bad: {alice}"}, status=400)
         text = (await served.call(alice))["content"][0]["text"]
-    assert text == "The gateway cannot sign in: 127.0.0.1 answered 400 invalid_grant: bad: ***"
+    assert text == "The gateway cannot sign in: 127.0.0.1 returned 400 invalid_grant: bad: ***"
 
 
 async def test_one_callers_401_leaves_the_tokens_of_others_alone(
@@ -629,7 +629,7 @@ async def test_an_error_under_200_is_shown(
 ) -> None:
     server.answer = answer
     async with product(tmp_path, file_with(service, own(server))) as client:
-        assert "answered 200 bad_verification_code: The code is wrong." in await failure(client)
+        assert "returned 200 bad_verification_code: The code is wrong." in await failure(client)
     assert not service.seen
 
 
@@ -664,7 +664,7 @@ async def test_a_service_that_names_another_authorization_server_later_gets_no_s
         service.revoked.update(server.tokens)
         service.metadata = {"resource": service.url, "authorization_servers": [other.issuer.issuer]}
         server.answer = web.Response(status=500)
-        assert "answered 500" in await failure(client)  # which forgets the metadata
+        assert "returned 500" in await failure(client)  # which forgets the metadata
         text = await failure(client)
         assert f"now names the authorization server {other.issuer.issuer}" in text
         assert "set `issuer`" in text

@@ -337,7 +337,7 @@ def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
 @pytest.mark.parametrize(
     ("source", "variables", "message"),
     [
-        ("{{ a + b }}", {"a": 1, "b": "x"}, "`\\+` cannot add text to a number; `~` joins text"),
+        ("{{ a + b }}", {"a": 1, "b": "x"}, "`\\+` cannot add text to a number. Use `~` to join text"),
         ("{{ a - b }}", {"a": 1, "b": "x"}, "`-` needs two numbers"),
         ("{{ '%s' % a }}", {"a": 1}, "`%` needs two numbers, not text and a number"),
         ("{{ -a }}", {"a": "x"}, "a sign needs a number, not text"),

@@ -308,7 +308,7 @@ async def test_endless_list_is_cut_and_long_body_is_refused(
         assert listed == [*(f"web_look_{number}" for number in range(5)), "good_work", "good_grow", "good_die"]
         assert state(running, "web")["missing"] == {"tools": "cut after 5 entries"}
         assert state(running, "web")["state"] == "degraded"
-        assert "sends more than 1 MiB" in await said(client, "web_look_0")
+        assert "sent more than 1 MiB" in await said(client, "web_look_0")
 
         async def is_told() -> bool:
             return "writes a line of more than 1 MiB" in state(running, "long").get("reason", "")

@@ -272,7 +272,7 @@ async def test_update_before_the_start_is_ignored(tmp_path: Path) -> None:
         (
             "sse",
             {"text": "event: endpoint\ndata: http://[\n\n", "content_type": "text/event-stream"},
-            "names an endpoint with an invalid URL",
+            "sent an endpoint event with an invalid URL",
         ),
     ],
 )

@@ -34,7 +34,7 @@ async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") ->
     """Request a path of the API of the daemon at a URL. `older` is the same resource in daemons without the API.
 
     Raises:
-        RemoteError: there is no response, or it is not from an mcp-gateway.
+        RemoteError: there is no response, or the response is not from an mcp-gateway.
     """
     try:
         return await get_json(_admin_url(url, f"/-/api{path}"), method=method)
@@ -54,11 +54,13 @@ async def ask_connections(url: str, form: Mapping[str, str] | None = None) -> Js
 async def get_json(
     url: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
 ) -> JsonObject:
-    """Return the JSON object at a URL of the admin API. `form` is sent with POST. Errors name the credential `needs`.
+    """Request a JSON object from the admin API. A `form` is sent with POST.
+
+    If access is denied, the error tells the user to set the credential described by `needs`.
 
     Raises:
         NotThereError: the response is 404.
-        RemoteError: there is no response, or it is not from an mcp-gateway.
+        RemoteError: there is no response, or the response is not from an mcp-gateway.
     """
     deadline = asyncio.get_running_loop().time() + _SECONDS
     try:

@@ -258,7 +258,7 @@ def _has_key(path: Path, *, is_config: bool, config: Path) -> bool:
     """Return whether a file contains a private key.
 
     Raises:
-        ConfigError: it does, and it is a configuration file, which cannot be left out.
+        ConfigError: a configuration file contains a key. Such files cannot be left out of the bundle.
     """
     with _reading(path):
         is_key = holds_private_key(path.read_bytes())

@@ -86,7 +86,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         server = await _http_server(options, hints)
         entry = client.http(server)
     elif options.key_from is not None:
-        raise ConfigError.at("--key-from", "needs --url. A server that the client starts requires no key")
+        raise ConfigError.at(
+            "--key-from", "requires --url. Without --url, the client starts the server itself and needs no key"
+        )
     else:
         server = _stdio_server(options, client, hints)
         entry = client.stdio(server)

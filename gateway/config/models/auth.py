@@ -41,7 +41,7 @@ def _trustworthy(value: str) -> str:
     if not is_url or parts.scheme not in {"http", "https"} or any(char.isspace() for char in value):
         raise PydanticCustomError("url", "expected a URL such as https://idp.example.com")
     if parts.scheme == "http" and not is_loopback_name(host_of(parts.netloc)):
-        raise PydanticCustomError("insecure_url", "must start with https:// (http:// is allowed only for this machine)")
+        raise PydanticCustomError("insecure_url", "must start with https:// (http:// is allowed only for localhost)")
     return value
 
 

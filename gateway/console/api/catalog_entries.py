@@ -109,7 +109,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
 
 
 def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
-    """Return the definition that a derived resource comes from: the tool of a page, or a skill."""
+    """Return the definition that a resource was generated from: a tool (for its UI page) or a skill."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))

@@ -48,9 +48,9 @@ def read_regular(path: str, *, max_size: int) -> bytes:
     """Read a file. Follows links.
 
     Raises:
-        NotServedError: it is not a regular file.
-        TooLargeError: it is larger than `max_size`.
-        OSError: it does not exist or cannot be read.
+        NotServedError: the path is not a regular file.
+        TooLargeError: the file is larger than `max_size`.
+        OSError: the file does not exist or cannot be read.
     """
     with _opened_path(path) as held:
         return _read(held, max_size=max_size)
@@ -71,9 +71,9 @@ def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> byte
     """Read the file `relative` below the directory `root`. Follows links inside `root`.
 
     Raises:
-        NotServedError: it is not a regular file, is outside or hidden, or `root` is no longer at `place`.
-        TooLargeError: it is larger than `max_size`.
-        OSError: it does not exist or cannot be read.
+        NotServedError: the path is not a regular file, is outside or hidden, or `root` is no longer at `place`.
+        TooLargeError: the file is larger than `max_size`.
+        OSError: the file does not exist or cannot be read.
     """
     with opened_directory(root) as directory, _opened_path(relative, directory=directory) as held:
         if place_of(directory) != place or not is_shown(place_of(held), root=place):

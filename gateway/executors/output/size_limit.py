@@ -76,7 +76,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         """Return a link to contents that are too large and cannot be shortened.
 
         Raises:
-            ExecutionError: they cannot be stored.
+            ExecutionError: the contents cannot be stored.
         """
         link = self._link(contents, invocation, media_type=media_type)
         if link is None:

@@ -403,7 +403,7 @@ def _add(frame: RenderState, left: Json, right: Json) -> Json:
     if left is UNDEFINED or right is UNDEFINED:
         return UNDEFINED
     if kind_of(left) != kind_of(right) or kind_of(left) not in {"a number", "text", "a list"}:
-        raise ExecutionError(f"`+` cannot add {kind_of(right)} to {kind_of(left)}; `~` joins text")
+        raise ExecutionError(f"`+` cannot add {kind_of(right)} to {kind_of(left)}. Use `~` to join text")
     if isinstance(left, str | list):
         frame.charge(len(left) + len(right))
     return left + right

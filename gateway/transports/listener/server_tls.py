@@ -148,11 +148,11 @@ def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
 
 
 def _trusting(chain: bytes) -> ssl.SSLContext:
-    """Return a client context that trusts these certificates.
+    """Return a client context that trusts the certificates in a PEM chain.
 
     Raises:
-        ssl.SSLError: They are not certificates.
-        ValueError: They are not certificates.
+        ssl.SSLError: `chain` contains no valid certificates.
+        ValueError: `chain` contains no valid certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

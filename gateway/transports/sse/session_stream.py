@@ -1,7 +1,7 @@
 """One stream of a session, independent of its connection (2025-11-25 basic/transports, "Resumability").
 
 Event ids contain the numbers of the stream and the event, so they are unique in the session. Events are stored for
-clients that lose their connection. A stream has one connection at a time. A client that resumes replaces it.
+clients that lose their connection. A stream has at most one connection. Resuming the stream replaces that connection.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class StreamStore(Protocol):
 
 
 class SessionStream:
-    """The messages of one request, or messages that belong to no request."""
+    """A stream of the messages for one request, or of those not related to any request (`answers_request` is False)."""
 
     __slots__ = (
         "_ending",

@@ -191,7 +191,7 @@ class Sessions:
             self._dispatcher.notifier.watch_changed()
 
     async def catch_up(self, *, is_lost: bool) -> None:
-        """Load changes made while the shared store was away. Save everything again if the store lost its data."""
+        """Load changes made during an outage of the shared store. Save everything again if the store lost its data."""
         for live in list(self._live.values()):
             record = await self._store.load(live.nonce)
             if record is not None:

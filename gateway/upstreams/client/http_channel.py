@@ -160,7 +160,7 @@ async def read_body(answer: Answer) -> bytes:
     try:
         return await answer.read(max_bytes=MAX_BODY)
     except BodyTooLargeError:
-        raise BadAnswerError(f"sends more than {MAX_BODY // 2**20} MiB") from None
+        raise BadAnswerError(f"sent more than {MAX_BODY // 2**20} MiB") from None
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:

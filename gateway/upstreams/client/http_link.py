@@ -184,7 +184,7 @@ class HttpLink:
             return self._response_among(messages_at_end(parser), request_id), seen
         except EventTooLargeError as error:
             seen.event_id = None  # a resumed stream would send the same event again
-            raise BadAnswerError(f"sends {error}") from error
+            raise BadAnswerError(f"sent {error}") from error
         except (aiohttp.ClientError, ConnectionError):
             # Without an event id, the stream cannot be resumed.
             if seen.event_id is None:
@@ -200,7 +200,7 @@ class HttpLink:
             if not isinstance(each, Response):
                 self._inbox(each, during=request_id)
                 if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:
-                    raise BadAnswerError(f"sends a message that cannot be read: {each.reason}")
+                    raise BadAnswerError(f"sent an invalid message: {each.reason}")
             # JSON-RPC 2.0 §5: the id is null if the server could not read it.
             elif each.id == request_id or (alone and each.id is None and each.error is not None):
                 found = each

@@ -220,7 +220,7 @@ class Pending:
                 self._has_notified = False
                 waiting.set_result(message)
             else:
-                waiting.set_exception(BadAnswerError(f"sends a message that cannot be read: {message.reason}"))
+                waiting.set_exception(BadAnswerError(f"sent an invalid message: {message.reason}"))
 
     def _attributed(self, response: Response) -> Response | Unreadable:
         """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request."""

@@ -378,7 +378,7 @@ def _result_of(response: Response) -> JsonObject:
             data if text_size(data, enough=_MAX_DATA) <= _MAX_DATA else None,
         )
     if not isinstance(response.result, dict):
-        raise BadAnswerError("sends a result that is not an object")
+        raise BadAnswerError("returned a result that is not an object")
     return response.result
 
 

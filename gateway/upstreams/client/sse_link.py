@@ -76,7 +76,7 @@ class SseLink:
             await self._stream()
             self._lost(ConnectionLostError("ended its stream"))
         except EventTooLargeError as error:
-            self._lost(BadAnswerError(f"sends {error}"))
+            self._lost(BadAnswerError(f"sent {error}"))
         except UpstreamError as error:
             self._lost(error)
         except asyncio.CancelledError:
@@ -107,10 +107,10 @@ class SseLink:
         try:
             url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:
-            raise NotMcpError("names an endpoint with an invalid URL") from error
+            raise NotMcpError("sent an endpoint event with an invalid URL") from error
         # Each POST contains credentials.
         if origin_of(url) != origin_of(self._channel.url):
-            raise NotMcpError("names an endpoint at another origin")
+            raise NotMcpError("sent an endpoint event with a URL of a different origin")
         if not self._target.done():
             self._target.set_result(url)
 

@@ -84,7 +84,7 @@ class SharedCapacity:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._claiming = None
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("limit counts in this replica alone", limit=self._name, exc_info=bug)
+            log.error("limit is not shared: this replica counts separately", limit=self._name, exc_info=bug)
             self._count_alone()
         # The finished task did not see this change.
         if self._changed.is_set():

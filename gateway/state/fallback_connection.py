@@ -223,7 +223,7 @@ class FallbackConnection:
             self.put_aside = put_aside(path)
         except OSError as error:
             return self._log_problem(error)
-        log.error("broken state file put aside", file=str(self.put_aside))
+        log.error("corrupt state file renamed", file=str(self.put_aside))
         return None
 
     def _log_problem(self, error: Exception) -> None:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 WAIT_SECONDS: Final = 2.0
 """The maximum time that an operation waits for the store."""
 REPLICA_SECONDS: Final = 15
-"""A replica counts as dead after this time without a sign of life."""
+"""A replica counts as dead after this time without a write."""
 _MOST_AT_ONCE: Final = 16
 """The maximum number of concurrent commands, each with its own connection. In a burst, opening more connections would
 take longer than waiting.

@@ -181,7 +181,7 @@ tools:
     assert verdicts_of(run, tmp_path, text) == {
         "goes": "passed",
         "works": "passed",
-        "asks": "failed asks its user for more than a yes, which nobody can answer here",
+        "asks": "failed requires user input other than a confirmation, which tests cannot provide",
     }
 
 

@@ -102,7 +102,7 @@ async def test_full_stream_keeps_its_newest_events_and_warns_once() -> None:
             stream = said_on(kept, *(b"%d" % number * 10 for number in range(5)))
             assert await found(kept, at(stream, 0)) == [b"3" * 10, b"4" * 10]
         assert [entry["event"] for entry in logs] == [
-            "events dropped: more was said than is kept for replay",
+            "events dropped: replay buffer is full",
             "stream resumed with a gap: its oldest events are no longer kept",
         ]
         assert stream.size == 20

@@ -75,10 +75,10 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         dialect.import_dbapi()
     # SQLAlchemy raises ValueError for an invalid port.
     except (ArgumentError, ValueError):
-        place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
+        place.error("is not a database URL; expected a URL such as postgresql://app@db/shop")
         return None
     except NoSuchModuleError:
-        place.error(f"SQLAlchemy does not know the database `{config.url.partition(':')[0]}`")
+        place.error(f"SQLAlchemy has no dialect named `{config.url.partition(':')[0]}`")
         return None
     except ImportError as error:
         place.error(f"needs a driver that is not installed: {error}")

@@ -223,7 +223,7 @@ class EventStore:
     def _drop_oldest(self, stream: SessionStream) -> None:
         if not self._has_dropped:
             self._has_dropped = True
-            log.warning("events dropped: more was said than is kept for replay", bytes=self._size, events=self._events)
+            log.warning("events dropped: replay buffer is full", bytes=self._size, events=self._events)
         self.forget_oldest(stream)
 
     def forget_oldest(self, stream: SessionStream) -> None:

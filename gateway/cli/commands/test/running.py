@@ -129,7 +129,7 @@ class _Attempt(msgspec.Struct, frozen=True):
             # `expect.error` matches protocol errors and failed results.
             result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
         if result.get("resultType") == "input_required":
-            return Mismatch("asks its user for more than a yes, which nobody can answer here")
+            return Mismatch("requires user input other than a confirmation, which tests cannot provide")
         return mismatch(result, self.test.expect)
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ async def confirm(
         AwaitingInput: the client must ask the user first.
     """
     if requester is None:
-        raise ExecutionError("This call must be confirmed, but the user cannot be asked")
+        raise ExecutionError("This call requires confirmation, but the client cannot ask the user")
     shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:

@@ -149,11 +149,13 @@ class Authenticator:
         thumbprint = thumbprint_of(identity.claims)
         if thumbprint is None:
             if credential.is_bound:
-                return invalid_token("The token is not bound to a key; send it as `Authorization: Bearer …`")
+                return invalid_token("The token is not bound to a key. Send it as `Authorization: Bearer …`")
             is_required = self._tokens[identity.realm].rules.entry.dpop == "required"
             return self._unproven("The token must be bound to a key of the client (DPoP)") if is_required else identity
         if not credential.is_bound:
-            return self._unproven("The token is bound to a key; send it as `Authorization: DPoP …` with a proof")
+            return self._unproven(
+                "The token is bound to a key. Send it as `Authorization: DPoP …`, with a proof in the `DPoP` header"
+            )
         proof = request or ProofRequest(proofs=(), method="", url="")
         return self._proofs.refusal(proof, token=credential.secret, thumbprint=thumbprint) or identity
 

@@ -213,7 +213,7 @@ class DenialLogLimiter:
         self._suppressed = 0
 
     def allows(self) -> int | None:
-        """Return the number of suppressed records since the last one. None if this one is suppressed too."""
+        """Return the number of suppressed records since the last one, or None if this one is suppressed too."""
         now = self._clock()
         self._left = min(MAX_BURST, self._left + now - self._at)
         self._at = now

@@ -79,7 +79,7 @@ def check_labels(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _label(template: TextTemplate, call: CallFacts) -> str | None:
-    """Return the value of a label. None if the caller lacks a claim that it needs."""
+    """Return the value of a label, or None if the caller lacks a claim that it needs."""
     try:
         return template.render({CALLER: call.caller_facts})[:_MAX_LENGTH]
     except ExecutionError:
@@ -151,7 +151,7 @@ def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[st
 
 
 def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
-    """Return the arguments without file contents. None if they are too long."""
+    """Return the arguments without file contents, or None if they are too long."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(exact_json.dumps(described))

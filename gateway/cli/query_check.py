@@ -27,7 +27,7 @@ _DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
 
 
 async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:
-    """Return the errors of the databases at their place in the query, and warnings for unreachable databases."""
+    """Return database errors with their positions in the queries, and warnings for unreachable databases."""
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     async with DatabasePools() as pools:
         for profile in sorted(profiles, key=lambda each: each.name):

@@ -227,7 +227,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "zed": Client(
         title="Zed",
         source_of_variables="Zed passes its environment on to servers that it starts. It does not replace "
-        "variables in headers: write the key in place of <NAME>",
+        "variables in headers. Replace <NAME> with the key",
         section="context_servers",
         place="~/.config/zed/settings.json, or .zed/settings.json of the project",
         file="~/.config/zed/settings.json",

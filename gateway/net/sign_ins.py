@@ -446,7 +446,7 @@ class SignIns:
         return f"{server.authorization_url}{separator}{urlencode(query)}", browser
 
     async def returned(self, state: str, browser: str) -> PendingSignIn | None:
-        """Return the sign-in of an authorization response. None if it does not belong to this browser."""
+        """Return the sign-in of an authorization response, or None if it does not belong to this browser."""
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:
             return None

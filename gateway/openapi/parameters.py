@@ -99,7 +99,7 @@ def parameters_of(
 
 
 def _list(node: Node, references: References) -> Node:
-    """Follow a reference in place of the list of parameters, which some documents contain."""
+    """Follow a reference that replaces the list of parameters. Some documents contain such references."""
     found = references.follow(node)
     if found.value and not isinstance(found.value, list):
         raise DocumentError(f"the parameters at {found.shown} are not a list")

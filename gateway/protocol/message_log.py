@@ -67,7 +67,7 @@ class LoggedExchange:
 
 
 def described_params(method: str, params: JsonObject, catalog: Catalog) -> JsonObject:
-    """Return the parameters with a description of each file in place of its content."""
+    """Return the parameters with the content of each file replaced by a description."""
     name, arguments = params.get("name"), params.get("arguments")
     if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return params

@@ -61,7 +61,7 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Version and time of the last queued state by task."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
-        """Queue the state of a task (`DetailedTask`) in place of older states."""
+        """Queue the state of a task (`DetailedTask`), replacing any older state."""
         # A change may arrive while the store is read, which then returns an older state.
         stamp = (task.version, task.updated)
         if stamp < self.told_of_tasks.get(task.id, stamp):

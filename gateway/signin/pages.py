@@ -262,7 +262,7 @@ class SignInPages:
         return {**row, "people": await self._sign_ins.count(entry)} if identity.holds(OPERATORS) else row
 
     async def _identified(self, request: HttpRequest, form: Mapping[str, str]) -> Identity | None:
-        """Return the user who sends a request. None if the user has to enter an API key.
+        """Return the user who sends a request, or None if the user has to enter an API key.
 
         1. Without `auth`, all requests from this machine belong to one user.
         2. The form field `token`, or a credential in the headers.

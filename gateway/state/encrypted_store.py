@@ -41,7 +41,7 @@ class EncryptedStore:
         self._shared: Final = shared
 
     async def read(self, name: str) -> bytes | None:
-        """Return the value. None if it is missing, has expired, or was encrypted with another key."""
+        """Return the value, or None if it is missing, has expired, or was encrypted with another key."""
         if self._shared is not None:
             encrypted = await self._shared.command("GET", self._key(name))
         else:

@@ -64,7 +64,7 @@ class Mailbox:
         return await self._send(replica, kind, body, message_id=_new_id())
 
     async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
-        """Send a message and return the reply. None if the replica does not exist or respond.
+        """Send a message and return the reply, or None if the replica does not exist or respond.
 
         Raises:
             StoreAwayError: The message could not be sent.

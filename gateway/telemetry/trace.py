@@ -44,7 +44,7 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
-    """Return the trace context in headers or in `_meta`. None if there is none."""
+    """Return the trace context in headers or in `_meta`, or None if there is none."""
     parent = carrier.get(TRACEPARENT)
     if parent is None:
         return None

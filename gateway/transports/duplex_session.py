@@ -134,7 +134,7 @@ class DuplexSession:
         )
 
     async def _write(self, reply: Reply, message: Received | None) -> None:
-        """Write a response. If it was dropped, write an error in its place."""
+        """Write a response, or an error if the response was dropped."""
         if reply.body is None or await self._exchange.write(reply.body):
             return
         del reply  # Free the response while the error waits.

@@ -90,7 +90,7 @@ def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _ConnectionAttempt:
-    """One attempt to connect. Handshakes share a session, because a slow server may respond to an earlier one."""
+    """One attempt to connect. Handshakes share a session, because a slow server may respond to an earlier handshake."""
 
     spec: ServerSpec
     listener: Listener

@@ -90,7 +90,7 @@ def facts_of(path: str) -> FileFacts | None:
 
 
 def facts_beneath(root: str, name: str, *, directory: int) -> FileFacts | None:
-    """Return the facts of a file in an open directory. None if it does not exist or is not served under `root`."""
+    """Return the facts of a file in an open directory, or None if it does not exist or is not served under `root`."""
     try:
         with _opened_path(name, directory=directory) as held:
             return facts_in(os.fstat(held)) if is_shown(place_of(held), root=root) else None

@@ -107,7 +107,7 @@ class OutputStore:
         return uri
 
     async def read(self, uri: str, *, caller: str) -> JsonObject | None:
-        """Return contents as in `ReadResourceResult`. None if they do not exist or belong to another caller."""
+        """Return contents as in `ReadResourceResult`, or None if they do not exist or belong to another caller."""
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)

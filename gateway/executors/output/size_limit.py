@@ -121,7 +121,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return ExecutionError(f"The output is too large: {size} bytes, but the limit is {self.max_size} (max_size)")
 
     def _link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject | None:
-        """Store the contents for the caller. None if they are too large, or `overflow` is not `resource`."""
+        """Store the contents for the caller. Return None if they are too large, or `overflow` is not `resource`."""
         if self.overflow != "resource":
             return None
         call = invocation.call

@@ -3,12 +3,12 @@
 Threats: a command that uses the network, reads private files (homes, keys, /run, the configuration), changes files,
 inspects other processes, or gains privileges.
 
-Visible in a sandbox are only:
+A sandboxed command can see only:
 
 1. read-only, programs and libraries: /usr, /bin, /sbin, /lib*, and the stores of Nix and Guix
 2. read-only, the files of /etc in `_SETTINGS`
 3. read-only, a program that is named by a path, and a script with its inputs
-4. read-only, a literal `cwd`, except `/`
+4. read-only, the `cwd`, if it contains no expressions and is not `/`
 5. the paths in `readable` (read-only) and `writable`
 6. a /proc with the sandbox's processes only, a /dev without devices, and a private /tmp, also as HOME and TMPDIR
 

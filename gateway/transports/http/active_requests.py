@@ -15,7 +15,7 @@ from gateway.transports.http.request import Task
 Renewed = Callable[[Identity], Identity | None]
 """Returns the current identity of the same credential, or None if the credential is no longer valid."""
 Admits = Callable[[str | None, Identity], bool]
-"""Returns whether a view exists and the identity can use it. The view None is the whole catalog."""
+"""Returns whether a view exists and the identity can use it. A view of None means the whole catalog."""
 
 
 class ActiveRequests:

@@ -142,7 +142,7 @@ class EventStore:
         return stream
 
     def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
-        """Return the position after an event. None if nothing follows, or if later events were dropped."""
+        """Return the position after an event, or None if nothing follows or later events were dropped."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self._process:
             return self._elsewhere(match)
@@ -246,7 +246,7 @@ def _carried(request_id: RequestId) -> bytes:
 
 
 def _lost_with_its_process(carried: str | None) -> LostAnswer | None:
-    """Decode the request id of another process's stream. None if the stream belonged to no request."""
+    """Decode the request id of another process's stream, or None if the stream belonged to no request."""
     if carried is None:
         return None
     try:

@@ -152,7 +152,7 @@ class Sessions:
         return live
 
     async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
-        """Return the caller's session. None if it has ended or belongs to another caller.
+        """Return the caller's session, or None if it has ended or belongs to another caller.
 
         1. A session served here must match the caller and the view.
         2. Otherwise, one of our keys has signed the id for this caller.

@@ -251,7 +251,7 @@ def test_key_instead_of_variable_name_is_rejected_and_not_printed(run: Run) -> N
     [
         (["notepad"], "invalid choice: 'notepad'"),
         (["claude", "nothing.yaml"], "nothing.yaml"),
-        (["claude", "--key-from", "OPS_API_KEY"], "--key-from: needs --url"),
+        (["claude", "--key-from", "OPS_API_KEY"], "--key-from: requires --url"),
         (["claude", "config.yaml", "--url", "http://h"], "--url: cannot be combined with config.yaml"),
     ],
 )

@@ -291,7 +291,7 @@ class RedisConnection:
                 self._must_run_callbacks = True
                 return
             except Exception:  # Boundary: a bug in one callback must not prevent the others.
-                log.exception("store's return was not taken well")
+                log.exception("a component failed after the store returned")
 
 
 def _is_fault(error: Exception) -> bool:

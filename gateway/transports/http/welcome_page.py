@@ -29,8 +29,7 @@ _PAGE: Final = """\
 <title>{title}</title>
 <style>{style}</style>
 <h1>{title}</h1>
-<p>{description}</p>
-<p>This is an MCP server. Connect an MCP client to this URL:</p>
+{description}<p>This is an MCP server. Connect an MCP client to this URL:</p>
 <pre>{url}</pre>
 <p>Claude Code:</p>
 <pre>claude mcp add --transport http {name} {url}</pre>
@@ -61,7 +60,7 @@ def welcome_page(
     body = _PAGE.format(
         title=escape(str(info.get("title") or name)),
         style=_STYLE,
-        description=escape(str(info.get("description") or "")),
+        description=f"<p>{escape(str(info['description']))}</p>\n" if info.get("description") else "",
         url=escape(f"{base_url}{path}"),
         name=re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "gateway",
         more="\n".join(more),

@@ -219,12 +219,12 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_400,
-    "files": 540,
-    "classes": 979,
+    "lines": 80_200,
+    "files": 534,
+    "classes": 977,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 40,
+    "assignments to other objects' attributes": 38,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,

@@ -498,7 +498,7 @@ class TestQuestions:
         response = await client.call("ask", Accept="application/json")
         result = (await response.json())["result"]
         assert result["isError"] is True
-        assert "takes no event stream" in result["content"][0]["text"]
+        assert "has no open event stream" in result["content"][0]["text"]
 
     @requirement("http/questions-wait")
     async def test_client_that_left_without_an_event_id_cannot_be_asked(self, served: RunningServer) -> None:

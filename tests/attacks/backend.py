@@ -1,4 +1,4 @@
-"""A server behind the daemon that keeps every request as the bytes that it came as."""
+"""A server behind the daemon that records every request as bytes."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""How an attacker talks: requests as bytes, so that nothing corrects them on the way."""
+"""A client that sends requests as bytes, so that no library corrects them."""
 
 import base64
 import http.client

@@ -1,4 +1,4 @@
-"""A small internet: a network namespace with name servers that lie, a public address and private ones.
+"""A small internet: a network namespace with malicious name servers, a public address and private ones.
 
 Runs as a program inside bubblewrap, where it can have any address and port, and prints the outcome of each fetch.
 No host outside is queried or reached.

@@ -1,4 +1,4 @@
-"""A relay in front of a daemon that reads every byte the daemon sends, and the sieve that it is read with."""
+"""A relay in front of a daemon that searches every byte of its output for secrets."""
 
 import socket
 import struct

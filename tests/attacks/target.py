@@ -1,4 +1,4 @@
-"""A daemon to be attacked: a real process with seeded secrets, whose every byte is read, and what it may not lose."""
+"""The attacked daemon: a real process with seeded secrets, all of whose output is searched."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""No argument, claim or proof makes a caller somebody else, or becomes anything but a value."""
+"""Arguments, claims and proofs cannot change the caller's identity, and are never more than values."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Commands that use too much, say too much or do not end: the call ends in time, and nothing of it is left.
+"""Commands that use too much, print too much or do not end: the call ends in time, and leaves nothing behind.
 
 Errors are reported to the model. After each test, `assert_unharmed` checks that the canary is untouched.
 """

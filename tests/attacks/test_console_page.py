@@ -1,4 +1,4 @@
-"""The console's page in a real browser, under attack: by what tools return and are called, and by pages elsewhere."""
+"""Attacks on the console's page in a real browser: by results and names of tools, and by other sites."""
 
 import base64
 from collections.abc import AsyncIterator, Iterator

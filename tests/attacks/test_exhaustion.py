@@ -1,7 +1,7 @@
 """A greedy client gets a share of connections, sessions, streams, calls and time. Others are still served.
 
-The attacker comes from another address of loopback than the client who works, which is served while all that the
-attacker has opened is still open. Nothing is timed: who is starved fails by waiting for ever.
+The attacker has a different loopback address than the legitimate client, which is served while everything that the
+attacker has opened is still open. Nothing is timed: a starved client fails the test by waiting forever.
 """
 
 import select

@@ -1,4 +1,4 @@
-"""No spelling of a URI or a path, and nothing that is swapped while it is read, leads to a file that is not served."""
+"""No spelling of a URI or path, and no swap during a read, gives access to a file that is not served."""
 
 import os
 import socket

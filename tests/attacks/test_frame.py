@@ -1,4 +1,4 @@
-"""The frame finds what it looks for: a test that attacks can fail for each of its reasons."""
+"""The framework detects attacks: a test can fail for each of its reasons."""
 
 import http.client
 from dataclasses import replace

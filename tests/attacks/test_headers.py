@@ -1,4 +1,4 @@
-"""Header fields, coming in and going out: none is split, none is believed that the body or the socket contradicts."""
+"""Header fields in both directions: none is split, and none overrides the body or the socket."""
 
 import base64
 from typing import Final

@@ -1,4 +1,4 @@
-"""Whatever bytes are sent as JSON, the answer is JSON-RPC: a result, or an error that is the sender's."""
+"""Any bytes sent as JSON get a JSON-RPC response: a result, or an error that blames the sender."""
 
 import json
 from typing import Final

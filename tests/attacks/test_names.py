@@ -1,4 +1,4 @@
-"""No name leads inside, whatever it resolves to, and to what next: real look-ups by the system's resolver."""
+"""No host name leads to a forbidden address, whatever it resolves to now or next. The system's resolver is used."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Masking reveals nothing about a secret unless the caller knows all of it: no text can be used to test parts of one.
 
-The caller's text is cut where it wants it to be: escapes for a terminal are counted before they are taken out, so that
-the text at the cut is all that remains visible.
+Callers can choose where a text is cut: escape sequences count towards the limit and are removed afterwards, so that
+only the text at the cut remains visible.
 """
 
 from typing import Final

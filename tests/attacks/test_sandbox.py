@@ -1,7 +1,7 @@
-"""Code that an attacker chose runs in a sandbox: it reaches no network, file or process, and gains nothing.
+"""An attacker's code runs in a sandbox: it reaches no network, file or process, and gains no privileges.
 
-Each attack is Python that prints `got` where it got what it wanted; the same code gets it outside the sandbox, so that
-an attack that cannot work proves nothing.
+Each attack is Python code that prints `got` if it succeeds. The same code must succeed outside the sandbox, because an
+attack that cannot succeed proves nothing.
 """
 
 import os

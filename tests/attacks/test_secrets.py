@@ -1,7 +1,7 @@
-"""Seeded secrets leave by no way: not in an answer, a notification, the log, the status, the audit log or the lock.
+"""Seeded secrets never leave: not in responses, notifications, logs, the status, the audit log or the lock.
 
-The frame reads every byte that the daemon sends or logs; here are the ways on which a secret could try to leave, each
-beside a control that shows that the way is open.
+The framework searches every byte that the daemon sends or logs. These tests exercise the ways by which a secret could
+leave, each next to a control that shows that the way is open.
 """
 
 import base64

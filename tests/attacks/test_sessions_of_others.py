@@ -1,6 +1,6 @@
-"""What one caller made, another one finds as unknown as if it had never been made.
+"""Objects of one caller are unknown to others, as if they had never existed.
 
-Three callers: two keys, and a token whose subject is called like one of the keys.
+There are three callers: two keys, and a token whose subject has the name of one of the keys.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Values that try to become SQL, on SQLite and on PostgreSQL: each is stored and found as what it is, or is refused.
+"""Values that try to become SQL, on SQLite and on PostgreSQL: each is stored and found unchanged, or is refused.
 
-Beside each attack stands its control: a guard row that must be there afterwards, and the value itself, read back.
+Each attack has a control: a guard row that must still exist afterwards, and the value itself, read back.
 """
 
 import json

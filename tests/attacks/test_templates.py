@@ -1,4 +1,4 @@
-"""A caller's value is data for templates: never parsed, never an attribute, and never work without end."""
+"""Templates treat caller input as data: it is never parsed, never an attribute, and never unbounded work."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A file that would fill, hang, run or betray the daemon is refused when it is read; the last good one serves on."""
+"""A file that would exhaust, block or compromise the daemon is refused. The last good one stays in service."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A server that an attacker wrote: it answers what the test says, byte for byte, and keeps what it was sent."""
+"""An attacker's server: it sends exactly the bytes that a test defines, and records its requests."""
 
 import socket
 import threading

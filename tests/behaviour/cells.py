@@ -1,4 +1,4 @@
-"""The cells that behaviour is tested in: each binding with each revision that a client may speak over it."""
+"""The cells of the behaviour tests: each binding with each revision that a client can use over it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A client of any revision over any binding. It speaks as the specification says, and checks all that it is sent."""
+"""A client of any revision over any binding. It follows the specification, and validates every message it receives."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Daemons that serve `testdata/house.yaml`, and a client for each cell.
 
-Processes last as long as the test session: one listens for HTTP, and for each revision one has stdio. A test whose
-traces would stay in a process (a log level cannot be unset) asks for one of its own with `newcomer`.
+Processes last as long as the test session: one listens for HTTP, and each revision has one on stdio. A test that leaves
+traces in a process (a log level cannot be unset) requests a separate process with `newcomer`.
 """
 
 import os

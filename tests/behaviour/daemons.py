@@ -1,7 +1,7 @@
-"""Daemons that behaviour is tested with: one for each test that needs one, or replicas in its place.
+"""Daemons of the behaviour tests: a single one, or replicas.
 
-With MCP_GATEWAY_TEST_REPLICAS=3 whatever listens for HTTP is three daemons over one Redis, behind an nginx without
-stickiness, and clients must not be able to tell. Standard streams belong to one process: it is the first of them.
+With MCP_GATEWAY_TEST_REPLICAS=3, each HTTP daemon is replaced by three daemons with one Redis, behind an nginx without
+stickiness. Clients must not see a difference. Standard streams belong to the first of these daemons.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A daemon that follows the files of a directory, and clients that hear from it on every kind of stream."""
+"""A daemon that watches the files of a directory, and clients that receive notifications on every kind of stream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

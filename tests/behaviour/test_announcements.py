@@ -1,4 +1,4 @@
-"""Being told when what is on offer changes: on the session's own stream, or by `subscriptions/listen`."""
+"""Notifications of changed lists: on the session's stream, or through `subscriptions/listen`."""
 
 from typing import Final
 

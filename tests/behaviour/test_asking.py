@@ -1,4 +1,4 @@
-"""A server that asks its client, over each binding and in each revision: one plugin, written once."""
+"""Questions to the client, over each binding and in each revision, from a plugin that is written once."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Who can end a call, and how."""
+"""Ways to cancel a call, and the callers who can use them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What needs a client that can do something is refused to others."""
+"""Calls that need a capability are refused to clients without it."""
 
 import pytest
 

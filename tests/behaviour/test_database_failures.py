@@ -1,4 +1,4 @@
-"""Databases that are away, restarted, replaced, slow or too large, and what the file must not hold of them."""
+"""Databases that are unavailable, restarted, replaced, slow or too large."""
 
 import asyncio
 import json

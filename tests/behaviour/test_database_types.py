@@ -1,4 +1,4 @@
-"""Values of PostgreSQL's types as JSON, and inputs of each type as values of PostgreSQL's."""
+"""Values of PostgreSQL types as JSON, and inputs of each type as PostgreSQL values."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What cannot be read is answered, and under the right id."""
+"""Malformed messages get an error response with the right id."""
 
 from typing import Final
 

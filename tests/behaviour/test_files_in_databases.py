@@ -1,4 +1,4 @@
-"""Files that callers give to databases: their bytes, bound as such."""
+"""Files from callers as bind parameters of queries."""
 
 import base64
 import sqlite3

@@ -1,4 +1,4 @@
-"""How a client and the gateway agree: `initialize` in the legacy era, `server/discover` in the modern one."""
+"""Version negotiation: `initialize` in the legacy era, `server/discover` in the modern one."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Functions of plugins that never return stop other functions at the most, and nothing that the daemon does itself."""
+"""Plugin functions that never return can block other plugin functions, but not the daemon."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A large file is decoded beside the other calls, not before them."""
+"""Decoding a large file does not block other calls."""
 
 import base64
 import threading

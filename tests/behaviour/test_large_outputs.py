@@ -1,7 +1,7 @@
-"""One call's large output is worked on beside the others, not before them.
+"""Processing a large output does not block other calls.
 
-Time is the processor's: what this process computes between two turns of its loop, which no other load on the machine
-makes more. It counts work in the loop, and work of another thread that keeps the interpreter's lock.
+The test measures CPU time: the time that this process computes between two turns of the event loop. Other load on the
+machine does not change it. It includes work in other threads that hold the interpreter's lock.
 """
 
 import asyncio

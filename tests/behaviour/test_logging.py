@@ -1,4 +1,4 @@
-"""Log messages to the client: only where it asked for them, and no milder than it asked."""
+"""Log messages for the client: only at the level that it requested, and above."""
 
 from typing import Final
 

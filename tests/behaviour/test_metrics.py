@@ -1,4 +1,4 @@
-"""Every metric that is documented is there, and moves when what it measures does."""
+"""Every documented metric exists, and changes with the quantity that it measures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Several clients write null for what they leave out: it is taken as left out."""
+"""Null parameters count as omitted, because several clients send them."""
 
 from pathlib import Path
 

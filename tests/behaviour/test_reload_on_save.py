@@ -1,4 +1,4 @@
-"""Every way to change what is on disk is taken up once, and told once to whom it concerns, on every kind of stream."""
+"""Every way to change a file causes one reload and one notification, on every kind of stream."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Many reloads while everybody works: no call fails, no list is mixed, and each change is told once to each."""
+"""Many reloads under load: no call fails, no list is mixed, and each client gets one notification per change."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Reading resources, and asking to be told when one is written."""
+"""Reading resources, and subscribing to their changes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people decide by and choose from shows what is there: no caller and no file name can make it look otherwise."""
+"""Confirmations and choices show the real values: callers and file names cannot disguise them."""
 
 import os
 from pathlib import Path

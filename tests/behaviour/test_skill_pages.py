@@ -1,4 +1,4 @@
-"""Lists of skills and of their directories come in pages, which die with what they list; scopes hide skills."""
+"""Pages of skills and skill directories. Cursors expire with the list, and scopes hide skills."""
 
 from pathlib import Path
 from typing import Final

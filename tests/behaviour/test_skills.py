@@ -1,4 +1,4 @@
-"""Skills as agents find, verify and read them; clients of older revisions read them as resources."""
+"""Agents find, verify and read skills. Clients of older revisions read them as resources."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""How a client's messages travel: over standard streams, over Streamable HTTP, or over HTTP+SSE."""
+"""Transports for a client's messages: standard streams, Streamable HTTP, and HTTP+SSE."""
 
 import asyncio
 import base64

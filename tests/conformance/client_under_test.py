@@ -1,7 +1,7 @@
 """The gateway as the client that the official suite tests: `python client_under_test.py URL`.
 
-Serves the suite's server as an upstream, and does through the gateway what a user would do: lists everything, answers
-questions, calls each tool, reads each resource, gets each prompt. The scenario's facts are in the environment:
+Serves the suite's server as an upstream, and uses it through the gateway: lists everything, answers questions, calls
+each tool, reads each resource, and gets each prompt. The environment describes the scenario:
 `MCP_CONFORMANCE_SCENARIO` and `MCP_CONFORMANCE_CONTEXT`.
 """
 

@@ -1,4 +1,4 @@
-"""The official conformance suite: where it is installed, and one run of it."""
+"""The official conformance suite: its installation, and one run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`docs/conformance.md` has the figures that the runs of the official suite are held to."""
+"""`docs/conformance.md` contains the figures that the runs of the official suite are compared with."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The check of messages against the official schemas finds what is wrong with them."""
+"""The check of messages against the official schemas detects invalid messages."""
 
 import pytest
 

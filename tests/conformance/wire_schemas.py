@@ -1,7 +1,7 @@
 """Check a message against the official JSON schema of its revision. Pure, once the schemas have been read.
 
-The schemas let any object have fields that they do not name, so that a message with a field of a later revision is
-valid too. Here each named type is closed: what leaves must be known to the revision that it is sent for.
+The schemas allow any object to have undeclared members, so a message with a member of a later revision is valid too.
+Here each named type is closed: every member that is sent must be declared in the revision.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The files of deploy/, read as those would who use them."""
+"""The files of deploy/, read as their users read them."""
 
 from pathlib import Path
 from typing import Any, Final

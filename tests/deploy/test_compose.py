@@ -1,4 +1,4 @@
-"""compose.yaml mounts what is there, runs what the image has, and serves a file without a doubt."""
+"""compose.yaml mounts existing files, uses the image's commands, and serves a file without warnings."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The image builds as its Dockerfile says, and what is built serves."""
+"""The image builds from its Dockerfile, and serves."""
 
 import asyncio
 import os

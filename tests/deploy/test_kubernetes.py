@@ -1,4 +1,4 @@
-"""The manifests are what Kubernetes takes, ask for the paths that the daemon has, and mount what can change."""
+"""Kubernetes accepts the manifests. They use the daemon's paths, and mount every directory that it writes to."""
 
 import subprocess
 from pathlib import Path

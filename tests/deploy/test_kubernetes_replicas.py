@@ -1,4 +1,4 @@
-"""The manifests of three replicas are what Kubernetes takes, and add to those of one what replicas need."""
+"""Kubernetes accepts the manifests for three replicas, which add a store to the manifests for one."""
 
 import asyncio
 import subprocess

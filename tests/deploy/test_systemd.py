@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: what systemd thinks of them, and that they agree with the daemon."""
+"""systemd accepts the units of deploy/systemd, and they match the daemon."""
 
 import configparser
 import shlex

@@ -1,11 +1,11 @@
-"""A guide, as its reader follows it: files are saved, commands are typed, and what is shown is what comes.
+"""Follow a guide like its reader: save its files, type its commands, and compare the output.
 
 - A block of code after a line that ends in "as `NAME`:" is saved under that name; after "at the end of `NAME`:" it is
   added there.
 - In a `console` block, lines that start with `$ ` are typed, and the lines below show their output. `…` matches
   any text within a line, or for any number of whole lines.
 - A block of YAML that is not saved is a separate file, and must be valid.
-- A command that serves is left running while the rest goes on, as the guide tells its reader to do.
+- A command that serves keeps running in the background, as the guide asks the reader to do.
 """
 
 import re

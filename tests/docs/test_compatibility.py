@@ -1,4 +1,4 @@
-"""The page of figures is complete: every check adds up, and every refusal is explained."""
+"""The page of figures is complete: the sums are right, and each refusal is explained."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The picture of the first minute in the README: a session that is really run.
+"""The README's picture of the first minute: a session that is really run.
 
-MCP_GATEWAY_TEST_IMAGES=docs/images makes it anew.
+MCP_GATEWAY_TEST_IMAGES=docs/images renders it again.
 """
 
 import os

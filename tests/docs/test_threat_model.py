@@ -1,4 +1,4 @@
-"""The threat model names files and tests that are there, and leaves no attack out."""
+"""The threat model names existing files and tests, and covers every attack test."""
 
 import re
 from pathlib import Path

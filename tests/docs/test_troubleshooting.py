@@ -1,4 +1,4 @@
-"""The messages that docs/troubleshooting.md explains are those of the program."""
+"""The messages in docs/troubleshooting.md are messages of the program."""
 
 import ast
 import re

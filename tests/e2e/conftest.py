@@ -1,4 +1,4 @@
-"""A file whose tools do what a daemon must survive."""
+"""A configuration whose tools do everything that a daemon must survive."""
 
 from pathlib import Path
 from textwrap import dedent

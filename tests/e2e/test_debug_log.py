@@ -1,4 +1,4 @@
-"""At log level debug every message is in the log, and no secret is."""
+"""At log level debug, the log contains every message and no secret."""
 
 import signal
 from pathlib import Path

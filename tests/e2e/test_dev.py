@@ -1,4 +1,4 @@
-"""`mcp-gateway dev` on a real terminal and in a pipe: it shows what happens, waits for a file, and ends cleanly."""
+"""`mcp-gateway dev` on a real terminal and in a pipe: it shows activity, waits for a file, and ends cleanly."""
 
 import fcntl
 import os

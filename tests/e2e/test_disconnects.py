@@ -1,4 +1,4 @@
-"""What becomes of a child when its caller goes away: it depends on the revision."""
+"""Whether a child process survives when its caller disconnects. This depends on the revision."""
 
 import asyncio
 from pathlib import Path

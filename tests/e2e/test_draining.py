@@ -1,4 +1,4 @@
-"""How a daemon leaves: unready first, then nothing new, then what runs, and each caller is told."""
+"""Shutdown: the daemon becomes unready, refuses new calls, finishes running ones, and notifies each caller."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""One id through every line of a call, and a level that can be changed while the daemon runs."""
+"""Every log line of a call has the same id, and the level can be changed while the daemon runs."""
 
 import asyncio
 from collections.abc import AsyncIterator

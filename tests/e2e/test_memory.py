@@ -1,4 +1,4 @@
-"""Memory that clients make a daemon use is bounded while they do not read, and returned once they are gone."""
+"""The memory that a daemon uses for slow clients is bounded, and is released when they disconnect."""
 
 import asyncio
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A daemon is restarted under load, on a socket that outlives it, and no caller is the worse for it.
+"""A daemon is restarted under load, on a socket that outlives it, and no call fails.
 
-Here for six seconds at a rate that a small machine keeps up with; MCP_GATEWAY_TEST_LOAD=500x30 is five hundred calls a
-second for thirty seconds.
+The test lasts six seconds, at a rate that a small machine can sustain. MCP_GATEWAY_TEST_LOAD=500x30 makes five hundred
+calls per second for thirty seconds.
 """
 
 import asyncio

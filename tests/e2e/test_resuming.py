@@ -1,4 +1,4 @@
-"""A proxy cuts the connection in the middle of a call, and the client comes back for the answer."""
+"""A proxy cuts the connection in the middle of a call, and the client reconnects for the result."""
 
 import asyncio
 from collections.abc import AsyncIterator

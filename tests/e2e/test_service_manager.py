@@ -1,4 +1,4 @@
-"""What systemd hears of a daemon, over a real datagram socket."""
+"""Notifications that systemd receives from a daemon, over a real datagram socket."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Two daemons over one Redis limit their callers together: a client sees what it sees of a single one."""
+"""Two daemons enforce their limits together through Redis, as if they were one daemon."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Sockets that another process opened, as systemd does: taken, served, and left to the next daemon."""
+"""Sockets opened by another process, as with systemd: the daemon uses them, and leaves them open for its successor."""
 
 import asyncio
 import signal

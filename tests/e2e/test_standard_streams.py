@@ -1,4 +1,4 @@
-"""stdio as a client meets it: a process, two pipes, and nothing but messages on them."""
+"""A stdio server as a client runs it: one process, two pipes, and only messages on them."""
 
 import asyncio
 import os

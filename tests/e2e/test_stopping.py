@@ -1,4 +1,4 @@
-"""Signals as an init system sends them: calls finish, nothing that hangs holds the exit, and the code is 0."""
+"""Stop signals of an init system: calls finish, a hanging call does not delay the exit, and the exit code is 0."""
 
 import asyncio
 import os

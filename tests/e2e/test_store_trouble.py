@@ -1,4 +1,4 @@
-"""A Redis that is slow, full, or refuses who it is: clients of both eras go on, and what they were told stays true."""
+"""Redis is slow, full, or refuses the login: clients of both eras continue, and earlier results stay valid."""
 
 import asyncio
 import shutil

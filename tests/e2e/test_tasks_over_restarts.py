@@ -1,4 +1,4 @@
-"""What becomes of tasks when their process is killed, or stopped: each row with a real process and a real disk."""
+"""Tasks whose process is killed or stopped, with real processes and a real disk."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""Several workers serve one address as one process does: over crashes, reloads, replacement and the end."""
+"""Several workers serve one address like a single process: after crashes, reloads, replacement and shutdown."""
 
 import asyncio
 import os

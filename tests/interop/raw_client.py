@@ -1,4 +1,4 @@
-"""A client of the bare protocol in both eras, which tries each step twice at the most and counts what became of it."""
+"""A client of the bare protocol in both eras. It tries each step at most twice, and counts the outcomes."""
 
 import asyncio
 import uuid

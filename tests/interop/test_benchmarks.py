@@ -1,4 +1,4 @@
-"""The benchmarks run, and find both servers doing what is measured. How fast they are is not for a test to say."""
+"""The benchmarks run with both servers. Their speed is not tested."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The official Inspector's command line verifies every skill of the examples, and reads the page of a tool."""
+"""The command line of the official Inspector verifies every example skill, and reads a tool's page."""
 
 import asyncio
 import json

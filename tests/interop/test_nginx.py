@@ -1,4 +1,4 @@
-"""Through a real nginx: every transport and both eras, under a prefix and TLS, with buffering on and short patience."""
+"""Every transport and both eras through a real nginx: with a prefix, TLS, buffering and short timeouts."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What users of the official Python client see, in both its lines, on each binding."""
+"""Results that users of the official Python client see, with both its lines, on each binding."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What users of the official Python client are asked and told, in both its lines, over each transport."""
+"""Questions and notifications that users of the official Python client get, with both its lines, on each transport."""
 
 import shutil
 from pathlib import Path

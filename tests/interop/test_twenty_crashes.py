@@ -1,8 +1,8 @@
-"""Official clients hold their sessions while the daemon is killed again and again, with SIGKILL.
+"""Official clients keep their sessions while the daemon is killed repeatedly with SIGKILL.
 
-Between the crashes every call is answered, in the same session, and the watched resource's updates arrive. The sockets
-are the supervisor's, as in deploy/systemd: a client that comes back early waits, and is not refused. Official clients
-try twice, three seconds apart (`RECONNECT_MS`), so where the daemon has its own socket it must be back by then.
+Between crashes every call succeeds in the same session, and updates of the watched resource arrive. As in
+deploy/systemd, the supervisor owns the sockets, so a client that reconnects early waits instead of being refused.
+Official clients try twice, three seconds apart (`RECONNECT_MS`). A daemon with its own socket must restart in between.
 """
 
 import asyncio

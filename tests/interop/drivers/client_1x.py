@@ -1,4 +1,4 @@
-"""Walks a server with the official client's first line."""
+"""Lists and uses a server with the official client's 1.x line."""
 
 from contextlib import AsyncExitStack
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Walks a server with the official client's second line, in the era that the plan names."""
+"""Lists and uses a server with the official client's 2.x line, in the era that the plan names."""
 
 from typing import Any
 

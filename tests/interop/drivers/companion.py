@@ -1,7 +1,7 @@
-"""A client that stays: takes orders on standard input, a line each, and says on standard output what it sees.
+"""A long-lived client: it reads commands from standard input, one per line, and prints events to standard output.
 
-Orders are `{"call": text}`, answered with `{"answer": text}`, and `{"end": true}`. Unasked, it says
-`{"session": id}` at its beginning and whenever the id is another one, and `{"updated": uri}`, `{"changed": method}`.
+Commands are `{"call": text}`, which prints `{"answer": text}`, and `{"end": true}`. It also prints `{"session": id}` at
+the start and whenever the id changes, and `{"updated": uri}` and `{"changed": method}`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A client that stays, of the official client's first line."""
+"""A long-lived client of the official 1.x line."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A client that stays, of the official client's second line in the legacy era."""
+"""A long-lived client of the official 2.x line, in the legacy era."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What official clients do, over and over, while replicas die: each step once, and once more if it fails.
+"""Steps of official clients while replicas fail. A step that fails is retried once.
 
 Prints a line after each round: the calls made, answered, repeated and lost so far, and how many clients have
 reconnected because the previous one stopped responding. It ends when it reads a line from standard input.

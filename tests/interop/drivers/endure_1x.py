@@ -1,4 +1,4 @@
-"""A client of the official client's first line that goes on while replicas die."""
+"""A client of the official 1.x line that continues while replicas fail."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Uses a server that wants tokens with the official client's first line."""
+"""Uses a server that requires tokens, with the official client's 1.x line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Uses a server that wants tokens with the official client's second line."""
+"""Uses a server that requires tokens, with the official client's 2.x line."""
 
 from typing import Any
 

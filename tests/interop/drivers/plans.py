@@ -1,6 +1,6 @@
-"""Plans that an official client carries out, one after the other: importing it is most of what one costs.
+"""Runs plans with an official client, one after the other, because importing the client takes most of the time.
 
-Each comes on a line of standard input, and what it came to leaves on a line of standard output.
+Each plan is a line of standard input, and its outcome is a line of standard output.
 """
 
 import asyncio

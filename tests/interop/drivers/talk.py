@@ -1,4 +1,4 @@
-"""What both official clients do when the server talks back: answer its questions, hear its notifications, cancel."""
+"""Steps of both official clients with a server that asks: answer questions, receive notifications, cancel calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Talks with a server as the official client's first line does."""
+"""Runs the steps of `talk` with the official client's 1.x line."""
 
 import asyncio
 from collections.abc import AsyncIterator

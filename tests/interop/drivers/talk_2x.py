@@ -1,4 +1,4 @@
-"""Talks with a server as the official client's second line does, in the era that the plan names."""
+"""Runs the steps of `talk` with the official client's 2.x line, in the era that the plan names."""
 
 import asyncio
 from collections.abc import AsyncIterator

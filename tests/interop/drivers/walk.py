@@ -1,7 +1,7 @@
-"""What both official clients do: list everything, use everything, and report what came back.
+"""Steps of both official clients: list everything, use everything, and report the results.
 
-Runs in an environment that has the client and nothing of ours. The plan has the server to start or its URL, arguments
-for tools and prompts, and completions to ask for.
+Runs in an environment with the client but without this project. The plan contains the server's command or URL, the
+arguments of tools and prompts, and the completions to request.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

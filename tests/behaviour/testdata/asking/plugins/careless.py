@@ -1,4 +1,4 @@
-"""Authors' mistakes around questions."""
+"""Plugin functions with mistakes in their questions."""
 
 import asyncio
 import math

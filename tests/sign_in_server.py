@@ -22,6 +22,8 @@ class Provider:
 
     issuer: str = ""
     user: str = "ann"
+    named: str | None = None
+    """The authorization server that the services name, if it is another one."""
     lifetime: int | None = 3600
     metadata: dict[str, Any] = field(default_factory=dict)
     response: dict[str, str] = field(default_factory=dict)
@@ -48,7 +50,7 @@ class Provider:
         application.router.add_post("/revoke", self._revoke)
         application.router.add_get("/api/whoami", self._whoami)
         application.router.add_post("/mcp", self._mcp)
-        application.router.add_get("/.well-known/oauth-protected-resource/mcp", self._resource)
+        application.router.add_get("/.well-known/oauth-protected-resource/{path}", self._resource)
         return application
 
     async def _metadata(self, _request: web.Request) -> web.Response:
@@ -106,8 +108,9 @@ class Provider:
         self.refresh.pop(token, None)
         return web.Response()
 
-    async def _resource(self, _request: web.Request) -> web.Response:
-        return web.json_response({"resource": f"{self.issuer}/mcp", "authorization_servers": [self.issuer]})
+    async def _resource(self, request: web.Request) -> web.Response:
+        resource = f"{self.issuer}/{request.match_info['path']}"
+        return web.json_response({"resource": resource, "authorization_servers": [self.named or self.issuer]})
 
     async def _mcp(self, request: web.Request) -> web.Response:
         """An MCP server of revision 2025-11-25 with the tool `whoami`."""

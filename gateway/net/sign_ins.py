@@ -112,6 +112,10 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return entry_key(self.name, self.config, self.service_url)
 
 
+def callback_url(entry: ServiceEntry, base_url: str | None) -> str:
+    return f"{base_url}{PAGES}/callback/{entry.name}"
+
+
 def entry_key(name: str, config: AuthorizationCode, service_url: str) -> str:
     return digest_of(name, service_url, config.issuer or "", config.client_id, str(config.shared))
 
@@ -409,7 +413,7 @@ class SignIns:
             ExecutionError: The link was already used, or the authorization server cannot be used.
         """
         entry = self._known(pending.entry)
-        redirect_uri = redirect_uri or f"{self._base_url}{PAGES}/callback"
+        redirect_uri = redirect_uri or callback_url(entry, self._base_url)
         server = await self._discover(entry, pending.metadata_url)
         _check_server(entry, server)
         client = await self._client(entry, server, redirect_uri)
@@ -455,6 +459,11 @@ class SignIns:
         )
         return pending if is_own else None
 
+    def expects(self, pending: PendingSignIn, name: str) -> bool:
+        """Return whether a callback is the one of the service that the user signs in to."""
+        entry = self._entries.get(pending.entry)
+        return entry is None or entry.name == name
+
     async def finish(self, pending: PendingSignIn, response: Mapping[str, str]) -> ServiceEntry:
         """Exchange the code of an authorization response for tokens, and store them.
 
@@ -482,7 +491,7 @@ class SignIns:
         """Return the client metadata document of an entry (draft-ietf-oauth-client-id-metadata-document)."""
         return {
             "client_id": f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json",
-            **_client_metadata(f"{base_url}{PAGES}/callback", method="none"),
+            **_client_metadata(callback_url(entry, base_url), method="none"),
         }
 
     def entries(self, keys: frozenset[str]) -> list[ServiceEntry]:
@@ -527,6 +536,8 @@ class SignIns:
     async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
         """Return the registered client for a server. None for the configured client."""
         if entry.config.client_id:
+            if entry.config.client_secret is not None and entry.config.issuer is None:
+                await self._check_issuer(entry, server)
             return None
         base_url = self._base_url or ""
         if server.reads_client_documents and base_url.startswith("https:"):
@@ -544,6 +555,21 @@ class SignIns:
         client, seconds = await self._registered(entry, server, server.registration_url, redirect_uri)
         await self._write(name, client, seconds=seconds)
         return client
+
+    async def _check_issuer(self, entry: ServiceEntry, server: ServerMetadata) -> None:
+        """Send the configured secret only to the authorization server that the service named first.
+
+        MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them.
+        """
+        name, issuer = f"issuer:{entry.key}", server.issuer or server.token_url
+        known = await self.store.read(name)
+        if known is None:
+            await self.store.write(name, issuer.encode(), expires=self._clock() + _FOREVER_SECONDS)
+        elif known.decode() != issuer:
+            raise ExecutionError(
+                f"The gateway cannot sign in: {entry.service_url} now names the authorization server {issuer} "
+                f"instead of {known.decode()}. If this is correct, set `issuer` of {entry.name}"
+            )
 
     async def _registered(
         self, entry: ServiceEntry, server: ServerMetadata, url: str, redirect_uri: str

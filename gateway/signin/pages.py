@@ -102,7 +102,7 @@ class SignInPages:
 
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         pages = {
-            f"{PAGES}/callback": self._callback,
+            f"{PAGES}/callback/{{entry}}": self._callback,
             BROWSER: self._browser,
             f"{BROWSER}/callback": self._browser_callback,
             f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
@@ -205,7 +205,8 @@ class SignInPages:
         state = query.get("state", "")
         cookie = request.raw.cookies.get(_cookie_name(state.partition(".")[0]), "")
         pending = await self._sign_ins.returned(state, cookie)
-        if pending is None:
+        # RFC 9700 §4.4.2: a redirect URI per service, so that one server's code is never sent to another server.
+        if pending is None or not self._sign_ins.expects(pending, request.raw.match_info["entry"]):
             raise PageError(400, "This response does not belong to a sign-in of this browser.")
         try:
             entry = await self._sign_ins.finish(pending, query)
@@ -283,6 +284,8 @@ class SignInPages:
             self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
         if isinstance(found, AuthError | HttpError):
             raise PageError(found.status if found.status >= 400 else 401, found.message)
+        if not found.may_enter(None):
+            raise PageError(403, "This access token is only valid for a view. Use one for the whole server.")
         return found
 
     def _title(self, key: str) -> str:

@@ -174,6 +174,7 @@ async def test_callback_rejects_forged_and_foreign_responses(tmp_path: Path, idp
             (page, _changed(url, state=f"{state}x")),
             (page, _changed(url, state=state.partition(".")[0])),
             (page, f"{url}&code=other"),
+            (page, url.replace("/callback/connections.api?", "/callback/upstreams.evil?")),
         ):
             async with attacker.get(attack) as response:
                 assert response.status == 400, attack
@@ -194,6 +195,18 @@ async def test_response_of_another_issuer_is_rejected_before_the_code_is_sent(
         status, page = await served.sign_in(ANN)
         assert (status, "another authorization server" in page) == (400, True)
     assert not idp.grants
+
+
+async def test_client_secret_is_only_sent_to_the_first_issuer(tmp_path: Path, idp: Provider) -> None:
+    file = file_for(idp, client_id="gateway", client_secret="client-secret-1")
+    del file["connections"]["api"]["auth"]["authorization_code"]["issuer"]
+    async with provider() as evil, serving(tmp_path, file) as served:
+        assert (await served.sign_in(ANN))[0] == 200
+        idp.named = evil.issuer
+        status, page = await served.sign_in(BOB)
+        assert (status, f"now names the authorization server {evil.issuer}" in page) == (424, True)
+        assert not evil.asked
+        assert not evil.grants
 
 
 async def test_denied_sign_in_shows_the_reason_as_text(tmp_path: Path, idp: Provider) -> None:
@@ -341,7 +354,7 @@ async def test_client_metadata_document_is_served(tmp_path: Path, idp: Provider)
         async with served.http.get(url) as response:
             document = await response.json()
         assert (response.status, document["client_id"]) == (200, url)
-        assert document["redirect_uris"] == [f"{served.base}/-/sign-in/callback"]
+        assert document["redirect_uris"] == [f"{served.base}/-/sign-in/callback/connections.api"]
         assert document["token_endpoint_auth_method"] == "none"
         async with served.http.get(url.replace("api.json", "other.json")) as response:
             assert response.status == 404

@@ -20,7 +20,7 @@ _UNMATCHABLE: Final = {
     "cannot be matched": "form",
     "can only be matched at the end": "form",
     "is used twice": "twice",
-    "need text between": "neighbours",
+    "need literal text between": "neighbours",
 }
 
 

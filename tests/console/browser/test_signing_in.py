@@ -131,5 +131,5 @@ async def test_expired_link_is_explained(ours: Tab) -> None:
     ours.tolerated.append(REFUSED)
     await ours.page.context.clear_cookies()
     await ours.page.goto(f"{ours.served.console}?token=expired")
-    await expect(ours.page.get_by_role("alert")).to_contain_text("This link has expired or is wrong")
+    await expect(ours.page.get_by_role("alert")).to_contain_text("This link is invalid or has expired")
     assert "token" not in ours.page.url

@@ -122,8 +122,9 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
         logged = [orjson.loads(line) for line in daemon.errors]
         assert {entry["worker"] for entry in logged if entry["event"] == "reloaded"} == {0, 1}
         assert are_gone(processes)
-        kept = sorted(os.listdir(tmp_path / "state"))  # noqa: PTH208 - the names alone
-        assert kept == ["lock", "secrets.sqlite", "signing-keys", "worker-0", "worker-1"]
+        # SQLite can leave its -shm and -wal files if both workers close a database at the same time.
+        names = {each.name.removesuffix("-shm").removesuffix("-wal") for each in (tmp_path / "state").iterdir()}
+        assert names == {"lock", "secrets.sqlite", "signing-keys", "worker-0", "worker-1"}
 
 
 @pytest.mark.build

@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import time
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -23,6 +24,18 @@ SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
 _OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 """A style of this program. Other escape sequences in the text are removed."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Environment variables of a graphical session. A text browser would take over the terminal."""
+
+
+def has_browser() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS)
+
+
+def open_in_browser(url: str) -> None:
+    """Open a URL in the browser, without waiting for it."""
+    # A daemon thread, because some browsers only return when their window is closed.
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 
 
 class Console:

@@ -68,7 +68,7 @@ class Keyed(Protocol):
     """An executor that computes its own cache key."""
 
     def cache_key(self, invocation: Invocation) -> bytes:
-        """Return a key such that calls with equal keys have equal outcomes, whoever makes them."""
+        """Return a key such that calls with equal keys have equal outcomes for all callers."""
 
 
 def _key_of_file(value: object) -> JsonObject:

@@ -6,9 +6,6 @@ servers on stdio.
 
 import asyncio
 import os
-import sys
-import threading
-import webbrowser
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +17,7 @@ from aiohttp import web
 from gateway.access.subject import Subject
 from gateway.cli.client.admin_api import ask_connections
 from gateway.cli.client.remote import RemoteError
-from gateway.cli.console import Console
+from gateway.cli.console import Console, has_browser, open_in_browser
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.positional import split_config
@@ -41,7 +38,6 @@ from gateway.upstreams.server_spec import compile_spec, sign_in_keys
 
 _ACTIONS: Final = ("list", "sign-in", "sign-out")
 _POLL_SECONDS: Final = 1.0
-_WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 _USER: Final = Subject("", is_operator=True)
 """The user of servers on stdio."""
 
@@ -265,6 +261,5 @@ def _page(status: int, text: str) -> web.Response:
 def _open_browser(url: str, hints: Console) -> None:
     """Print a URL, and open it in the browser if there is one. Does not wait for the browser."""
     hints.line(f"Open this link to sign in:\n{url}")
-    if sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS):
-        # A daemon thread, because some browsers only return when their window is closed.
-        threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
+    if has_browser():
+        open_in_browser(url)

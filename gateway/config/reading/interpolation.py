@@ -49,7 +49,7 @@ _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 ANY: Final = "*"
-"""Stands for all other keys."""
+"""Any other key."""
 ITSELF: Final = ""
 """The value itself, if it is text or a list instead of a mapping."""
 

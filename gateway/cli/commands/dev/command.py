@@ -3,7 +3,6 @@ import os
 import sys
 import termios
 import threading
-import webbrowser
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Final, NamedTuple, TextIO
 from gateway.app.signals import cancelled_by_signals
 from gateway.cli.commands.dev.developing import develop
 from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
-from gateway.cli.console import Console
+from gateway.cli.console import Console, has_browser, open_in_browser
 from gateway.cli.options import (
     ALLOW_ANONYMOUS,
     HTTP,
@@ -36,8 +35,6 @@ _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
 """Needs the extra `dev`. Imported only on a terminal."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
-_WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Environment variables of a graphical session. A text browser would take over the terminal."""
 
 
 def parser(name: str) -> Parser:
@@ -102,12 +99,10 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 def _open_in_browser(url: str, *, folder: Path) -> None:
     """Open a URL in the browser, if there is one, through a private file. Does not wait for the browser."""
     # Other users can see the arguments of a process, and the link contains a token.
-    if sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_WINDOWS):
-        return
-    page = folder / "console.html"
-    page.write_text(_PAGE.format(url=html.escape(url)))
-    # A daemon thread, because some browsers only return when their window is closed.
-    threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True, name="browser").start()
+    if has_browser():
+        page = folder / "console.html"
+        page.write_text(_PAGE.format(url=html.escape(url)))
+        open_in_browser(page.as_uri())
 
 
 _SHOW_CURSOR: Final = b"\x1b[?25h\r\n"

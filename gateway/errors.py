@@ -209,7 +209,7 @@ class OverLimitError(ExecutionError):
         """Key in the file, such as `tools.deploy.rate_limit`."""
 
 
-class StoreAwayError(RpcError):
+class StoreUnavailableError(RpcError):
     """The shared store is unavailable."""
 
     def __init__(self, problem: str) -> None:

@@ -30,8 +30,8 @@ function then runs again from its start, with the answer available:
 **Tasks**: a call of a tool with `task:` can outlive its request (`context.task`). Questions inside a task follow the
 same rules: the function runs again from its start when the client has answered.
 
-Waiting for an answer counts against `ask_timeout`, not against the `timeout` of the tool. Other calls can use its
-concurrency meanwhile.
+Waiting for an answer counts against `ask_timeout`, not against the `timeout` of the tool. It does not count against the
+concurrency of the tool.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Caches the public keys of an issuer (JSON Web Key Set, RFC 7517).
 
 Keys are fetched and renewed in the background. A request only waits for a fetch if the key ID of its token is unknown.
-Fetches have a rate limit, and a backoff after failures. Known keys stay valid meanwhile.
+Fetches have a rate limit, and a backoff after failures. Known keys stay valid during the backoff.
 """
 
 import asyncio

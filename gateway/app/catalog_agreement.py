@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.events import Events
 from gateway.plugin import ListKind
 from gateway.state.replica import Replica
@@ -69,21 +69,21 @@ class CatalogAgreement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.cancel()
-        if not self._replica.store.is_away:
+        if not self._replica.store.is_unavailable:
             await self._publish(is_over=True)
 
     def holds_announcements(self) -> bool:
         self._tasks.begin(self._publish(), name="catalog agreement")
         self._compare()
         # Replicas cannot agree without the store, so clients are notified at once.
-        if self._is_agreed.is_set() or self._replica.store.is_away:
+        if self._is_agreed.is_set() or self._replica.store.is_unavailable:
             return False
         if self._following is None or self._following.done():
             self._following = self._tasks.begin(self._follow(), name="catalog agreement")
         return True
 
     async def _follow(self) -> None:
-        with suppress(TimeoutError, StoreAwayError):
+        with suppress(TimeoutError, StoreUnavailableError):
             async with asyncio.timeout(_FOLLOW_SECONDS):
                 await self._forget_dead()
                 await self._is_agreed.wait()
@@ -134,7 +134,7 @@ class CatalogAgreement:
         self._compare()
 
     async def _publish(self, *, wants_reply: bool = False, is_over: bool = False) -> None:
-        with suppress(StoreAwayError):
+        with suppress(StoreUnavailableError):
             await self._replica.mailbox.tell_all(_KIND, self._message(wants_reply=wants_reply, is_over=is_over))
 
     def _message(self, *, wants_reply: bool = False, is_over: bool = False) -> bytes:

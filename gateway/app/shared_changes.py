@@ -14,7 +14,7 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
-from gateway.errors import ExecutionError, StoreAwayError
+from gateway.errors import ExecutionError, StoreUnavailableError
 from gateway.events import Events, PluginChange
 from gateway.json_types import Json
 from gateway.plugin import ListKind
@@ -66,7 +66,7 @@ class SharedChanges:
                 if what in _SWITCHES:
                     # Another replica may have stored a newer value.
                     await self._switch(what, kind, name)
-        except StoreAwayError as error:
+        except StoreUnavailableError as error:
             log.warning("change not sent to other replicas", what=what, name=name, reason=error.message)
 
     async def _take(self, body: bytes) -> bytes:
@@ -111,7 +111,7 @@ class SharedChanges:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
-                with suppress(StoreAwayError):
+                with suppress(StoreUnavailableError):
                     # NX: another replica may have enabled the primitive.
                     if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
                         # The store had lost the value, so other replicas may have missed it.

@@ -41,7 +41,7 @@ class ConcurrencyLimiter:
 
     @property
     def is_shared(self) -> bool:
-        return self._shared is not None and not self._shared.is_away
+        return self._shared is not None and not self._shared.is_unavailable
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
         """Return the permit of a call without other limits if it is free, otherwise None."""
@@ -139,7 +139,7 @@ class ConcurrencyPermit:
             # Hold the permit even if the wait is cancelled, because the call releases it.
             if self._is_suspended:
                 self._note_resumed(over_limit=self._semaphores[taken:])
-            else:  # Forced or released meanwhile.
+            else:  # Forced or released during the wait.
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:

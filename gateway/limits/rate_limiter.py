@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.quantities import ParsedRate, RateLimit
-from gateway.errors import OverLimitError, StoreAwayError
+from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.state.redis_rates import RedisRates
 
 MAX_LOGS: Final = 65_536
@@ -64,7 +64,7 @@ class RateLimiter:
             OverLimitError: A rate does not allow the calls. None is counted.
         """
         rates = _limited_rates(limit, caller)
-        if self.shared is None or self.shared.is_away:
+        if self.shared is None or self.shared.is_unavailable:
             return self._acquire_here(name, rates, cost=cost, saying=saying)
         try:
             refused = await self.shared.take(
@@ -75,7 +75,7 @@ class RateLimiter:
                 resolution=RESOLUTION,
             )
         # Each replica counts by itself while Redis is unavailable.
-        except StoreAwayError:
+        except StoreUnavailableError:
             return self._acquire_here(name, rates, cost=cost, saying=saying)
         if refused is not None:
             number, wait = refused
@@ -92,10 +92,10 @@ class RateLimiter:
         for key in keys:
             if (log := self._logs.get((name, key))) is not None:
                 log.remove_last()
-        if self.shared is not None and not self.shared.is_away:
+        if self.shared is not None and not self.shared.is_unavailable:
             try:
                 await self.shared.refund(name, keys)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 return  # Counts at other replicas until it expires.
 
     def uses(self) -> Iterator[RateUse]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.limits.fair_semaphore import FairSemaphore, Limit
 from gateway.limits.rate_limiter import bounded
 from gateway.state.redis_semaphores import RedisSemaphores
@@ -67,7 +67,7 @@ class SharedCapacity:
         self.changed()
 
     def changed(self) -> None:
-        if self._is_own and self._store.is_away:
+        if self._is_own and self._store.is_unavailable:
             return
         self._changed.set()
         if self._claiming is None:
@@ -114,7 +114,7 @@ class SharedCapacity:
                 wanted=semaphore.waiting,
                 again=self._changed.set,
             )
-        except StoreAwayError:
+        except StoreUnavailableError:
             self._count_alone()
             return False
         # The store counts again.

@@ -13,7 +13,7 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.state.redis_connection import RedisConnection
 
 log: Final = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ class Mailbox:
         """Send a message. Return False if the replica does not exist.
 
         Raises:
-            StoreAwayError: The message could not be sent.
+            StoreUnavailableError: The message could not be sent.
         """
         return await self._send(replica, kind, body, message_id=_new_id())
 
@@ -67,7 +67,7 @@ class Mailbox:
         """Send a message and return the reply, or None if the replica does not exist or respond.
 
         Raises:
-            StoreAwayError: The message could not be sent.
+            StoreUnavailableError: The message could not be sent.
         """
         message_id = _new_id()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -86,7 +86,7 @@ class Mailbox:
         """Return whether a replica is alive.
 
         Raises:
-            StoreAwayError: The store is unavailable.
+            StoreUnavailableError: The store is unavailable.
         """
         return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 
@@ -94,7 +94,7 @@ class Mailbox:
         """Send a message to all other replicas.
 
         Raises:
-            StoreAwayError: The message could not be sent.
+            StoreUnavailableError: The message could not be sent.
         """
         fields = self._fields(kind, body, message_id=_new_id())
         # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
@@ -142,7 +142,7 @@ class Mailbox:
         while True:
             try:
                 entries = await self._store.read_stream(key, after=self._read[key], seconds=_READ_SECONDS)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 await self._store.returned()
                 continue
             for entry, fields in entries:
@@ -178,7 +178,7 @@ class Mailbox:
             if reply_to is not None:
                 sender, message_id = reply_to
                 await self._send(sender, _REPLY, message_id.encode() + b" " + reply, message_id=_new_id())
-        except StoreAwayError:
+        except StoreUnavailableError:
             pass  # The replica that asked knows this too.
         except Exception:  # Boundary: a message of another version of the gateway, or our bug.
             log.exception("message of another replica failed", kind=kind)
@@ -190,7 +190,7 @@ class Mailbox:
             try:
                 await self._store.command("EXPIRE", own, _FORGET_SECONDS)
                 await self._store.command("XTRIM", own, "MINID", self._read[own])
-            except StoreAwayError:
+            except StoreUnavailableError:
                 await self._store.returned()
 
 

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json
 from gateway.state.redis_url import RedisUrl, close
 
@@ -61,7 +61,7 @@ class RedisConnection:
         self.url: Final = url
         self.prefix: Final = url.prefix
         self.replica: Final = replica
-        self.away_since: datetime | None = None
+        self.unavailable_since: datetime | None = None
         self.operations = 0
         self.seconds = 0.0
         self.faults: Final[dict[str, int]] = {}
@@ -92,22 +92,21 @@ class RedisConnection:
         with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
                 # Other replicas notice at once that this one has ended.
-                if not self.is_away:
+                if not self.is_unavailable:
                     await self._client.execute_command("DEL", self.key_of(self.replica))
                 await close(self._client)
 
     @property
-    def is_away(self) -> bool:
-        return self.away_since is not None
+    def is_unavailable(self) -> bool:
+        return self.unavailable_since is not None
 
     @property
     def problem(self) -> str:
         """Why the store cannot be used. Empty if it can."""
-        if self.away_since is None:
+        if self.unavailable_since is None:
             return ""
-        return (
-            f"store: redis has been unavailable since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
-        )
+        since = self.unavailable_since.isoformat(timespec="seconds")
+        return f"store: redis has been unavailable since {since} ({self._reason})"
 
     def status(self) -> dict[str, Json]:
         return {
@@ -125,7 +124,7 @@ class RedisConnection:
         """Send a command and return its reply.
 
         Raises:
-            StoreAwayError: There was no reply in time.
+            StoreUnavailableError: There was no reply in time.
         """
         return await self._retry(lambda: self._client.execute_command(*words))
 
@@ -136,10 +135,10 @@ class RedisConnection:
         """Run a script that is not idempotent, at most once. Fail at once during an outage.
 
         Raises:
-            StoreAwayError: There was no reply. The script could have run.
+            StoreUnavailableError: There was no reply. The script could have run.
         """
-        if self.is_away:
-            raise StoreAwayError(self.problem)
+        if self.is_unavailable:
+            raise StoreUnavailableError(self.problem)
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(WAIT_SECONDS), self._permits:
@@ -147,8 +146,8 @@ class RedisConnection:
         except self._errors as error:
             if not _is_fault(error):
                 raise
-            self._note_away(error)
-            raise StoreAwayError(self.problem) from error
+            self._note_unavailable(error)
+            raise StoreUnavailableError(self.problem) from error
         self._count(began)
         return answer
 
@@ -162,8 +161,8 @@ class RedisConnection:
         except self._errors as error:
             if not _is_fault(error):
                 raise
-            self._note_away(error)
-            raise StoreAwayError(self.problem) from error
+            self._note_unavailable(error)
+            raise StoreUnavailableError(self.problem) from error
         entries = found[0][1] if found else []
         return [
             (entry.decode(), {name.decode(errors="replace"): value for name, value in fields.items()})
@@ -173,7 +172,7 @@ class RedisConnection:
     async def returned(self) -> None:
         """Wait until the store can be used."""
         # The store could be unavailable again before this task resumes.
-        while self.is_away:
+        while self.is_unavailable:
             await self._back.wait()
 
     def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
@@ -183,7 +182,7 @@ class RedisConnection:
     async def open(self) -> None:
         """Call the callbacks for the first use, as soon as the store can be used."""
         self._must_run_callbacks = True
-        if not self.is_away:
+        if not self.is_unavailable:
             await self._run_callbacks()
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -199,7 +198,7 @@ class RedisConnection:
             except self._errors as error:
                 if not _is_fault(error):
                     raise
-                self._note_away(error)
+                self._note_unavailable(error)
                 continue
             self._count(began)
             return answer
@@ -221,24 +220,24 @@ class RedisConnection:
         """Wait until the store is available again.
 
         Raises:
-            StoreAwayError: The store is not back in time.
+            StoreUnavailableError: The store is not back in time.
         """
-        if not self.is_away:
+        if not self.is_unavailable:
             return
         try:
             async with asyncio.timeout_at(deadline):
                 await self.returned()
         except TimeoutError:
-            raise StoreAwayError(self.problem) from None
+            raise StoreUnavailableError(self.problem) from None
 
-    def _note_away(self, error: Exception) -> None:
+    def _note_unavailable(self, error: Exception) -> None:
         name = type(error).__name__
         self.faults[name] = self.faults.get(name, 0) + 1
         reason = _reason(error)
-        if self.away_since is None:
+        if self.unavailable_since is None:
             # Before `open`, the owners of callbacks cannot handle messages yet.
             self._must_run_callbacks = self._has_run_callbacks or self._must_run_callbacks
-            self.away_since = datetime.now(UTC)
+            self.unavailable_since = datetime.now(UTC)
             self._back.clear()
             self._reason = reason
             log.error("store is unavailable", url=self.url.masked, reason=reason)
@@ -251,16 +250,16 @@ class RedisConnection:
         pause = _SOON_SECONDS
         while True:
             self._probe_now.clear()
-            was_away = self.is_away
+            was_unavailable = self.is_unavailable
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause if was_away else _PROBE_SECONDS):
+                async with asyncio.timeout(pause if was_unavailable else _PROBE_SECONDS):
                     # During an outage, only the delay counts. Failed calls would otherwise trigger probes.
-                    await (asyncio.Event() if was_away else self._probe_now).wait()
+                    await (asyncio.Event() if was_unavailable else self._probe_now).wait()
             await self._probe()
-            pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
+            pause = min(_PROBE_SECONDS, pause * 2) if self.is_unavailable else _SOON_SECONDS
             if (
                 self._must_run_callbacks
-                and not self.is_away
+                and not self.is_unavailable
                 and (self._running_callbacks is None or self._running_callbacks.done())
             ):
                 # In the background, so that the probes continue and this replica stays alive.
@@ -271,15 +270,15 @@ class RedisConnection:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._client.execute_command("SET", self.key_of(self.replica), b"", "EX", REPLICA_SECONDS)
         except self._errors as error:
-            self._note_away(error)
+            self._note_unavailable(error)
             return
-        if self.away_since is not None:
+        if self.unavailable_since is not None:
             log.info(
                 "store is available again",
                 url=self.url.masked,
-                away_since=self.away_since.isoformat(timespec="seconds"),
+                unavailable_since=self.unavailable_since.isoformat(timespec="seconds"),
             )
-            self.away_since = None
+            self.unavailable_since = None
         self._back.set()
 
     async def _run_callbacks(self) -> None:
@@ -287,7 +286,7 @@ class RedisConnection:
         for callback in self._callbacks:
             try:
                 await callback()
-            except StoreAwayError:
+            except StoreUnavailableError:
                 self._must_run_callbacks = True
                 return
             except Exception:  # Boundary: a bug in one callback must not prevent the others.

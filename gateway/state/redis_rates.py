@@ -64,8 +64,8 @@ class RedisRates:
         self._store: Final = store
 
     @property
-    def is_away(self) -> bool:
-        return self._store.is_away
+    def is_unavailable(self) -> bool:
+        return self._store.is_unavailable
 
     async def take(
         self, name: str, callers: Sequence[str], rates: Sequence[tuple[int, int]], *, cost: int, resolution: int
@@ -75,7 +75,7 @@ class RedisRates:
         Amounts up to `resolution`, the maximum number of times in a log, are exact.
 
         Raises:
-            StoreAwayError: It is unknown whether the calls were counted.
+            StoreUnavailableError: It is unknown whether the calls were counted.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection, Script
 
@@ -112,13 +112,13 @@ class RedisSemaphores:
     ) -> None:
         await self._tasks.cancel()
         # Free the slots now instead of when the lease ends.
-        if not self._store.is_away:
-            with suppress(StoreAwayError):
+        if not self._store.is_unavailable:
+            with suppress(StoreUnavailableError):
                 await self._store.command("ZREM", self._live_key, self._replica)
 
     @property
-    def is_away(self) -> bool:
-        return self._store.is_away
+    def is_unavailable(self) -> bool:
+        return self._store.is_unavailable
 
     async def claim(  # noqa: PLR0913 - the facts of a claim
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
@@ -128,7 +128,7 @@ class RedisSemaphores:
         At most `queue` calls wait at all replicas together.
 
         Raises:
-            StoreAwayError: The store is unavailable.
+            StoreUnavailableError: The store is unavailable.
         """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
@@ -159,7 +159,7 @@ class RedisSemaphores:
             rounds += 1
             try:
                 is_kept = await self._store.run(_LIVE, [self._live_key], self._replica, LEASE_SECONDS * 1000)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 await self._store.returned()
                 continue
             # The store has forgotten this replica and counts its slots as free.
@@ -168,7 +168,7 @@ class RedisSemaphores:
                 await self._report_loss()
 
     async def _tell_freed(self, replica: str, key: str) -> None:
-        with suppress(StoreAwayError):
+        with suppress(StoreUnavailableError):
             await self._mailbox.tell(replica, _FREED, key.encode())
 
     async def _freed(self, body: bytes) -> bytes:

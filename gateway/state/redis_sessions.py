@@ -18,7 +18,7 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection, Script
@@ -111,11 +111,11 @@ class RedisSessionStore:
 
     async def load(self, nonce: str) -> SessionRecord | None:
         """Return the record and become a holder, or None if Redis is unavailable."""
-        if self._store.is_away:
+        if self._store.is_unavailable:
             return None
         try:
             fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _UNSAID_MS)
-        except StoreAwayError:
+        except StoreUnavailableError:
             return None
         # RESP2 returns a hash as a flat list of names and values.
         record = _record(dict(zip(*[iter(each.decode() for each in fields)] * 2, strict=True)))
@@ -131,7 +131,7 @@ class RedisSessionStore:
             self._writing.begin(self._write_record(nonce, record, before.get(nonce)), name=_WRITE)
 
     def release(self, nonce: str) -> None:
-        if not self._store.is_away:
+        if not self._store.is_unavailable:
             letting_go = self._ignoring_outage(self._store.command("HDEL", self._key(nonce), self._own_field))
             self._writing.begin(letting_go, name=_WRITE)
 
@@ -147,7 +147,7 @@ class RedisSessionStore:
 
     async def _write_record(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         """Write a record and notify the holders, or queue it while Redis is unavailable."""
-        if self._store.is_away:
+        if self._store.is_unavailable:
             return self._queue_write(nonce, record, before)
         try:
             async with self._permits:
@@ -157,7 +157,7 @@ class RedisSessionStore:
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._notify_holder(nonce, holder.decode(), body) for holder in holders))
-        except StoreAwayError:
+        except StoreUnavailableError:
             self._queue_write(nonce, record, before)
         return None
 
@@ -182,7 +182,7 @@ class RedisSessionStore:
         """Send a message to the other holders of a session.
 
         Raises:
-            StoreAwayError: The message could not be sent.
+            StoreUnavailableError: The message could not be sent.
         """
         fields = [each.decode() for each in await self._store.command("HKEYS", self._key(nonce))]
         holders = [name[1:] for name in fields if name.startswith(_HOLDER) and name != self._own_field]
@@ -235,7 +235,7 @@ class RedisSessionStore:
     async def _ignoring_outage(command: Awaitable[Json]) -> None:
         try:
             await command
-        except StoreAwayError:
+        except StoreUnavailableError:
             log.debug("session not released: the store is unavailable")
 
 
@@ -307,27 +307,27 @@ class RedisSessionCount:
         self._clock: Final = clock
 
     @property
-    def is_away(self) -> bool:
-        return self._store.is_away
+    def is_unavailable(self) -> bool:
+        return self._store.is_unavailable
 
     async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
         """Count a new session within the limits. While the store is unavailable, each replica counts its own."""
         try:
             return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
-        except StoreAwayError:
+        except StoreUnavailableError:
             return SessionAdmission.ADMITTED
 
     async def keep(self, nonce: str, caller: str, *, expires: float) -> None:
         try:
             await self._count(nonce, caller, expires, 0, 0, "old")
-        except StoreAwayError:
+        except StoreUnavailableError:
             return  # Counted again when the store is available again.
 
     async def remove(self, nonce: str) -> None:
         """Remove an ended session. Its caller's set is cleaned up when it is full."""
         try:
             await self._store.command("ZREM", self._key(""), _member(nonce))
-        except StoreAwayError:
+        except StoreUnavailableError:
             return  # Counts until it expires.
 
     async def _count(

@@ -57,7 +57,7 @@ class UsedStates:
         """Claim a state among all replicas, so that `take` knows whether another replica used it.
 
         Raises:
-            StoreAwayError: The store is unavailable.
+            StoreUnavailableError: The store is unavailable.
         """
         if self.shared is None or self._used.get(nonce) is not None:
             return

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import structlog
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task
@@ -36,7 +36,7 @@ class Leases:
         """Time of the last renewal by task, on the event loop's clock."""
         self._said: dict[str, str] = {}
         self._checked_at = 0.0
-        self._away_until = 0.0
+        self._unavailable_until = 0.0
         """Last time at which the store was unreachable."""
         self._task: asyncio.Task[None] | None = None
         store.on_change(self._changed)
@@ -60,8 +60,8 @@ class Leases:
                 if loop.time() - self._checked_at >= self._store.lease_seconds / _RENEWALS_PER_LEASE:
                     self._checked_at = loop.time()
                     await self._take_over(loop.time())
-            except StoreAwayError:
-                self._away_until = loop.time()
+            except StoreUnavailableError:
+                self._unavailable_until = loop.time()
                 self._stop_lost_tasks(loop.time())
             except Exception:  # Boundary: without leases, other processes would restart all tasks
                 log.exception("leases of tasks not renewed")
@@ -94,7 +94,7 @@ class Leases:
         # Expired tasks must not be restarted.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
-        if self._runner.problem or now - self._away_until < self._store.lease_seconds:
+        if self._runner.problem or now - self._unavailable_until < self._store.lease_seconds:
             return  # other processes could not renew their leases either
         for task in await self._store.claim():
             if not self._runner.is_running(task.id):

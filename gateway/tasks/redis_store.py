@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 from gateway.tasks.store import NotStoredError, readable
@@ -174,7 +174,7 @@ class RedisTaskStore:
         values = (self._own, task.created, task.expires, left, int(LEASE_SECONDS * 1000))
         try:
             await self._store.run(_ADD, self._of(task.id), *self._values(task), *values)
-        except StoreAwayError as error:
+        except StoreUnavailableError as error:
             raise NotStoredError(error.message) from error
         self._counts[task.status] += 1
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.tasks import TaskLimits
-from gateway.errors import OverLimitError, StoreAwayError
+from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.events import Events
 from gateway.json_types import Json
 from gateway.tasks.store import NotStoredError, TaskStore
@@ -186,7 +186,7 @@ class TaskRunner:
         # Recorded before the stop, so that a late result is not stored.
         for run, each in list(self._running.values()):
             if not each.done():
-                with suppress(StoreAwayError):  # the lease will expire
+                with suppress(StoreUnavailableError):  # the lease will expire
                     await self._change(run.task.id, left_behind)
                 self._stop(run.task.id)
         await asyncio.gather(*working, return_exceptions=True)
@@ -224,7 +224,7 @@ class TaskRunner:
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = failed("Internal error")
         await self._write_ending(run, ending)
-        # Until the write, the lease must be renewed. Meanwhile a response may have started another run.
+        # The lease is renewed until the write. A response can have started another run since.
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
 
@@ -233,7 +233,7 @@ class TaskRunner:
         while True:
             try:
                 await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 if self._is_stopping:
                     return
                 await asyncio.sleep(_STORE_SECONDS)
@@ -282,7 +282,7 @@ class TaskRunner:
             self._sweep_at = math.inf
             try:
                 due = await self.store.next_expiry()
-            except StoreAwayError:
+            except StoreUnavailableError:
                 due = None
             now = self.clock()
             self._sweep_at = min(now + _SWEEP_SECONDS, now + _SWEEP_SECONDS if due is None else max(due, now))
@@ -291,7 +291,7 @@ class TaskRunner:
                     await self._expiry_moved.wait()
             except TimeoutError:
                 pass
-            with suppress(StoreAwayError):
+            with suppress(StoreUnavailableError):
                 for task_id in await self.store.expire(self.clock()):
                     self._stop(task_id)
                     self.limiter.release(task_id)

@@ -141,7 +141,7 @@ class BackgroundWriter:
         if count := self.unreported:
             yield self._on_drop(count)
             with self._wake:
-                # Not 0, because more lines could have been dropped meanwhile.
+                # Not 0, because more lines could have been dropped since.
                 self.unreported -= count
                 self.written += 1
 

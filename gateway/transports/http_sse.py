@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.access.identity import Identity
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
@@ -273,7 +273,7 @@ class RemoteStreams:
             if reply is not None:
                 return _REFUSALS.decode(reply)
             return _SILENT if await self._replica.mailbox.is_there(name) else _GONE
-        except StoreAwayError as error:
+        except StoreUnavailableError as error:
             return HttpError(status=503, message=error.message, headers=RETRY)
 
     async def _taken(self, body: bytes) -> bytes:

@@ -47,7 +47,7 @@ def gateway_of(folder: Path, text: str) -> Gateway:
 
 
 @pytest.mark.build
-async def test_a_database_that_is_away_is_named_and_one_that_is_back_needs_no_restart(
+async def test_unavailable_database_is_named_and_recovers_without_a_restart(
     postgresql: Postgresql, tmp_path: Path
 ) -> None:
     config = f"""

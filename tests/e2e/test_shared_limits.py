@@ -59,8 +59,8 @@ class Replicas:
         async with self.http.get(self.urls[number].removesuffix("/mcp") + "/-/status") as response:
             return await response.json()
 
-    async def until(self, number: int, *, is_away: bool) -> None:
-        while bool((await self.status(number))["store"]["shared"]["problem"]) is not is_away:
+    async def until(self, number: int, *, is_unavailable: bool) -> None:
+        while bool((await self.status(number))["store"]["shared"]["problem"]) is not is_unavailable:
             await asyncio.sleep(0.05)
 
 
@@ -87,7 +87,7 @@ def write(folder: Path, *, limits: str = "{}", rate: str = "") -> None:
     (folder / "config.yaml").write_text(FILE.format(limits=limits, rate=rate, folder=folder))
 
 
-async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_away(tmp_path: Path) -> None:
+async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_unavailable(tmp_path: Path) -> None:
     async with replicas(tmp_path, rate=", rate_limit: 6/hour") as both:
         assert sum([await both.passes(number % 2) for number in range(10)]) == 6
         refused = await both.call(1)
@@ -104,7 +104,7 @@ async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_a
         assert sum(counts) == 2 * 8 - 8  # each counts by itself, and what it has let through before counts there
         await both.redis.start()
         for number in range(2):
-            await both.until(number, is_away=False)
+            await both.until(number, is_unavailable=False)
         assert sum([await both.passes(number % 2) for number in range(20)]) == 8  # this one forgot what it had
 
 

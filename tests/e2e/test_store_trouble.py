@@ -51,7 +51,7 @@ class Client(Served):
             assert response.status == 200
             return [str(each) for each in (await response.json()).get("warnings", ())]
 
-    async def until_away(self, reason: str) -> None:
+    async def until_unavailable(self, reason: str) -> None:
         while not any(
             "store: redis has been unavailable since" in each and reason in each for each in await self.warnings()
         ):
@@ -112,7 +112,7 @@ async def test_a_store_that_refuses_costs_no_call_and_loses_nothing_that_was_ack
         done = await a.until(task, "completed")
         end = await begin(store)
         for each in (a, b):
-            await each.until_away(reason)
+            await each.until_unavailable(reason)
         during = await b.initialize()
         for each in (a, b):
             assert "result" in await each.ask("tools/list", taskId="")
@@ -143,7 +143,7 @@ async def test_replicas_with_a_wrong_password_serve_and_join_when_it_is_right(tm
         async with clients(tmp_path, url) as (a, b):
             session = await a.initialize()
             for each in (a, b):
-                await each.until_away("invalid username-password")
+                await each.until_unavailable("invalid username-password")
                 assert (await each.legacy(session, "tools/list")).status == 200
             await store.client.config_set("requirepass", PASSWORD)
             for each in (a, b):
@@ -183,7 +183,7 @@ async def delayed(port: int, seconds: float) -> AsyncIterator[int]:
         await asyncio.gather(*connections, return_exceptions=True)
 
 
-async def test_a_slow_store_is_waited_for_and_is_not_away(tmp_path: Path) -> None:
+async def test_a_slow_store_is_waited_for_and_is_not_unavailable(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(SECONDS),
         redis_server(tmp_path / "redis") as store,

@@ -71,8 +71,8 @@ def rate(per_caller: str | None = None, in_all: str | None = None) -> RateLimit:
     )
 
 
-async def until(limits: Limits, *, is_away: bool) -> None:
-    while limits.replica.store.is_away is not is_away:
+async def until(limits: Limits, *, is_unavailable: bool) -> None:
+    while limits.replica.store.is_unavailable is not is_unavailable:
         await asyncio.sleep(0.01)
 
 
@@ -109,7 +109,7 @@ async def test_shared_budget_survives_an_edit_and_refunds(store: RedisServer) ->
             await asyncio.sleep(0.02)
 
 
-async def test_replica_counts_its_own_calls_while_the_store_is_away(store: RedisServer) -> None:
+async def test_replica_counts_its_own_calls_while_the_store_is_unavailable(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         assert await a.passes(rate("3/hour"))
         await store.stop()
@@ -117,7 +117,7 @@ async def test_replica_counts_its_own_calls_while_the_store_is_away(store: Redis
         assert [await b.passes(rate("3/hour")) for _ in range(4)] == [True, True, True, False]
         await store.start()
         for each in (a, b):
-            await until(each, is_away=False)
+            await until(each, is_unavailable=False)
         assert sum([await each.passes(rate("3/hour"), "bob") for each in (a, b, a, b)]) == 3
 
 
@@ -203,7 +203,7 @@ async def test_last_queue_place_goes_to_one_of_two_replicas(
                 (await each).release()
 
 
-async def test_waiting_calls_continue_while_the_store_is_away(store: RedisServer) -> None:
+async def test_waiting_calls_continue_while_the_store_is_unavailable(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (2, 10)
         held = [await a.begin(of_all=limit), await a.begin(of_all=limit)]
@@ -213,7 +213,7 @@ async def test_waiting_calls_continue_while_the_store_is_away(store: RedisServer
         held.append(await b.begin(of_all=limit))
         await store.start()
         for each in (a, b):
-            await until(each, is_away=False)
+            await until(each, is_unavailable=False)
         while len(await store.client.hgetall("mcp-gateway:{limits}:all calls:")) < 2:
             await asyncio.sleep(0.01)
         more = asyncio.create_task(a.begin(of_all=limit))

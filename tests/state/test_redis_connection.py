@@ -47,7 +47,7 @@ async def test_replica_stays_alive_during_slow_return_callbacks(tmp_path: Path) 
         await store.open()
         store.on_return(take)
         await server.stop()
-        while not store.is_away:
+        while not store.is_unavailable:
             await asyncio.sleep(0.05)
         await server.start()
         await is_told.wait()

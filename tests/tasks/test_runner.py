@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.events import Events
 from gateway.tasks import runner as runner_module
 from gateway.tasks.runner import TaskRunner
@@ -45,7 +45,7 @@ class BreakingStore(MemoryTaskStore):
         is_written = await super().replace(task)
         if self._breaks:
             self._breaks = False
-            raise StoreAwayError("away")
+            raise StoreUnavailableError("away")
         return is_written
 
 

@@ -175,7 +175,7 @@ async def test_http_sse_messages_reach_the_replica_with_the_stream(replicas: lis
     stream.close()
 
 
-async def test_calls_continue_while_the_store_is_away(store: RedisServer, replicas: list[RunningServer]) -> None:
+async def test_calls_continue_while_the_store_is_unavailable(store: RedisServer, replicas: list[RunningServer]) -> None:
     a, b, c = replicas
     old = in_session(await a.initialize())
     await store.stop()
@@ -208,7 +208,7 @@ async def test_plain_calls_work_with_a_read_only_store(tmp_path: Path, reason: s
             session = in_session(await server.initialize())
             assert (await server.send(call("echo", text="hi"), session)).status == 200
             assert (await server.modern("tools/list")).status == 200
-            await until(lambda: replica.store.is_away)
+            await until(lambda: replica.store.is_unavailable)
             assert replica.store.problem.startswith("store: redis has been unavailable since 20")
             assert "right" not in str(replica.status())
 

@@ -72,7 +72,7 @@ async def test_replicas_share_a_store_over_tls(tmp_path: Path, certificates: Pat
         await keep_promises(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/ca.pem")
 
 
-async def test_store_with_an_untrusted_certificate_is_away(tmp_path: Path, certificates: Path) -> None:
+async def test_store_with_an_untrusted_certificate_is_unavailable(tmp_path: Path, certificates: Path) -> None:
     async with asyncio.timeout(SECONDS), tls_server(tmp_path / "redis", certificates) as port:
         url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/other.pem"
         async with joined(url) as (server, replica):
@@ -113,7 +113,7 @@ async def test_calls_continue_without_a_cluster_node(tmp_path: Path) -> None:
             assert (await server.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
         await until(lambda: replica.store.faults != {})
         await nodes[0].start()
-        await until(lambda: not replica.store.is_away and not len(replica.sessions._queued))
+        await until(lambda: not replica.store.is_unavailable and not len(replica.sessions._queued))
 
 
 async def test_replicas_share_a_store_behind_sentinels(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_calls_sessions_and_tasks_survive_a_failover(tmp_path: Path) -> No
         assert await master.client.wait(1, 30_000) == 1  # replication is complete
         await master.stop()
         calls = 0
-        while await store.master() is master or replica.store.is_away or not replica.store.faults:
+        while await store.master() is master or replica.store.is_unavailable or not replica.store.faults:
             for server in (a, b):
                 assert (await server.send(call("echo", text="hi"), session)).status == 200
                 assert (await server.modern("tools/list")).status == 200
@@ -155,4 +155,4 @@ async def test_calls_sessions_and_tasks_survive_a_failover(tmp_path: Path) -> No
         assert [each.version for each in await tasks.newest(5)] == [1]
         await master.start()  # it returns as a replica
         assert (await a.send(call("echo", text="hi"), session)).status == 200
-        assert not replica.store.is_away
+        assert not replica.store.is_unavailable

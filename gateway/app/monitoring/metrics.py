@@ -204,7 +204,7 @@ def _store(replica: Replica | None) -> Sources:
         return lambda: {} if replica is None else value(replica)
 
     return {
-        "mcp_gateway_store_up": read(lambda each: {(): not each.store.is_away}),
+        "mcp_gateway_store_up": read(lambda each: {(): not each.store.is_unavailable}),
         "mcp_gateway_store_operations_total": read(lambda each: {(): each.store.operations}),
         "mcp_gateway_store_seconds_total": read(lambda each: {(): each.store.seconds}),
         "mcp_gateway_store_faults_total": read(lambda each: _by_label(each.store.faults)),

@@ -20,7 +20,7 @@ _SUMMED_BY_NAME: Final = ("refused",)
 _JOINED: Final = ("problems", "warnings", "restart_required")
 _STATES: Final = ("ready", "starting", "stopping")
 _OF_EACH: Final = ("pid", "state", "uptime_seconds", "generation", "calls_running", "sessions", "streams")
-_AWAY: Final = "unreachable"
+_UNREACHABLE: Final = "unreachable"
 _COMBINE: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {"sum": sum, "max": max, "min": min}
 _BY_NAME: Final = {each.name: _COMBINE[each.of_workers] for each in METRIC_DEFINITIONS}
 
@@ -65,13 +65,13 @@ def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
 
 
 def _worker(number: int, status: JsonObject | None) -> JsonObject:
-    facts = {"state": _AWAY} if status is None else {name: status.get(name) for name in _OF_EACH}
+    facts = {"state": _UNREACHABLE} if status is None else {name: status.get(name) for name in _OF_EACH}
     return {"worker": number, **facts}
 
 
 def _best_state(reports: Iterable[JsonObject]) -> str:
     found = {report["state"] for report in reports}
-    return next((state for state in _STATES if state in found), _AWAY)
+    return next((state for state in _STATES if state in found), _UNREACHABLE)
 
 
 def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:

@@ -1,7 +1,7 @@
 """Reads a snapshot of a skill: the digests of its files, and its front matter. Blocking.
 
-Only regular files inside the directory are read, and no hidden files. The directory is read again if a file changes
-meanwhile, so a snapshot never mixes two versions.
+Only regular files inside the directory are read, and no hidden files. If a file changes
+during the read, the directory is read again, so a snapshot never mixes two versions.
 """
 
 import hashlib

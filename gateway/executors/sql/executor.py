@@ -13,7 +13,7 @@ from gateway.executors.invocation import Explanation, Failure, Invocation, Outco
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
-from gateway.executors.sql.sessions import DatabaseAwayError, DatabaseConnectionLostError, Session, failure_of
+from gateway.executors.sql.sessions import DatabaseConnectionLostError, DatabaseUnavailableError, Session, failure_of
 from gateway.json_types import ABSENT, Json, empty
 from gateway.language.templates.templating import JsonTemplate, TextTemplate
 
@@ -62,13 +62,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
             while True:
                 try:
                     return await self._attempt(bound, invocation)
-                except DatabaseAwayError as error:
+                except DatabaseUnavailableError as error:
                     self.pools.note_failure(self.database)
                     # Random, so that interrupted calls do not all retry at the same time.
                     pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _MAX_PAUSE) * (0.5 + random.random() / 2)  # noqa: S311 - spreads load
                     left = invocation.deadline.at - asyncio.get_running_loop().time()
                     if left <= _ANSWER_SECONDS:
-                        step.fail("away")
+                        step.fail("unavailable")
                         tried = f" ({attempt} attempts)" if attempt > 1 else ""
                         raise ExecutionError(
                             f"The database `{self.database.name}` is unavailable{tried}: {error}"
@@ -193,7 +193,7 @@ class _Transaction:
         """Roll back after an error. Return its meaning, or None if the database did not cause it."""
         failure = session.failure_of(error)
         if self.is_committing and isinstance(failure, DatabaseConnectionLostError):
-            # Not DatabaseAwayError: a retry could repeat the work.
+            # Not DatabaseUnavailableError: a retry could repeat the work.
             failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
         try:
             await session.roll_back()
@@ -201,7 +201,7 @@ class _Transaction:
             # On a lost connection, the rollback fails too. The first error is more useful.
             if session.failure_of(second) is None:
                 raise
-        if failure is None or isinstance(failure, DatabaseAwayError):
+        if failure is None or isinstance(failure, DatabaseUnavailableError):
             return failure
         return ExecutionError(f"The database `{self._executor.database.name}` rejected the query: {failure}")
 

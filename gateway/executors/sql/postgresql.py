@@ -23,10 +23,10 @@ from gateway.executors.sql.dialects import POSTGRESQL, Kind, tokens_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import (
-    DatabaseAwayError,
     DatabaseConnectionLostError,
+    DatabaseUnavailableError,
     StatementRefusedError,
-    is_away,
+    is_unavailable,
 )
 from gateway.json_types import Json
 
@@ -215,12 +215,12 @@ class PostgresqlSession:
         state = getattr(error, "sqlstate", None) or ""
         if state == _STALE and "cached plan" in str(error):
             self._is_stale = True  # a column has changed
-            return DatabaseAwayError(str(error))
-        if self._connection.is_closed() or is_away(state):
+            return DatabaseUnavailableError(str(error))
+        if self._connection.is_closed() or is_unavailable(state):
             return DatabaseConnectionLostError(str(error) or "the connection was lost")
         # Not DatabaseConnectionLostError, because the server rolled back.
         if state in _ROLLED_BACK:
-            return DatabaseAwayError(self._message(error))
+            return DatabaseUnavailableError(self._message(error))
         if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OverflowError | ValueError):
             return ExecutionError(self._message(error))
         return None

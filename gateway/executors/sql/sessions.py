@@ -6,15 +6,15 @@ from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
-_AWAY: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
+_UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
 """SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
 
 
-class DatabaseAwayError(ExecutionError):
+class DatabaseUnavailableError(ExecutionError):
     """The database is unavailable or locked. Nothing was changed, so the call can be retried."""
 
 
-class DatabaseConnectionLostError(DatabaseAwayError):
+class DatabaseConnectionLostError(DatabaseUnavailableError):
     """The connection was lost. A pending commit can have succeeded."""
 
 
@@ -56,9 +56,9 @@ class Session(Protocol):
         """Classify a driver's error. Return None if the database did not cause it."""
 
 
-def is_away(sqlstate: str) -> bool:
+def is_unavailable(sqlstate: str) -> bool:
     """Return whether an SQLSTATE (PostgreSQL manual, appendix A) means that the database is unavailable."""
-    return sqlstate in _AWAY or sqlstate.startswith("08")  # class 08: connection exceptions
+    return sqlstate in _UNAVAILABLE or sqlstate.startswith("08")  # class 08: connection exceptions
 
 
 def failure_of(error: Exception, name: str) -> Exception:
@@ -73,8 +73,8 @@ def failure_of(error: Exception, name: str) -> Exception:
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
         return ExecutionError(f"cannot start a thread: {cause}")
     state = getattr(cause, "sqlstate", None) or ""
-    if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_away(state):
-        return DatabaseAwayError(_reason(cause))
+    if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_unavailable(state):
+        return DatabaseUnavailableError(_reason(cause))
     if isinstance(error, SQLAlchemyError) or state:
         return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
     # By name, because other drivers can be missing. A TypeError means that the URL contains a parameter that the

@@ -14,7 +14,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.sql.dialects import SQLITE, tokens_of
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
+from gateway.executors.sql.sessions import DatabaseUnavailableError, StatementRefusedError
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
@@ -102,7 +102,7 @@ class SqliteSession:
         match error:
             # The lowest byte of an extended result code is the primary code.
             case sqlite3.Error(sqlite_errorcode=int(code)) if code & 0xFF in _BUSY:
-                return DatabaseAwayError(str(error))
+                return DatabaseUnavailableError(str(error))
             case sqlite3.Error() | sqlite3.Warning():
                 return ExecutionError(str(error))
             case OverflowError():

@@ -1,7 +1,7 @@
 """Limits the cost of validating an argument with a schema.
 
 Threat: arguments that occupy the engine with patterns, comparisons of items, or error messages. The engine has no
-limits for these, and holds the GIL meanwhile.
+limits for these, and holds the GIL while it runs.
 
 - Patterns with a large automaton, look-around or back-references only match short texts.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.

@@ -16,7 +16,7 @@ from gateway.errors import (
     MissingCapabilityError,
     OverLimitError,
     RpcError,
-    StoreAwayError,
+    StoreUnavailableError,
 )
 from gateway.executors.invocation import AwaitingInput, ToolResult
 from gateway.json_types import Json, JsonObject
@@ -42,7 +42,7 @@ ASKS_WITHIN: Final = 1.0
 _FIRST_STEPS: Final = 8
 """Iterations of the event loop in which an async function reaches its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
-_OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
+_OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreUnavailableError)
 """Errors that are returned instead of a task."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 

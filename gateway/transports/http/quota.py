@@ -100,7 +100,7 @@ class ResourceQuota:
     @property
     def is_shared(self) -> bool:
         """Return whether the quota currently applies to all replicas."""
-        return self.store is not None and not self.store.is_away
+        return self.store is not None and not self.store.is_unavailable
 
     async def reserve(self, caller: str) -> HttpError | None:
         """Reserve one until `release`, or return an error."""

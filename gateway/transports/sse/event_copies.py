@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 
@@ -66,7 +66,7 @@ class EventCopies:
     async def close(self) -> None:
         """Write pending events, unless the store is unavailable."""
         if self._writer is not None:
-            if self._replica.store.is_away:
+            if self._replica.store.is_unavailable:
                 self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
@@ -92,7 +92,7 @@ class EventCopies:
         """Return the events after a position of a GET stream.
 
         Raises:
-            StoreAwayError: The store cannot be read.
+            StoreUnavailableError: The store cannot be read.
         """
         await self._ask(nonce, place)
         entries = await self._replica.store.command("XRANGE", self._key_of(nonce, place), f"({place.after}-1", "+")
@@ -102,7 +102,7 @@ class EventCopies:
         """Yield the events after a position and all new ones. Yield None if the response will never come.
 
         Raises:
-            StoreAwayError: The store cannot be read.
+            StoreUnavailableError: The store cannot be read.
         """
         key, after, goes_on = self._key_of(nonce, place), f"{place.after}-1", await self._ask(nonce, place)
         while True:
@@ -155,7 +155,7 @@ class EventCopies:
         while True:
             try:
                 await self._replica.store.run(_APPEND, [key], seconds, self._max_events, *entries)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 await self._replica.store.returned()
             else:
                 return

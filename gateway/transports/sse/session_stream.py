@@ -145,7 +145,7 @@ class SessionStream:
         async with self._lock:
             self.abort_connection()  # Another connection came first.
             written = after
-            while written < self.last:  # The response can come meanwhile.
+            while written < self.last:  # Writing can take long enough for new events.
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway.errors import ErrorCode, RpcError, StoreAwayError
+from gateway.errors import ErrorCode, RpcError, StoreUnavailableError
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Exchange, Reply
@@ -108,7 +108,7 @@ class SessionEndpoint:
         if (refusal := await self._streams.reserve(live.caller)) is not None:
             return http.refuse(refusal)
         try:
-            if self._sessions.served_here(live.session.id) is not live:  # The session ended meanwhile.
+            if self._sessions.served_here(live.session.id) is not live:  # The session has ended.
                 return http.refuse(_SESSION_UNKNOWN)
             self._dispatcher.identity_changed(live.session, http.caller.identity)
             self._active_requests.begin_stream(current_task(), http.caller.identity)
@@ -219,7 +219,7 @@ class SessionEndpoint:
                 await out.write(frame)
             fresh = live.streams.open(answers_request=False)
             await out.write(fresh.preamble)
-        except StoreAwayError:
+        except StoreUnavailableError:
             return await out.close()  # The client can resume later.
         finally:
             live.end_reading()

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import StoreAwayError
+from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.redis_sessions import CHANGED, SessionChange
@@ -51,7 +51,7 @@ class SessionMessages:
                     case Notification() if _is_for_others(entry, live):
                         body = _body(live, {"method": entry.method, "params": entry.params})
                         await self._replica.sessions.tell_holders(live.nonce, FORWARDED, body)
-        except StoreAwayError as error:
+        except StoreUnavailableError as error:
             return HttpError(status=503, message=error.message, headers=RETRY)
         return None
 

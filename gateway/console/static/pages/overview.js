@@ -37,7 +37,7 @@ export default function Overview({ query, facts }) {
     ${
       data &&
       html`
-      <${Away} upstreams=${data.status.upstreams} />
+      <${Unreachable} upstreams=${data.status.upstreams} />
       <${Problems} problems=${data.problems} counts=${data.problemCounts} status=${data.status} />
       <div class="cards">
         <${Now} status=${data.status} />
@@ -76,10 +76,10 @@ function ReloadButton({ onDone }) {
 }
 
 /** Return the unreachable upstreams. */
-const away = (upstreams) => Object.entries(upstreams ?? {}).filter(([, each]) => each.reason);
+const unreachable = (upstreams) => Object.entries(upstreams ?? {}).filter(([, each]) => each.reason);
 
-function Away({ upstreams }) {
-  const found = away(upstreams);
+function Unreachable({ upstreams }) {
+  const found = unreachable(upstreams);
   if (!found.length) return null;
   return html`<section class="note bad" aria-label="Upstreams that cannot be reached">
     <h2>${counted(found.length, "upstream")} cannot be reached</h2>
@@ -118,10 +118,10 @@ function Now({ status }) {
     ["Sessions", count(live?.sessions ?? status.sessions)],
     ["Streams", count(live?.streams ?? status.streams)],
   ];
-  const isAway = away(status.upstreams).length > 0;
+  const isUnreachable = unreachable(status.upstreams).length > 0;
   const state = live?.state ?? status.state;
   const badge =
-    isAway && state === "ready" ? html`<${Badge} tone="bad">upstream down<//>` : html`<${Badge} state=${state} />`;
+    isUnreachable && state === "ready" ? html`<${Badge} tone="bad">upstream down<//>` : html`<${Badge} state=${state} />`;
   return html`<section class="card wide"><h2>Now ${badge}</h2>
     <div class="figures">${figures.map(([name, value]) => html`<div key=${name}><b>${value}</b>${name}</div>`)}</div>
   </section>`;

@@ -1,5 +1,13 @@
 """Fixtures of the behaviour tests for daemons of these tests."""
 
+import pytest
+
 from tests.behaviour.conftest import http, newcomer, processes, schemas, url
 
 __all__ = ["http", "newcomer", "processes", "schemas", "url"]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let daemons in this process wait longer for the first lists, because a loaded machine starts servers slowly."""
+    monkeypatch.setattr("gateway.app.build.FIRST_LISTS_SECONDS", 60.0)

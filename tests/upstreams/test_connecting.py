@@ -440,14 +440,14 @@ async def test_failed_connection_of_a_cancelled_call_leaves_no_unretrieved_excep
     assert problems == []
 
 
-async def test_readiness_warns_about_server_without_lists(tmp_path: Path) -> None:
+async def test_readiness_warns_about_server_without_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.app.build.FIRST_LISTS_SECONDS", 0.1)
     async with gateway(config(tmp_path, up=starting_late(tmp_path))) as running:
 
         async def is_connecting() -> bool:
             return bool(state(running, "up")["state"] == "connecting")
 
-        starting = asyncio.create_task(until(is_connecting))
-        await starting
+        await until(is_connecting)
         assert running.app.health.readiness()["warnings"] == ["the upstream up is connecting"]
         (tmp_path / "gate").touch()
         await until_listed(running, "pid")

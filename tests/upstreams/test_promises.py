@@ -45,9 +45,7 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
         "test_failures.test_reloads_leave_no_children_of_removed_upstreams",
         "test_sessions.test_upstream_session_ends_with_the_client_session",
     ),
-    "a start is as slow as the slowest server": (
-        "test_failures.test_start_waits_at_most_five_seconds_and_not_with_remembered_lists",
-    ),
+    "a start is as slow as the slowest server": ("test_failures.test_start_does_not_wait_with_remembered_lists",),
     "names are cut until two are one": (
         "test_failures.test_long_and_duplicate_names_are_left_out_and_reported",
         "test_failures.test_duplicate_uri_is_left_out_with_a_hint_on_prefixes",

@@ -108,12 +108,12 @@ class ResourceError(RpcError):
 class ResourceNotFoundError(ResourceError):
     """No resource has this URI. Before 2026-07-28, the code is -32002."""
 
-    def __init__(self, uri: str, *, hint: str = "") -> None:
+    def __init__(self, uri: str) -> None:
         super().__init__(
             uri,
             code=ErrorCode.INVALID_PARAMS,
-            message=f"Resource not found{hint}",
-            explanation=f"No resource has the URI {uri}{hint}",
+            message="Resource not found",
+            explanation=f"No resource has the URI {uri}",
         )
 
 

@@ -219,9 +219,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_200,
-    "files": 534,
-    "classes": 977,
+    "lines": 79_990,
+    "files": 533,
+    "classes": 974,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 38,

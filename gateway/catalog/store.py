@@ -1,15 +1,12 @@
 """Holds the served catalog, and notifies subscribers when it is replaced."""
 
-import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.tombstones import Tombstones, TombstonesByName
 from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
 
@@ -22,20 +19,10 @@ Disabled = frozenset[tuple[ListKind, str]]
 log: Final = structlog.get_logger(__name__)
 
 
-class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    old: Catalog
-    whole: Catalog
-    offered: Catalog
-    """The new catalog without disabled primitives."""
-    disabled: Disabled
-    gone: TombstonesByName
-
-
 class CatalogStore:
     """Holds the current catalog. A request reads `current` once and keeps that catalog."""
 
-    def __init__(self, catalog: Catalog, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.tombstones: Final = Tombstones(clock=clock)
+    def __init__(self, catalog: Catalog) -> None:
         self._whole = catalog
         """All primitives of the files, including disabled ones."""
         self._disabled: Disabled = frozenset()
@@ -51,26 +38,13 @@ class CatalogStore:
     def disabled(self) -> Disabled:
         return self._disabled
 
-    def prepare(self, catalog: Catalog) -> Succession:
-        """Do the expensive part of a swap. Can run in another thread."""
-        old, disabled = self._current, self._disabled and self._disabled & _names(catalog)
+    def swap(self, catalog: Catalog) -> None:
+        """Serve `catalog` without the disabled primitives, with a new generation. Then call `announce`."""
+        disabled = self._disabled and self._disabled & _names(catalog)
         offered = _without(catalog, disabled)
-        return Succession(
-            old=old, whole=catalog, offered=offered, disabled=disabled, gone=self.tombstones.gone(old, offered)
-        )
-
-    def swap(self, catalog: Catalog, *, prepared: Succession | None = None) -> None:
-        """Serve `catalog` without the disabled primitives, with a new generation. Then call `announce`.
-
-        The swap is prepared again if the current catalog has changed since `prepare`.
-        """
-        # Another swap or a plugin can have changed the current catalog.
-        if prepared is None or prepared.whole is not catalog or prepared.old is not self._current:
-            prepared = self.prepare(catalog)
-        self._whole, self._disabled = catalog, prepared.disabled
-        # Everything that can fail is done. This assignment makes the new catalog visible.
-        self._serve(prepared.offered)
-        self.tombstones.note(prepared.old, self._current, gone=prepared.gone)
+        # Everything that can fail is done. The assignments make the new catalog visible.
+        self._whole, self._disabled = catalog, disabled
+        self._serve(offered)
 
     def announce(self) -> None:
         """Notify subscribers of all changes since the last announcement."""

@@ -29,7 +29,7 @@ from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.digests import locked_owners
 from gateway.catalog.lockfile.lock import read_lock
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.store import CatalogStore, Succession
+from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import NO_OWNERS, DefinitionSource, merge
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.base import Model
@@ -101,7 +101,6 @@ class ReloadPipeline:
         self._thread: Final = DaemonThreadPool(1)
         self._attempted = WatchPlan()
         """The watch plan of the last read files, even if they are not served."""
-        self._prepared: Succession | None = None
         """Work for the next swap that is done in advance."""
         self._background: Final = BackgroundTasks()
         self._following: asyncio.Task[None] | None = None
@@ -169,7 +168,6 @@ class ReloadPipeline:
             candidate: Candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
             await self._plugins.start(self._services.hook_threads)
         except ConfigError as error:
-            self._prepared = None
             self._audit.refuse(error)
             raise
         return candidate
@@ -248,15 +246,13 @@ class ReloadPipeline:
         )
         if served is not None:
             self._audit.check(candidate)
-            self._prepared = self.store.prepare(candidate.catalog)
         return candidate
 
     def swap(self, candidate: Candidate) -> None:
         """Serve the candidate to all new calls."""
         self._authenticator.configure(candidate.document.auth, views=candidate.document.views)
         self.served = candidate
-        self.store.swap(candidate.catalog, prepared=self._prepared)
-        self._prepared = None
+        self.store.swap(candidate.catalog)
         if self.tls is not None and candidate.identity is not None:
             self.tls.show(candidate.identity)
         if not candidate.keeps_earlier:  # Kept definitions can use plugin code that nothing else uses.

@@ -235,50 +235,6 @@ async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
         assert ear.heard() == []
 
 
-GONE: Final = """
-    tools: {old: {description: Does it., content: []}, dropped: {description: Drops., content: []}}
-    prompts: {old: {description: Asks., messages: [user: x]}, dropped: {messages: [user: x]}}
-    resources:
-      old: {uri: "x:old", description: One., text: x}
-      dropped: {uri: "x:dropped", text: x}
-      items: {uri: "item://{id}", text: "{{ id }}"}
-      docs: {files: "docs/*.md"}
-"""
-CAME: Final = """
-    tools: {new: {description: Does it., content: []}}
-    prompts: {new: {description: Asks., messages: [user: x]}}
-    resources: {new: {uri: "x:new", description: One., text: x}, docs: {files: "docs/*.md"}}
-"""
-REMOVED: Final = "removed by a reload; list the {} again"
-
-
-@pytest.mark.parametrize("cell", STREAMS.values(), ids=str)
-async def test_a_name_that_a_reload_took_away_says_so(tmp_path: Path, cell: Cell) -> None:
-    save(tmp_path / "config.yaml", GONE)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").touch()
-    async with asked(tmp_path) as place:
-        client = await place.client(cell)
-        save(tmp_path / "config.yaml", CAME)
-        (tmp_path / "docs" / "page.md").unlink()
-        await place.reload()
-        no_resource = -32602 if cell.is_modern else -32002
-        for method, params, code, said in (
-            ("tools/call", {"name": "dropped"}, -32602, REMOVED.format("tools")),
-            ("tools/call", {"name": "old"}, -32602, "renamed it to new"),
-            ("prompts/get", {"name": "dropped"}, -32602, REMOVED.format("prompts")),
-            ("prompts/get", {"name": "old"}, -32602, "renamed it to new"),
-            ("resources/read", {"uri": "x:dropped"}, no_resource, REMOVED.format("resources")),
-            ("resources/read", {"uri": "x:old"}, no_resource, "renamed it to x:new"),
-            ("resources/read", {"uri": "item://7"}, no_resource, REMOVED.format("resources")),
-            ("resources/read", {"uri": "docs:///page.md"}, no_resource, REMOVED.format("resources")),
-        ):
-            error = (await client.ask(method, params)).error
-            assert (error["code"], said in error["message"]) == (code, True), (params, error)
-        for method, params in (("tools/call", {"name": "never"}), ("resources/read", {"uri": "x:never"})):
-            assert "reload" not in (await client.ask(method, params)).error["message"]
-
-
 async def test_an_old_name_that_is_an_alias_goes_on_working(tmp_path: Path) -> None:
     save(tmp_path / "config.yaml", "tools: {old: {content: []}}")
     async with asked(tmp_path) as place:

@@ -197,19 +197,6 @@ async def test_subscription_only_notifies_of_readable_resources(folder: Path) ->
             assert (len(able.outbox.messages), len(unable.outbox.messages)) == (1, 0)
 
 
-@ERAS
-async def test_rename_hint_requires_access_to_the_old_name(folder: Path, era: str) -> None:
-    async with serve_folder(folder) as served:
-        await served.edit("  secret: {", "  renamed: {")
-        await served.edit(", aliases: [hidden]", "")
-        for scopes, hint in (
-            (["ops", "admin"], " (a reload renamed it to renamed; list the tools again)"),
-            (["ops"], ""),
-        ):
-            refused = await (await of(served, era, *scopes)).request("tools/call", {"name": "secret"})
-            assert refused["error"]["message"] == f"Unknown tool: secret{hint}"
-
-
 def waiting(peer: LegacyPeer) -> list[str]:
     """Take the queued messages of a session, and return their methods."""
     methods = [message["method"] for message in peer.session.outbox.messages.values()]

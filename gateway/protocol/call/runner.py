@@ -19,21 +19,19 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.config.models.quantities import RateLimit
 from gateway.deadline import Deadline, DeadlineExceededError
 from gateway.errors import (
-    ErrorCode,
     ExecutionError,
     InsufficientScopeError,
     MissingCapabilityError,
     OverLimitError,
     ResourceNotFoundError,
     ResourceUnreadableError,
-    RpcError,
 )
 from gateway.executors.invocation import AwaitingInput, Invocation, Relayed, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.caller import CALLER
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
-from gateway.plugin import Context, ListKind
+from gateway.plugin import Context
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.call.input_requests.confirmation import confirm
@@ -231,7 +229,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
     catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
     found = catalog.resource(uri)
     if found is None:
-        raise unknown_resource(uri, call)
+        raise ResourceNotFoundError(uri)
     resource, variables = found
     check_access(resource, call)
     check_client(resource, call)
@@ -247,7 +245,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
             )
             return contents, call.catalog.sanitizer.json(outcome.meta) if isinstance(outcome, Relayed) else {}
     except ResourceNotFoundError as error:
-        raise unknown_resource(uri, call) from error  # with the requested URI instead of the backend's
+        raise ResourceNotFoundError(uri) from error  # with the requested URI instead of the backend's
     except OverLimitError:
         raise  # see `Method.refused`
     except ExecutionError as error:
@@ -306,40 +304,3 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
             call=invocation,
             threads=call.server.services.worker_threads,
         )
-
-
-def unknown_tool(name: str, call: Call) -> RpcError:
-    return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {name}{_hint('tools', name, call)}")
-
-
-def unknown_prompt(name: str, call: Call) -> RpcError:
-    return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}{_hint('prompts', name, call)}")
-
-
-def unknown_resource(uri: str, call: Call) -> ResourceNotFoundError:
-    return ResourceNotFoundError(uri, hint=_hint("resources", uri, call))
-
-
-def _hint(kind: ListKind, name: str, call: Call) -> str:
-    """Return a hint if a reload has removed or renamed a target that the caller could see."""
-    tombstone = call.server.store.tombstones.find(kind, name)
-    if tombstone is None or not call.caller.identity.holds(tombstone.scopes):
-        return ""
-    view = None if call.catalog.view is None else call.catalog.views[call.catalog.view]
-    if view is not None and not view.holds(kind, tags=tombstone.tags, names=[name]):
-        return ""
-    successor = tombstone.now_called
-    if successor is None or not _is_listed(kind, successor, call):
-        return f" (it was removed by a reload; list the {kind} again)"
-    return f" (a reload renamed it to {successor}; list the {kind} again)"
-
-
-def _is_listed(kind: ListKind, name: str, call: Call) -> bool:
-    match kind:
-        case "tools":
-            return name in call.catalog.tools
-        case "prompts":
-            return name in call.catalog.prompts
-        case "resources":
-            templates = (template.uri_template for template in call.catalog.resource_templates)
-            return name in call.catalog.resources or name in templates

@@ -8,7 +8,7 @@ from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import Run, check_access, check_client, unknown_prompt
+from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
 from gateway.wire import downgrade, meta
 
@@ -18,7 +18,7 @@ async def get_prompt(call: Call) -> JsonObject:
     given = params.strings(call.params, "arguments")
     prompt = call.catalog.prompt(name)
     if prompt is None:
-        raise unknown_prompt(name, call)
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}")
     check_access(prompt, call)
     check_client(prompt, call)
     arguments = _complete_arguments(prompt, given)
@@ -62,7 +62,7 @@ async def complete(call: Call) -> JsonObject:
     reference = params.mapping(call.params, "ref")
     primitive = call.target
     if primitive is None:
-        raise _unknown(reference, call)
+        raise _unknown(reference)
     check_access(primitive, call)
     # Resources, unlike templates, have no completers.
     completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
@@ -82,10 +82,10 @@ async def complete(call: Call) -> JsonObject:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
 
 
-def _unknown(reference: JsonObject, call: Call) -> RpcError:
+def _unknown(reference: JsonObject) -> RpcError:
     match reference.get("type"):
         case "ref/prompt":
-            return unknown_prompt(params.string(reference, "name"), call)
+            return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {params.string(reference, 'name')}")
         case "ref/resource":
             uri = params.string(reference, "uri")
             return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.json_types import Json, JsonObject, present
 from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import check_access, unknown_resource
+from gateway.protocol.call.runner import check_access
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.methods.tasks import own_task
@@ -74,7 +74,7 @@ async def subscribe(call: Call) -> JsonObject:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI must have at most {MAX_URI_LENGTH} characters")
     found = call.catalog.resource(uri)
     if found is None:
-        raise unknown_resource(uri, call)
+        raise ResourceNotFoundError(uri)
     check_access(found[0], call)
     if call.session is not None:
         watched = call.session.subscriptions | {uri}

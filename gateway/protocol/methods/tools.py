@@ -6,12 +6,12 @@ import structlog
 
 from gateway.catalog.primitives import Tool
 from gateway.deadline import DeadlineExceededError
-from gateway.errors import ArgumentsError, ExecutionError, MissingCapabilityError, OverLimitError
+from gateway.errors import ArgumentsError, ErrorCode, ExecutionError, MissingCapabilityError, OverLimitError, RpcError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import check_access, check_client, prepared_arguments, run_tool, unknown_tool
+from gateway.protocol.call.runner import check_access, check_client, prepared_arguments, run_tool
 from gateway.protocol.methods import params
 from gateway.protocol.tasks import task_calls
 from gateway.wire import headers
@@ -31,7 +31,7 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     """
     tool = call.target
     if not isinstance(tool, Tool):
-        raise unknown_tool(params.string(call.params, "name"), call)
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.string(call.params, 'name')}")
     arguments = params.mapping(call.params, "arguments")
     check_access(tool, call)
     if tool.header_parameters and call.is_modern_http:

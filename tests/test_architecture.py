@@ -219,12 +219,12 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_990,
-    "files": 533,
-    "classes": 974,
+    "lines": 79_750,
+    "files": 532,
+    "classes": 967,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 38,
+    "assignments to other objects' attributes": 37,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,

@@ -9,9 +9,8 @@ from gateway.json_types import JsonObject
 from gateway.language.files.decoding import FilePlaces
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.errors import SchemaError
-from gateway.language.schemas.integer_places import IntegerPlaces
 from gateway.language.schemas.json_schema import Validator
-from gateway.language.schemas.normalization import SchemaDefaults, coerced, without_nulls
+from gateway.language.schemas.normalization import SchemaDefaults, coerced, with_integers, without_nulls
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 
@@ -26,7 +25,8 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     validator: Validator
     defaults: SchemaDefaults
     confinements: Mapping[str, Confinement]
-    integers: IntegerPlaces | None
+    has_integers: bool
+    """Whether the schema mentions integers, so that backends expect `3` where a client sends `3.0`."""
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
@@ -43,8 +43,8 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         # Coercion would turn the text "1" into a number where text is allowed, so it runs only for invalid arguments.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
-        if self.integers is not None:
-            prepared = self.integers.read(prepared)
+        if self.has_integers:
+            prepared = with_integers(prepared)
         if self.confinements:
             self._confine(prepared)
         return prepared if self.files is None else self._decoded(self.files, prepared)

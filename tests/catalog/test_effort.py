@@ -26,11 +26,6 @@ def _joined(*sections: Callable[[int], str]) -> Callable[[int], str]:
     return lambda count: "".join(section(count) for section in sections)
 
 
-def _rules(count: int) -> str:
-    rules = "".join(f"    - {{match: {{name: n{index}}}, scopes: [s]}}\n" for index in range(count))
-    return "auth:\n  api_keys: {a: {secret: abcdefghijklmnopqrstuvwxyz012345, scopes: [s]}}\n  rules:\n" + rules
-
-
 TOOLS = _section("tools", lambda _: "{description: d, content: [hi]}")
 
 FILES = {
@@ -43,22 +38,12 @@ FILES = {
         "tools", lambda _: "{description: d, content: ['{{nothing}}', '{{x}}']}"
     ),
     "keys that stand twice": _section("tools", lambda _: "{description: d, description: e, content: [hi]}"),
-    "templates apart": _section("resources", lambda index: f"{{uri: 'x://n{index}/{{k}}', text: '{{{{k}}}}'}}"),
-    "templates that differ at the end": _section(
-        "resources", lambda index: f"{{uri: 'x://{{k}}/n{index}', text: '{{{{k}}}}'}}"
-    ),
-    "templates that all overlap": _section("resources", lambda _: "{uri: 'x://{k}/{l}', text: '{{k}} {{l}}'}"),
     "references to resources": _joined(
         _section("tools", lambda index: f"{{description: d, content: [{{resource: {{uri: 'x://a/{index}'}}}}]}}"),
         _section("resources", lambda index: f"{{uri: 'x://a/{index}', text: hello}}"),
     ),
-    "references to nothing": _joined(
-        _section("tools", lambda _: "{description: d, content: [{resource: {uri: 'x://a/'}}]}"),
-        _section("resources", lambda index: f"{{uri: 'x://a/{index}', text: hello}}"),
-    ),
     "prompts": _section("prompts", lambda index: f"{{aliases: [o{index}], messages: [{{user: hi}}]}}"),
     "aliases": _section("tools", lambda index: f"{{aliases: [o{index}], description: d, content: [hi]}}"),
-    "rules of access": _joined(_rules, TOOLS),
     "connections": _joined(
         _section("connections", lambda index: f"{{base_url: 'https://n{index}.example'}}"),
         _section("tools", lambda index: f"{{description: d, http: {{connection: n{index}, url: /x}}}}"),

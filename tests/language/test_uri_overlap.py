@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.language.uris.overlap import TemplateIndex, overlap
+from gateway.language.uris.overlap import overlap
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,3 @@ def test_templates_overlap_if_a_uri_matches_both(one: str, other: str, *, answer
 
 def test_many_gaps_are_compared_quickly() -> None:
     assert not overlap("a://" + "{x}-" * 200 + "b", "a://" + "{y}-" * 200 + "c")
-
-
-def test_first_overlapping_template_is_found() -> None:
-    index = TemplateIndex()
-    for template in ("a://x/{y}", "a://{x}/b", "a://{x}/{y}", "b://{+x}"):
-        index.add(template)
-    found = [index.first(each) for each in ("a://{z}/c", "a://y/b", "a://y/{z}", "b://x/y", "c://{x}")]
-    assert found == [0, 1, 1, 3, None]
-
-
-def test_search_stops_at_the_step_limit() -> None:
-    index = TemplateIndex(most_steps=1000)
-    for number in range(1000):
-        index.add(f"a://{{+x}}/{number}")
-    assert not index.is_exhausted
-    assert index.first("a://{+x}/none") is None
-    assert index.is_exhausted

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from itertools import chain
-from typing import Final
 
 import msgspec
 
@@ -25,8 +24,6 @@ from gateway.plugin import ListKind
 Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
 """Required scopes by kind and name. Definitions that are open to all callers are left out."""
 
-_WILDCARD: Final = re.compile(r"[*?\[]")
-
 
 class _Protected(msgspec.Struct, frozen=True):
     """A definition or skill that `access` and `auth.rules` can protect."""
@@ -46,12 +43,16 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     document = loaded.document
     has_auth = document.auth is not None or loaded.is_hidden("auth")
     rules = [] if document.auth is None else document.auth.rules
-    indexed = _RulesByName(rules)
+    names = [re.compile(translate("*" if rule.match.name is None else rule.match.name)) for rule in rules]
     fitting: set[int] = set()
     accesses: dict[tuple[ListKind, str], RequiredScopes] = {}
     for each in _protected(document, skills):
         kind, config = each.kind, each.config
-        fits = [index for index in indexed.of(each.name) if _fits(rules[index].match, kind, config)]
+        fits = [
+            index
+            for index, rule in enumerate(rules)
+            if names[index].match(each.name) and _fits(rule.match, kind, config)
+        ]
         fitting.update(fits)
         if fits or config.access is not None:
             accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
@@ -62,25 +63,6 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
         for index in sorted(set(range(len(rules))) - fitting):
             problems.at("auth", "rules", index, "match").warning("does not match any definition")
     return accesses
-
-
-class _RulesByName:
-    """Looks up rules by name, because there can be as many rules as definitions."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._named: dict[str, list[int]] = {}
-        self._others: list[tuple[int, re.Pattern[str]]] = []
-        for index, rule in enumerate(rules):
-            name = "*" if rule.match.name is None else rule.match.name
-            if _WILDCARD.search(name):
-                self._others.append((index, re.compile(translate(name))))
-            else:
-                self._named.setdefault(name, []).append(index)
-
-    def of(self, name: str) -> list[int]:
-        """Return the indexes of the rules whose `match.name` matches, in file order."""
-        others = (index for index, pattern in self._others if pattern.match(name))
-        return sorted([*self._named.get(name, ()), *others])
 
 
 def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Protected]:

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-import msgspec
+import orjson
 
 from gateway.catalog.arguments import CompiledArguments
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
@@ -19,12 +18,10 @@ from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
-from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_foreign_schema, compile_schema
+from gateway.language.schemas.json_schema import Validator, compile_foreign_schema, compile_schema
 from gateway.language.schemas.keywords import subschemas, with_items
 from gateway.language.schemas.normalization import NO_DEFAULTS, SchemaDefaults, defaults_of
 from gateway.language.scope import Inputs
-from gateway.wire.headers import HeaderParameter
 
 NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
 
@@ -53,17 +50,18 @@ def compile_arguments(
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
-    parts = _parts_of(validator.shape)
-    for schema_problem in (*parts.problems, *parts.unfit_defaults):
+    headers, header_problems = header_parameters(validator.schema)
+    defaults = defaults_of(validator.schema)
+    for schema_problem in (*header_problems, *_unfit_defaults(defaults, validator)):
         problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
         schema=with_items(validator.schema),
         # Reuse the validator's copy. It is empty for an invalid schema, and without the additional keys of files.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
-        header_parameters=parts.header_parameters,
+        header_parameters=headers,
         validator=validator,
-        defaults=parts.defaults,
-        integers=parts.integers,
+        defaults=defaults,
+        has_integers=_mentions_integers(validator.schema),
         confinements=_confinements(config.input or {}, problems.at("input")),
         coerce=coerce if config.coerce is None else config.coerce,
         files=files,
@@ -92,7 +90,7 @@ def _of_other_server(
         header_parameters=headers,
         validator=validator,
         defaults=NO_DEFAULTS,
-        integers=integers_of(validator.schema),
+        has_integers=_mentions_integers(validator.schema),
         confinements={},
         coerce=coerce,
         validates=relayed.validates,
@@ -160,27 +158,8 @@ def _refuse_within(schema: JsonObject, problems: Problems) -> None:
         _refuse_within(member, problems.at(*path))
 
 
-class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
-    header_parameters: tuple[HeaderParameter, ...]
-    problems: tuple[SchemaError, ...]
-    defaults: SchemaDefaults
-    unfit_defaults: tuple[SchemaError, ...]
-    integers: IntegerPlaces | None
-
-
-@lru_cache(maxsize=1024)
-def _parts_of(shape: SchemaShape) -> _SchemaParts:
-    """Cached, because tools can share a schema."""
-    headers, problems = header_parameters(shape.schema)
-    defaults, validator = defaults_of(shape.schema), Validator(shape.schema, shape)
-    unfit_defaults = tuple(_unfit_defaults(defaults, validator))
-    return _SchemaParts(
-        header_parameters=headers,
-        problems=problems,
-        defaults=defaults,
-        unfit_defaults=unfit_defaults,
-        integers=integers_of(shape.schema),
-    )
+def _mentions_integers(schema: JsonObject) -> bool:
+    return b'"integer"' in orjson.dumps(schema)
 
 
 def _unfit_defaults(defaults: SchemaDefaults, validator: Validator) -> Iterator[SchemaError]:

@@ -3,8 +3,9 @@
 Definitions with errors from the loader are skipped. Problems caused by other errors are not reported.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -41,7 +42,7 @@ from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLi
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
-from gateway.language.uris.overlap import TemplateIndex, overlap
+from gateway.language.uris.overlap import overlap
 from gateway.net.authorization import Authorization, compile_connection, key_file_of
 from gateway.net.tls import files_of
 
@@ -266,16 +267,14 @@ def _untaken(
 
 
 def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
-    index = TemplateIndex()
+    # Templates of upstreams have no order of precedence.
+    ordered: list[ResourceTemplate] = []
     for template in templates:
-        number = index.first(template.uri_template)
-        # Templates of upstreams have no order of precedence.
-        if number is not None and (first := templates[number]).rank is None:
+        if first := next((each for each in ordered if overlap(template.uri_template, each.uri_template)), None):
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
             problems.at(template.name, "uri").warning(f"{what}, which takes precedence")
-        index.add(template.uri_template)
-    if index.is_exhausted:
-        problems.warning("too many URI templates start alike to compare all of them; some can overlap")
+        if template.rank is None and len(ordered) < _MAX_COMPARED:
+            ordered.append(template)
 
 
 def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
@@ -288,16 +287,23 @@ def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[P
     return tuple(sorted(problems, key=position))
 
 
-_LAST: Final = "\U0010ffff"
-"""Sorts after every character of a URI."""
+_MAX_COMPARED: Final = 100
+"""Number of templates that later templates are compared with."""
 
 
 def warn_of_dangling_references(document: Document, *, served: Sequence[str], problems: Problems) -> None:
     """Warn about references to resources that match none of the URIs and templates in `served`."""
-    uris = _ServedUris(served)
+    templates = [each for each in served if "{" in each]
+    uris = {each for each in served if "{" not in each}
+
+    @cache
+    def is_served(uri: str) -> bool:
+        candidates = chain(templates, uris) if "{" in uri else templates
+        return uri in uris or any(overlap(uri, each) for each in candidates)
+
     for uri, place in _references(document, problems):
         # A template that starts with a variable can expand to any URI.
-        if uri.partition("{")[0] and not uris.may_contain(uri):
+        if uri.partition("{")[0] and not is_served(uri):
             place.warning("no resource has this URI")
 
 
@@ -311,32 +317,6 @@ def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str],
                 place.error(f"`{alias}` is already a name, so it cannot be an alias")
             elif (first := aliases.setdefault(alias, key)) != key:
                 place.error(f"`{alias}` is already an alias of `{first}`")
-
-
-class _ServedUris:
-    """The served URIs, sorted, because there can be thousands of references and files."""
-
-    def __init__(self, served: Sequence[str]) -> None:
-        self._uris = sorted(uri for uri in served if "{" not in uri)
-        self._templates = TemplateIndex()
-        for template in served:
-            if "{" in template:
-                self._templates.add(template)
-        self._known: dict[str, bool] = {}
-
-    def may_contain(self, uri: str) -> bool:
-        """Whether a served resource can have this URI, which can have variables."""
-        if uri not in self._known:
-            is_template = self._templates.first(uri) is not None or self._templates.is_exhausted
-            self._known[uri] = is_template or any(overlap(uri, each) for each in self._candidates(uri))
-        return self._known[uri]
-
-    def _candidates(self, uri: str) -> Sequence[str]:
-        """Return the exact URIs that start with the text before the first variable, or the URI itself."""
-        written, brace, _ = uri.partition("{")
-        start = bisect_left(self._uris, written)
-        end = bisect_left(self._uris, written + _LAST) if brace else start + 1
-        return self._uris[start:end]
 
 
 def _references(document: Document, problems: Problems) -> Iterator[tuple[str, Problems]]:

@@ -21,6 +21,8 @@ from gateway.language.schemas.rules import is_deeper
 _MAX_ROUNDS: Final = 4
 """A quoted object can contain quoted values, which are found in the next round."""
 _MAX_DEPTH: Final = 64
+EXACT_INTEGERS: Final = 2.0**53
+"""Floats up to this value represent every integer exactly."""
 
 
 def coerced(instance: Json, validator: Validator) -> Json:
@@ -54,6 +56,19 @@ def without_nulls(instance: Json, validator: Validator) -> Json:
         if isinstance(parent, dict):  # removing an item would shift the rest of a list
             del parent[name]
     return instance
+
+
+def with_integers(value: Json) -> Json:
+    """Return a copy with integers instead of whole floats (JSON Schema Validation §6.1.1), which some clients send."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= EXACT_INTEGERS:
+            return int(value)
+        case dict():
+            return {name: with_integers(member) for name, member in value.items()}
+        case list():
+            return list(map(with_integers, value))
+        case _:
+            return value
 
 
 def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]:

@@ -14,7 +14,7 @@ from uritemplate.variable import VariableValueDict
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_inputs import holds_files_alone
-from gateway.language.schemas.integer_places import EXACT_INTEGERS
+from gateway.language.schemas.normalization import EXACT_INTEGERS
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import is_fact_path, use_fact_path, variable
 from gateway.language.templates.render_state import text_of

@@ -1,5 +1,6 @@
 """An OpenID provider with a protected API and MCP server: codes, rotating refresh tokens, revocation."""
 
+import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -38,6 +39,8 @@ class Provider:
     revoked: list[str] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     """Authorization requests."""
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+    """Token requests wait until it is set."""
     grants: Counter[str] = field(default_factory=Counter)
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -87,6 +90,7 @@ class Provider:
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
         self.grants[str(form["grant_type"])] += 1
+        await self.free.wait()
         if self.token_failure is not None:
             status, error = self.token_failure
             return web.json_response({"error": error}, status=status)
@@ -143,6 +147,7 @@ class Provider:
 @asynccontextmanager
 async def provider() -> AsyncIterator[Provider]:
     found = Provider()
+    found.free.set()
     async with listening(found.application()) as port:
         found.issuer = f"http://127.0.0.1:{port}"
         yield found

@@ -82,8 +82,9 @@ class SecretStore(Protocol):
 
     async def read(self, name: str) -> bytes | None: ...
     async def write(self, name: str, content: bytes, *, expires: float) -> None: ...
+    async def replace(self, name: str, before: bytes, after: bytes, *, expires: float) -> bool: ...
     async def claim(self, name: str, *, expires: float) -> bool: ...
-    async def delete(self, name: str) -> None: ...
+    async def delete(self, name: str) -> bytes | None: ...
     async def names(self, prefix: str) -> list[str]: ...
 
 
@@ -240,8 +241,13 @@ class SignIns:
     def entry(self, key: str) -> ServiceEntry | None:
         return self._entries.get(key)
 
-    async def tokens(self, entry: ServiceEntry, owner: str | None) -> tuple[str, Tokens | None]:
-        """Return the tokens of `owner` and the name of their record. If `owner` is None, use any signed-in user."""
+    async def tokens(
+        self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
+    ) -> tuple[str, Tokens | None]:
+        """Return the tokens of `owner` and the name of their record. If `owner` is None, use any signed-in user.
+
+        `is_use` restarts the time after which unused tokens are revoked.
+        """
         name = record_name(entry.key, owner or "")
         if owner is None:
             name = next(iter(await self.store.names(f"tokens:{entry.key}:")), name)
@@ -251,9 +257,9 @@ class SignIns:
             await self._mask(name, tokens)
             if not is_known:  # the user has signed in with another process
                 self._changed(entry)
-        if tokens is not None and tokens.used_at + _TOUCH_SECONDS < self._clock():
-            tokens = replace(tokens, used_at=self._clock())
-            await self._write_tokens(name, tokens, entry.config)
+        touch_after = min(_TOUCH_SECONDS, entry.config.idle.total_seconds() / 10)
+        if is_use and tokens is not None and tokens.used_at + touch_after < self._clock():
+            await self._replace(entry, name, tokens, replace(tokens, used_at=self._clock()))
         return name, tokens
 
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
@@ -287,20 +293,21 @@ class SignIns:
     async def sign_out_of(self, entry: ServiceEntry, owner: str) -> bool:
         return await self.sign_out(record_name(entry.key, SHARED if entry.config.shared else owner))
 
-    async def forget(self, name: str) -> None:
-        await self.store.delete(name)
+    async def forget(self, name: str, tokens: Tokens) -> None:
+        """Delete rejected tokens, unless the user has signed in again."""
+        found = await self._read(name, Tokens)
+        if found is not None and found.access_token == tokens.access_token:
+            await self.store.delete(name)
 
     async def sign_out(self, name: str) -> bool:
         """Delete tokens and revoke them (RFC 7009). Succeeds even if the revocation fails."""
-        tokens = await self._read(name, Tokens)
-        await self.store.delete(name)
+        tokens = _decoded(await self.store.delete(name), Tokens)
         if tokens is None:
             return False
         entry = self._entries.get(tokens.entry)
         if entry is not None:
             self._changed(entry)
-        if entry is not None and tokens.server.revocation_url is not None:
-            await self._revoke(entry, tokens, tokens.server.revocation_url)
+            await self._revoke(entry, tokens)
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
@@ -312,16 +319,20 @@ class SignIns:
                 await self.sign_out(name)
 
     async def sweep(self) -> None:
-        """Periodically sign out users whose tokens were not used for `idle`."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for name in [] if self._store is None else await self.store.names("tokens:"):
-                tokens = await self._read(name, Tokens)
-                entry = None if tokens is None else self._entries.get(tokens.entry)
-                if tokens is None or entry is None:
-                    continue
-                if tokens.used_at + entry.config.idle.total_seconds() < self._clock():
-                    await self.sign_out(name)
+            if self._store is not None:
+                await self.sign_out_idle()
+
+    async def sign_out_idle(self) -> None:
+        """Sign out users whose tokens were not used for `idle`."""
+        for name in await self.store.names("tokens:"):
+            tokens = await self._read(name, Tokens)
+            entry = None if tokens is None else self._entries.get(tokens.entry)
+            if tokens is None or entry is None:
+                continue
+            if tokens.used_at + entry.config.idle.total_seconds() < self._clock():
+                await self.sign_out(name)
 
     def is_over(self, tokens: Tokens, margin: float) -> bool:
         return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
@@ -481,7 +492,9 @@ class SignIns:
         except ExecutionError as error:
             await self._save(replace(pending, problem=str(error)))
             raise
-        await self._write_tokens(record_name(entry.key, pending.owner), tokens, entry.config)
+        name = record_name(entry.key, pending.owner)
+        await self._mask(name, tokens)
+        await self._write(name, tokens, seconds=_kept_seconds(entry))
         await self._save(replace(pending, is_done=True, verifier="", state=""))
         log.info("user signed in to a service", entry=entry.name)
         self._changed(entry)
@@ -644,11 +657,13 @@ class SignIns:
         except TokenRejectedError as error:
             if error.error not in _REVOKED:
                 raise
-            await self.store.delete(name)
+            await self.forget(name, tokens)
             return None
         else:
-            await self._write_tokens(name, fresh, entry.config)
-            return fresh
+            if await self._replace(entry, name, tokens, fresh):
+                return fresh
+            await self._revoke(entry, fresh)
+            return await self._read(name, Tokens)
         finally:
             await self.store.delete(lease)
 
@@ -692,9 +707,11 @@ class SignIns:
             return tokens.client.authentication
         return entry.authentication or PublicClient(client_id=entry.config.client_id)
 
-    async def _revoke(self, entry: ServiceEntry, tokens: Tokens, url: str) -> None:
+    async def _revoke(self, entry: ServiceEntry, tokens: Tokens) -> None:
+        if tokens.server.revocation_url is None:
+            return
         form = {"token": tokens.refresh_token or tokens.access_token}
-        server = replace(tokens.server, token_url=url)
+        server = replace(tokens.server, token_url=tokens.server.revocation_url)
         try:
             await entry.endpoint.post(server, form, self._authentication(entry, tokens), is_revocation=True)
         except ExecutionError as error:
@@ -706,10 +723,18 @@ class SignIns:
             for secret in filter(None, (tokens.access_token, tokens.refresh_token)):
                 await asyncio.to_thread(self._secrets.add, secret)
 
-    async def _write_tokens(self, name: str, tokens: Tokens, config: AuthorizationCode) -> None:
-        await self._mask(name, tokens)
-        # One day longer than `idle`, so that `sweep` can revoke them.
-        await self._write(name, tokens, seconds=config.idle.total_seconds() + 86_400)
+    async def _replace(self, entry: ServiceEntry, name: str, before: Tokens, after: Tokens) -> bool:
+        """Update tokens. Return False if the user has signed out or signed in again."""
+        await self._mask(name, after)
+        expires = self._clock() + _kept_seconds(entry)
+        while (content := await self.store.read(name)) is not None:
+            found = _decoded(content, Tokens)
+            if found is None or found.access_token != before.access_token:
+                break
+            newer = replace(after, used_at=max(found.used_at, after.used_at))
+            if await self.store.replace(name, content, _encoded(newer), expires=expires):
+                return True
+        return False
 
     async def _save(self, pending: PendingSignIn) -> None:
         await self._write(f"pending:{pending.id}", pending, seconds=pending.expires_at - self._clock())
@@ -718,18 +743,29 @@ class SignIns:
                 self._done.notify_all()
 
     async def _read(self, name: str, kind: type[T]) -> T | None:
-        content = await self.store.read(name)
-        try:
-            return None if content is None else msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError:  # Written by another version.
-            return None
+        return _decoded(await self.store.read(name), kind)
 
     async def _write(self, name: str, value: object, *, seconds: float) -> None:
-        await self.store.write(name, msgspec.json.encode(value), expires=self._clock() + seconds)
+        await self.store.write(name, _encoded(value), expires=self._clock() + seconds)
 
     def _changed(self, entry: ServiceEntry) -> None:
         if self._events is not None:
             self._events.publish(SignInsChanged(entry.name))
+
+
+_encoded: Final = msgspec.json.Encoder().encode
+
+
+def _decoded(content: bytes | None, kind: type[T]) -> T | None:
+    try:
+        return None if content is None else msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError:  # Written by another version.
+        return None
+
+
+def _kept_seconds(entry: ServiceEntry) -> float:
+    # One day longer than `idle`, so that `sweep` can revoke them.
+    return entry.config.idle.total_seconds() + 86_400
 
 
 _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")

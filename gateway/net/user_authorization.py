@@ -25,7 +25,8 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     sign_ins: SignIns
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
-        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
+        is_use = subject is not None and subject.is_calling
+        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject), is_use=is_use)
         if tokens is not None and self.sign_ins.is_over(tokens, _MARGIN_SECONDS):
             tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
         if tokens is not None:
@@ -55,7 +56,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
             if fresh is not None:
                 return True
-        await self.sign_ins.forget(name)
+        await self.sign_ins.forget(name, tokens)
         raise self._required(subject, challenge)
 
     def _owner(self, subject: Subject | None) -> str | None:

@@ -13,13 +13,22 @@ from typing import Any, Final
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.keys import SigningKeys
-from gateway.state.redis_connection import RedisConnection
+from gateway.state.redis_connection import RedisConnection, Script
 from gateway.state.sqlite_file import Schema
 
 ENCRYPTED: Final = Schema(
     store="encrypted",
     steps=("CREATE TABLE encrypted (name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL) STRICT",),
 )
+_REPLACE: Final = Script.of("""
+local found = redis.call('GET', KEYS[1])
+if found == ARGV[1] then
+  redis.call('SET', KEYS[1], ARGV[2], 'PXAT', ARGV[3])
+  return 1
+end
+return found == ARGV[2] and 1 or 0
+""")
+"""Returns 1 too if a lost response made the client repeat the command."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 
@@ -42,13 +51,7 @@ class EncryptedStore:
 
     async def read(self, name: str) -> bytes | None:
         """Return the value, or None if it is missing, has expired, or was encrypted with another key."""
-        if self._shared is not None:
-            encrypted = await self._shared.command("GET", self._key(name))
-        else:
-            query = "SELECT content FROM encrypted WHERE name = ? AND expires > ?"
-            rows = await self._database.run(SqliteStatement(query, (name, self._clock())))
-            encrypted = rows[0][0] if rows else None
-        return None if encrypted is None else self._opened(name, encrypted)
+        return self._opened(name, await self._read(name))
 
     async def write(self, name: str, content: bytes, *, expires: float) -> None:
         """Write a value that expires at `expires` (Unix time)."""
@@ -59,6 +62,17 @@ class EncryptedStore:
             row = (name, encrypted, expires)
             await self._database.run(SqliteStatement("INSERT OR REPLACE INTO encrypted VALUES (?, ?, ?)", row))
 
+    async def replace(self, name: str, before: bytes, after: bytes, *, expires: float) -> bool:
+        """Write `after` if the value is still `before`. Otherwise return False."""
+        found = await self._read(name)
+        if found is None or self._opened(name, found) != before:
+            return False
+        encrypted = self._encrypted(name, after)
+        if self._shared is not None:
+            return bool(await self._shared.run(_REPLACE, [self._key(name)], found, encrypted, int(expires * 1000)))
+        query = "UPDATE encrypted SET content = ?, expires = ? WHERE name = ? AND content = ? RETURNING name"
+        return bool(await self._database.run(SqliteStatement(query, (encrypted, expires, name, found))))
+
     async def claim(self, name: str, *, expires: float) -> bool:
         """Create an empty entry. Return False if the name exists."""
         if self._shared is not None:
@@ -68,11 +82,13 @@ class EncryptedStore:
         query = "INSERT OR IGNORE INTO encrypted VALUES (?, x'', ?) RETURNING name"
         return bool(await self._database.run(SqliteStatement(query, (name, expires))))
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> bytes | None:
+        """Delete an entry, and return its value as `read` does."""
         if self._shared is not None:
-            await self._shared.command("DEL", self._key(name))
-        else:
-            await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE name = ?", (name,)))
+            return self._opened(name, await self._shared.command("GETDEL", self._key(name)))
+        query = "DELETE FROM encrypted WHERE name = ? RETURNING content"
+        rows = await self._database.run(SqliteStatement(query, (name,)))
+        return self._opened(name, rows[0][0] if rows else None)
 
     async def names(self, prefix: str) -> list[str]:
         """Return the names with a prefix, which must consist of letters, digits and colons."""
@@ -99,7 +115,17 @@ class EncryptedStore:
         encrypted: bytes = _cipher(self._keys()[0]).encrypt(nonce, content, name.encode())
         return nonce + encrypted
 
-    def _opened(self, name: str, encrypted: bytes) -> bytes | None:
+    async def _read(self, name: str) -> bytes | None:
+        if self._shared is not None:
+            encrypted: bytes | None = await self._shared.command("GET", self._key(name))
+            return encrypted
+        query = "SELECT content FROM encrypted WHERE name = ? AND expires > ?"
+        rows = await self._database.run(SqliteStatement(query, (name, self._clock())))
+        return rows[0][0] if rows else None
+
+    def _opened(self, name: str, encrypted: bytes | None) -> bytes | None:
+        if not encrypted:  # `claim` writes empty entries.
+            return None
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - of the extra
 
         for key in self._keys():

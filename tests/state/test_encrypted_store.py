@@ -1,5 +1,6 @@
 """Tests for encrypted storage, in the state database and in Redis."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -71,3 +72,16 @@ async def test_content_moved_to_another_name_cannot_be_read(tmp_path: Path) -> N
         await database.run(lambda connection: connection.execute("UPDATE encrypted SET name = 'b'"))
         assert await store.read("b") is None
     assert all(b"secret content" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_content_is_replaced_only_if_it_has_not_changed(kind: str, tmp_path: Path) -> None:
+    async with stores(kind, tmp_path) as make:
+        store, later = make(KEYS), time.time() + 60
+        assert not await store.replace("a", b"one", b"two", expires=later)
+        assert await store.read("a") is None
+        await store.write("a", b"one", expires=later)
+        changes = [store.replace("a", b"one", b"two %d" % number, expires=later) for number in range(8)]
+        assert sorted(await asyncio.gather(*changes)) == [*[False] * 7, True]
+        assert (await store.delete("a") or b"").startswith(b"two")
+        assert await store.delete("a") is None

@@ -11,10 +11,18 @@ import aiohttp
 import jwt
 import pytest
 from aiohttp import web
+from yarl import URL
 
+from gateway.access.subject import Subject
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject
+from gateway.net.address_guard import ANYWHERE
+from gateway.net.clients import HttpClients
+from gateway.net.request import Rejection, Request
+from gateway.net.sender import Sender
+from gateway.upstreams.client.http_channel import Endpoint, HttpChannel
+from gateway.upstreams.client.link import Outgoing
 from tests import local_server
 from tests.authorization_server import Key
 from tests.behaviour.inside import product
@@ -225,3 +233,34 @@ async def test_credentials_do_not_follow_cross_origin_redirects(tmp_path: Path) 
 
     assert "redirects to another origin" in reason
     assert seen == []
+
+
+class RecordingAuthorization:
+    summary = "recording"
+    is_per_caller = True
+
+    def __init__(self) -> None:
+        self.subjects: list[Subject | None] = []
+
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+        del deadline
+        self.subjects.append(subject)
+        return request
+
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
+        del rejection, subject, deadline
+        return False
+
+
+async def test_requests_of_the_gateway_itself_are_no_calls() -> None:
+    ann, authorization = Subject("ann"), RecordingAuthorization()
+    async with token_server() as server, protected_server(server) as upstream, HttpClients() as clients:
+        sender = Sender(clients=clients, policy=ANYWHERE)
+        channel = HttpChannel(Endpoint(url=URL(upstream.url), headers={}, sender=sender, authorization=authorization))
+        channel.subject = ann
+        call, listing = (Outgoing(id=1, message={}, subject=ann), Outgoing(id=2, message={}, is_own=True))
+        for outgoing in (call, listing, None):
+            async with channel.exchange("GET", fields={}, outgoing=outgoing):
+                pass
+    own = Subject("ann", is_calling=False)
+    assert authorization.subjects == [ann, own, own]

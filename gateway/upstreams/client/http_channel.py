@@ -94,7 +94,9 @@ class HttpChannel:
             UnreachableError: nothing was sent.
             ConnectionLostError: there was no response, or it was cut off.
         """
-        subject = self.subject if outgoing is None or outgoing.is_own else outgoing.subject
+        subject = outgoing.subject if outgoing is not None else None
+        if outgoing is None or outgoing.is_own:
+            subject = None if self.subject is None else replace(self.subject, is_calling=False)
         url = url or self.url
         request = Request(method=method, url=url, headers=bound({**self._headers, **fields}), body=body)
         host = url.raw_host or ""

@@ -252,7 +252,7 @@ class RecordingAuthorization:
         return False
 
 
-async def test_requests_of_the_gateway_itself_are_no_calls() -> None:
+async def test_requests_of_the_gateway_itself_do_not_count_as_calls() -> None:
     ann, authorization = Subject("ann"), RecordingAuthorization()
     async with token_server() as server, protected_server(server) as upstream, HttpClients() as clients:
         sender = Sender(clients=clients, policy=ANYWHERE)

@@ -136,8 +136,8 @@ async def _opened(options: Namespace, config: str | None) -> AsyncIterator["_Dae
     loaded = load(settings.config)
     loaded.raise_errors()
     keys = settings.signing_keys()
-    async with running_services() as services:
-        with Logs(level=settings.log_level, style=settings.log_format, mask=loaded.redactor.text):
+    with Logs(level=settings.log_level, style=settings.log_format, mask=loaded.redactor.text):
+        async with running_services() as services:
             problems = Problems(loaded.sources, redactor=loaded.redactor)
             document, auth = loaded.document, loaded.document.auth
             for name, connection in document.connections.items():

@@ -184,7 +184,7 @@ async def _reloads(ours: Gateway, effort: Effort) -> list[Row]:
             work=f"reload of {RELOADED_TOOLS:,} tools",
             unit="ms",
             figures={OURS: statistics.median(found.seconds) * 1000},
-            aims=(at_most(2000, "ms"),),
+            aims=(at_most(600, "ms"),),
             note=f"{statistics.median(found.cpu_seconds) * 1000:.0f} ms CPU",
         ),
         Row(

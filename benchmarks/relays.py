@@ -46,7 +46,7 @@ RELAYING: Final = (
         upstream="modern",
         own_tool="http_get",
         era=Era.MODERN,
-        aims=(within(1.3, OWN), cheaper(8, FASTMCP)),
+        aims=(within(1.5, OWN), cheaper(8, FASTMCP)),
     ),
     Relaying(work="relayed to legacy HTTP, session", upstream="legacy", own_tool="http_get", era=Era.SESSION),
     Relaying(
@@ -54,7 +54,7 @@ RELAYING: Final = (
         upstream="child",
         own_tool="echo",
         era=Era.MODERN,
-        aims=(within(1.5, OWN),),
+        aims=(within(2, OWN),),
         is_stdio=True,
     ),
     Relaying(
@@ -62,7 +62,7 @@ RELAYING: Final = (
         upstream="child",
         own_tool="echo",
         era=Era.SESSION,
-        aims=(within(1.5, OWN),),
+        aims=(within(2, OWN),),
         is_stdio=True,
     ),
 )
@@ -100,7 +100,7 @@ async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, se
             cells.append(_cell(_BESIDE_TOOLBOX, TOOLBOX, server, tool="http_get", era=Era.SESSION))
         costs = await interleaved(cells, rounds=rounds, seconds=seconds)
     rows = [row(each.work, costs, aims=each.aims) for each in relaying]
-    return rows if program is None else [*rows, row(_BESIDE_TOOLBOX, costs, aims=(within(1.15, TOOLBOX),))]
+    return rows if program is None else [*rows, row(_BESIDE_TOOLBOX, costs, aims=(within(1.3, TOOLBOX),))]
 
 
 def _file(directory: Path, *, service: str, url: str) -> Path:

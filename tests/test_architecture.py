@@ -70,7 +70,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "protocol": LEAVES
     | {"config", "language", "executors", "catalog", "access", "limits", "state", "tasks", "telemetry", "wire"},
     "transports": LEAVES | {"config", "protocol", "access", "limits", "state", "telemetry", "wire"},
-    "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
+    "reload": LEAVES | {"config", "language", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
     | {"protocol", "transports", "tasks", "upstreams", "reload", "client_configs"},
@@ -219,9 +219,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_880,
-    "files": 532,
-    "classes": 967,
+    "lines": 80_120,
+    "files": 533,
+    "classes": 971,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 37,

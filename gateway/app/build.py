@@ -227,7 +227,8 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
 
     async def served_config() -> JsonObject:
         # In a thread: the manifest of 1,000 tools takes a while.
-        found = await asyncio.to_thread(manifest, pipeline.served.document, pipeline.served.catalog)
+        served = pipeline.served
+        found = await asyncio.to_thread(manifest, served.document, served.catalog, with_contracts=True)
         return found.as_json()
 
     reloads = ReloadRequests(core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager)

@@ -3,13 +3,15 @@
 A daemon publishes its manifest (`/-/config`), so secrets are masked.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, Self
 
 import msgspec
 
 from gateway.catalog.caller_catalogs import scoped, viewed
-from gateway.catalog.catalog import Catalog
+from gateway.catalog.catalog import Catalog, names_of
+from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.models.base import Model
 from gateway.config.models.document import LISTS, Document
 from gateway.config.secrets.literal_secrets import masked_document
@@ -29,6 +31,16 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     """By kind."""
 
 
+class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Facts that clients of a name or URI rely on."""
+
+    input: Json = None
+    """JSON Schema of the arguments. None for resources."""
+    output: Json = None
+    audiences: list[str]
+    """The audiences that can use it."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, Json]
     """Values in the file by path, such as `tools.deploy` or `listen`."""
@@ -37,6 +49,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     code: Mapping[str, str]
     """Path of a definition → digest of its code."""
     audiences: Mapping[str, Audience]
+    contracts: Mapping[str, Contract] | None = None
+    """By kind and name, alias or URI, such as `tools.deploy`. None if they are not included."""
 
     def as_json(self) -> JsonObject:
         found: JsonObject = msgspec.to_builtins(self)
@@ -55,13 +69,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("is no manifest of a configuration") from error
 
 
-def manifest(document: Document, catalog: Catalog) -> Manifest:
+def manifest(document: Document, catalog: Catalog, *, with_contracts: bool = False) -> Manifest:
     redactor = catalog.redactor  # a secret in one field is masked in all fields
+    parts = dict(_parts(document, catalog))
+    contracts = dict(_contracts(catalog, parts)) if with_contracts else None
     return Manifest(
         written=redactor.json(dict(_written(document, catalog))),
         left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
         code={".".join(name): pin["code"] for name, pin in catalog.pins.items() if "code" in pin},
-        audiences=dict(_audiences(document, catalog)),
+        audiences={name: _audience(part) for name, part in parts.items()},
+        contracts=msgspec.convert(redactor.json(msgspec.to_builtins(contracts)), dict[str, Contract] | None),
     )
 
 
@@ -83,21 +100,21 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
         )
 
 
-def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:
-    """Yield an audience for each API key, for tokens without scopes, for each relevant scope, and for each view."""
+def _parts(document: Document, catalog: Catalog) -> Iterator[tuple[str, Catalog]]:
+    """Yield a part for each API key, for tokens without scopes, for each relevant scope, and for each view."""
     auth = document.auth
     if auth is None:
-        yield _EVERYBODY, _audience(catalog)
+        yield _EVERYBODY, catalog
     else:
         for name, key in auth.api_keys.items():
-            yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
+            yield f"key {name}", scoped(catalog, frozenset(key.scopes))
     if auth is not None and auth.oauth:
-        yield "token without scopes", _audience(scoped(catalog, frozenset()))
+        yield "token without scopes", scoped(catalog, frozenset())
         # There are 2^n sets of scopes, so only single scopes are listed.
         for scope in sorted(catalog.scopes):
-            yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
+            yield f"token with {scope}", scoped(catalog, frozenset({scope}))
     for name, view in catalog.views.items():
-        yield f"view {name}", _audience(viewed(catalog, view))
+        yield f"view {name}", viewed(catalog, view)
 
 
 def _audience(catalog: Catalog) -> Audience:
@@ -108,3 +125,41 @@ def _audience(catalog: Catalog) -> Audience:
         "prompts": list(catalog.prompts),
     }
     return Audience(names=names, fingerprints=dict(catalog.fingerprints))
+
+
+def _contracts(catalog: Catalog, parts: Mapping[str, Catalog]) -> Iterator[tuple[str, Contract]]:
+    audiences: defaultdict[str, list[str]] = defaultdict(list)
+    for name, part in parts.items():
+        for each in part.primitives():
+            audiences[_place(each)].append(name)
+    aliases = []
+    for each in catalog.primitives():
+        contract = _contract(each, audiences[_place(each)])
+        aliases += [(f"{each.kind}.{alias}", contract) for alias in each.aliases]
+        yield _place(each), contract
+    names = {_place(each) for each in catalog.primitives()}
+    yield from (alias for alias in aliases if alias[0] not in names)
+
+
+def _place(primitive: Primitive) -> str:
+    return f"{primitive.kind}.{names_of(primitive)[-1]}"
+
+
+def _contract(primitive: Primitive, audiences: list[str]) -> Contract:
+    definition = primitive.definition
+    match primitive:
+        case Tool():
+            schema = definition.get("inputSchema")
+            return Contract(input=schema, output=definition.get("outputSchema"), audiences=audiences)
+        case Prompt():
+            arguments = {each["name"]: each for each in definition.get("arguments") or ()}
+            return Contract(
+                input={
+                    "properties": {name: {} for name in arguments},
+                    "required": [name for name, each in arguments.items() if each.get("required")],
+                    "additionalProperties": False,
+                },
+                audiences=audiences,
+            )
+        case _:
+            return Contract(audiences=audiences)

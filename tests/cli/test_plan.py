@@ -56,6 +56,7 @@ def test_the_same_file_changes_nothing(plan: Any) -> None:
         "changes": [],
         "effects": {},
         "restart_required": [],
+        "breaking": [],
     }
 
 
@@ -188,11 +189,43 @@ def test_plan_prints_changes_and_affected_clients(run: Run, tmp_path: Path) -> N
         "    - tools.b",
         "    is notified that tools changed",
     ]
-    assert finished.hints == "1 added, 1 changed, 1 removed\n"
+    assert finished.hints == "1 added, 1 changed, 1 removed; 1 breaking\n"
     assert run("plan", "config.yaml", "config.yaml").code == 2
     (tmp_path / "same.yaml").write_text((tmp_path / "config.yaml").read_text())
     same = run("plan", "same.yaml", "--exit-code")
     assert (same.code, same.out, same.hints) == (0, "", "no changes\n")
+
+
+def test_breaking_changes_are_listed_and_fail_on_request(plan: Any, run: Run, tmp_path: Path) -> None:
+    new = OLD.replace("{path: string}", "{path: integer}").replace("  old: {description: Old., content: old}\n", "")
+    new = new.replace("access: {scopes: [ops.read]}", "access: {scopes: [ops.write]}")
+    assert plan(new)["breaking"] == [
+        {"place": "tools.usage", "what": "no longer available to key reader"},
+        {"place": "tools.usage", "what": "the type of `path` changed from string to integer"},
+        {"place": "tools.old", "what": "removed"},
+    ]
+    (tmp_path / "new.yaml").write_text(new)
+    shown = run("plan", "new.yaml")
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    at = lines.index("Breaking changes")
+    assert lines[at + 2 : at + 4] == [
+        "  tools.usage  the type of `path` changed from string to integer",
+        "  tools.old    removed",
+    ]
+    assert shown.hints == "1 changed, 1 removed; 3 breaking\n"
+    assert run("plan", "new.yaml", "--exit-code").code == 1
+    assert run("plan", "new.yaml", "--exit-code", "--fail-on", "breaking").code == 3
+    assert run("plan", "new.yaml", "--json", "--fail-on", "breaking").code == 3
+
+
+def test_change_that_breaks_no_client_passes(plan: Any) -> None:
+    text = OLD.replace("{path: string}", "{path: string, depth: integer?}").replace(
+        "  old: {", "  newer: {aliases: [old], "
+    )
+    found = plan(text, "--fail-on", "breaking")  # which must exit with 0
+    assert found["breaking"] == []
+    assert len(found["changes"]) == 3
 
 
 @pytest.mark.parametrize(("new", "old"), [("tools: [", "{}"), ("{}", "tools: [")])
@@ -228,6 +261,10 @@ def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_p
         assert SECRET not in finished.out
     assert run("plan", "config.yaml", "--url", served, "--exit-code").code == 0
     assert run("plan", "new.yaml", "old.yaml", "--url", served).code == 2
+    (tmp_path / "new.yaml").write_text("tools: {put: {description: Put., content: x}}")
+    finished = run("plan", "new.yaml", "--url", served, "--fail-on", "breaking")
+    assert finished.code == 3
+    assert "  tools.send  removed" in finished.out.splitlines()
 
 
 def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:

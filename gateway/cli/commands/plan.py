@@ -3,6 +3,8 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.client.remote import RemoteError
@@ -12,6 +14,7 @@ from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_leve
 from gateway.cli.parser import Parser
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
+from gateway.reload.breaking_changes import BreakingChange, breaking_changes
 from gateway.reload.planning import ChangeKind, Plan, plan
 
 
@@ -24,7 +27,7 @@ def parser(name: str) -> Parser:
 examples:
   {name} new.yaml --url http://127.0.0.1:8000     compare with a running server
   {name} new.yaml config.yaml                     compare with another file
-  git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml
+  git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml --fail-on breaking
 
 OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so a changed
 secret is not shown.
@@ -32,12 +35,16 @@ secret is not shown.
 exit codes:
   0    the new file can be served
   1    with --exit-code: there are changes
-  2    a file cannot be served, or the server did not respond""",
+  2    a file cannot be served, or the server did not respond
+  3    with --fail-on breaking: a change can break clients""",
     )
     arguments.add_argument("new", metavar="NEW.yaml", help="the new file, or directory of files")
     arguments.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the current file")
     arguments.add_argument("--url", default=None, help=f"a running server, instead of OLD.yaml. {TOKEN_HINT}")
     arguments.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if there are changes")
+    arguments.add_argument(
+        "--fail-on", choices=["breaking"], default=None, help="breaking: exit with 3 if a change can break clients"
+    )
     add_json(arguments, "the plan as JSON")
     add_env_file(arguments.add_argument)
     add_log_level(arguments.add_argument)
@@ -54,16 +61,20 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     except RemoteError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
         return 2  # like diff(1), where 1 means that there are differences
-    found = plan(old, new)
+    found, breaking = plan(old, new), breaking_changes(old, new)
     if options.json:
-        shown = {**found.as_json(), **({"warnings": list(map(str, warnings))} if warnings else {})}
+        shown = {**found.as_json(), "breaking": msgspec.to_builtins(breaking)}
+        if warnings:
+            shown["warnings"] = list(map(str, warnings))
         out.foreign(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
-        for line in _lines(found, out):
+        for line in _lines(found, breaking, out):
             out.line(line)
         for warning in warnings:
             hints.line(f"{hints.styled('warning:', 'yellow')} {hints.clean(str(warning))}")
-        hints.line(_summary(found, hints))
+        hints.line(_summary(found, breaking, hints))
+    if options.fail_on and breaking:
+        return 3
     return 1 if options.exit_code and not found.is_empty else 0
 
 
@@ -85,22 +96,31 @@ async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]
             warnings = [
                 each for each in dry.catalog.warnings if each.path.startswith("upstreams.") or each.path in offered
             ]
-            return manifest(dry.loaded.document, dry.catalog), warnings
+            return manifest(dry.loaded.document, dry.catalog, with_contracts=True), warnings
 
 
 async def _served(url: str) -> Manifest:
     try:
-        return Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
+        found = Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
     except ValueError as error:
         raise RemoteError(f"{url}: the response is not the manifest of an mcp-gateway") from error
+    if found.contracts is None:
+        raise RemoteError(f"{url}: the server is too old for this command. Compare with its file instead")
+    return found
 
 
-def _lines(found: Plan, out: Console) -> Iterator[str]:
+def _lines(found: Plan, breaking: Sequence[BreakingChange], out: Console) -> Iterator[str]:
     width = max((len(change.place) for change in found.changes), default=0)
     for change in found.changes:
         place = out.changed(f"{change.sign} {change.place.ljust(width)}")
         yield f"{place}  {out.clean(change.what)}"
         yield from (f"    {out.changed(line)}" for line in change.difference)
+    if breaking:
+        yield ""
+        yield out.styled("Breaking changes", "bold")
+    width = max((len(each.place) for each in breaking), default=0)
+    for each in breaking:
+        yield f"  {out.styled(out.clean(each.place.ljust(width)), 'red')}  {out.clean(each.what)}"
     if found.effects:
         yield ""
         yield out.styled("Affected clients", "bold")
@@ -115,10 +135,11 @@ def _lines(found: Plan, out: Console) -> Iterator[str]:
         yield out.styled(f"Needs a restart: {', '.join(found.restart_required)}", "yellow")
 
 
-def _summary(found: Plan, hints: Console) -> str:
-    if found.is_empty:
+def _summary(found: Plan, breaking: Sequence[BreakingChange], hints: Console) -> str:
+    if found.is_empty and not breaking:
         return hints.styled("no changes", "green")
     counts = Counter(change.sign for change in found.changes)
     text = ", ".join(f"{counts[sign]} {sign.word}" for sign in ChangeKind if counts[sign])
     silent = "" if found.effects else "; no client's lists change"
-    return (text or "the lists change") + silent
+    broken = f"; {len(breaking)} breaking" if breaking else ""
+    return (text or "the lists change") + silent + broken

@@ -1,0 +1,225 @@
+"""Finds changes that can break clients: removed names, stricter inputs and missing output fields. No I/O."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gateway.catalog.manifest import Contract, Manifest
+from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.schemas.keywords import referenced, rewritten
+
+_MOST: Final = 20
+"""Maximum reasons per schema, and maximum references that are followed in a row."""
+_NOTES: Final = ("$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly")
+_LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_OTHERS: Final = (
+    *("pattern", "multipleOf", "uniqueItems", "format", "not", "if", "then", "else", "contains", "prefixItems"),
+    *("propertyNames", "patternProperties", "dependentRequired", "dependentSchemas"),
+)
+"""Keywords that are considered stricter when their value differs."""
+_CHOICES: Final = ("anyOf", "oneOf")
+_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+
+
+class BreakingChange(msgspec.Struct, frozen=True, kw_only=True):
+    place: str
+    what: str
+
+
+class _Reason(NamedTuple):
+    path: str
+    """Path of a field, such as `.filter.sizes[]`, or "" for the whole schema."""
+    text: str
+    """`{}` is replaced by the field."""
+
+
+def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:
+    """Compare the contracts of two manifests. Audiences that only one of them has are ignored."""
+    offered = new.contracts or {}
+    return tuple(
+        BreakingChange(place=place, what=what)
+        for place, before in (old.contracts or {}).items()
+        for what in dict.fromkeys(_reasons(before, offered.get(place), new.audiences))
+    )
+
+
+def _reasons(before: Contract, after: Contract | None, audiences: Iterable[str]) -> Iterator[str]:
+    if after is None:
+        yield "removed"
+        return
+    lost = [name for name in before.audiences if name in audiences and name not in after.audiences]
+    if lost:
+        yield f"no longer available to {', '.join(lost)}"
+    for path, text in _Comparison(before.input, after.input, is_input=True).reasons():
+        yield text.replace("{}", f"`{path.removeprefix('.')}`" if path else "the input", 1)
+    if before.output is not None and after.output is None:
+        yield "no longer has an output schema"
+    elif before.output is not None:
+        for path, text in _Comparison(before.output, after.output, is_input=False).reasons():
+            yield text.replace("{}", f"output field `{path.removeprefix('.')}`" if path else "the output", 1)
+
+
+class _Comparison:
+    """Compares two versions of the schema of an input or output."""
+
+    def __init__(self, old: Json, new: Json, *, is_input: bool) -> None:
+        self._old: Final = rewritten(old, _drop_notes)
+        self._new: Final = rewritten(new, _drop_notes)
+        self._is_input: Final = is_input
+        self._found: Final[dict[str, list[_Reason]]] = {}
+
+    def reasons(self) -> Sequence[_Reason]:
+        return [] if self._old == self._new else self._between("", self._old, self._new)
+
+    def _between(self, path: str, old: Json, new: Json) -> list[_Reason]:
+        key = json.dumps([old, new])
+        if key not in self._found:
+            self._found[key] = []  # for a schema that refers to itself
+            before, after = _resolved(old, self._old), _resolved(new, self._new)
+            if before.keys().isdisjoint(_CHOICES) and after.keys().isdisjoint(_CHOICES):
+                reasons = self._stricter(before, after) if self._is_input else self._missing(before, after)
+            else:
+                reasons = self._of_choices(_choices(before, self._old), _choices(after, self._new))
+            self._found[key] = list(dict.fromkeys(reasons))[:_MOST]
+        return [_Reason(path + inner, text) for inner, text in self._found[key]]
+
+    def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
+        """Every old input must match a new choice, and every new output an old choice."""
+        for each in olds if self._is_input else news:
+            pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]
+            yield from min((self._between("", *pair) for pair in pairs), key=len, default=[])
+
+    def _stricter(self, before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
+        yield from self._changed_type(_types(before), _types(after))
+        yield from _fewer_values(_values(before), _values(after))
+        yield from _other_limits(before, after)
+        olds, news = _properties(before), _properties(after)
+        for name in after.get("required", ()):
+            if name not in before.get("required", ()):
+                yield _Reason(f".{name}", "{} is now required" if name in olds else "{} is a new required input")
+        is_closed = after.get("additionalProperties") is False
+        for name, old in olds.items():
+            if name in news:
+                yield from self._between(f".{name}", old, news[name])
+            elif is_closed:
+                yield _Reason(f".{name}", "{} is no longer accepted")
+        if is_closed and before.get("additionalProperties") is not False:
+            yield _Reason("", "{} no longer accepts undeclared names")
+        if "items" in after:
+            yield from self._between("[]", before.get("items", True), after["items"])
+
+    def _missing(self, before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
+        yield from self._changed_type(_types(before), _types(after))
+        news, required = _properties(after), after.get("required", ())
+        for name, old in _properties(before).items():
+            if name not in news:
+                yield _Reason(f".{name}", "{} is gone")
+                continue
+            if name in before.get("required", ()) and name not in required:
+                yield _Reason(f".{name}", "{} can be missing")
+            yield from self._between(f".{name}", old, news[name])
+        if "items" in before:
+            yield from self._between("[]", before["items"], after.get("items", True))
+
+    def _changed_type(self, olds: frozenset[str] | None, news: frozenset[str] | None) -> Iterator[_Reason]:
+        """None is any type."""
+        if olds is not None and news is not None:
+            if olds - news if self._is_input else news - olds:
+                yield _Reason("", f"the type of {{}} changed from {_listed(olds)} to {_listed(news)}")
+        elif news is not None and self._is_input:
+            yield _Reason("", f"{{}} must now be of type {_listed(news)}")
+        elif olds is not None and not self._is_input:
+            yield _Reason("", f"{{}} can have any type, not only {_listed(olds)}")
+
+
+def _fewer_values(olds: Sequence[Json] | None, news: Sequence[Json] | None) -> Iterator[_Reason]:
+    """None is any value."""
+    if news is None:
+        return
+    if olds is None:
+        yield _Reason("", f"{{}} accepts only {_quoted(news)}")
+    elif lost := [value for value in olds if value not in news]:
+        yield _Reason("", f"{{}} no longer accepts {_quoted(lost)}")
+
+
+def _other_limits(before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
+    for keyword in (*_LOWER_BOUNDS, *_UPPER_BOUNDS):
+        old, new = before.get(keyword), after.get(keyword)
+        if not isinstance(new, int | float) or new == old:
+            continue
+        if not isinstance(old, int | float):
+            yield _Reason("", f"{{}} has a new `{keyword}`: {new}")
+        elif (new > old) is (keyword in _LOWER_BOUNDS):
+            yield _Reason("", f"{{}} has a stricter `{keyword}`: {new} instead of {old}")
+    for keyword in _OTHERS:
+        if keyword in after and after[keyword] != before.get(keyword, ABSENT):
+            yield _Reason("", f"{{}} has a {'different' if keyword in before else 'new'} `{keyword}`")
+
+
+def _types(schema: JsonObject) -> frozenset[str] | None:
+    written = schema.get("type")
+    if written is None:
+        values = _values(schema)
+        return None if values is None else frozenset(_TYPES.get(type(value), "null") for value in values)
+    types = frozenset(written if isinstance(written, list) else [str(written)])
+    return types | {"integer"} if "number" in types else types
+
+
+def _listed(types: frozenset[str]) -> str:
+    return " or ".join(sorted(types - {"integer"} if "number" in types else types))
+
+
+def _values(schema: JsonObject) -> Sequence[Json] | None:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values if isinstance(values, list) else None
+
+
+def _quoted(values: Sequence[Json]) -> str:
+    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def _properties(schema: JsonObject) -> JsonObject:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _drop_notes(schema: dict[str, Json]) -> None:
+    for keyword in _NOTES:
+        schema.pop(keyword, None)
+
+
+def _resolved(schema: Json, root: Json) -> JsonObject:
+    """Follow references and merge `allOf`."""
+    found: JsonObject = schema if isinstance(schema, dict) else {"not": {}} if schema is False else {}
+    for _ in range(_MOST):
+        if "$ref" in found:
+            parts = [referenced(root, found["$ref"])]
+        elif isinstance(found.get("allOf"), list):
+            parts = found["allOf"]
+        else:
+            break
+        found = {key: value for key, value in found.items() if key != ("$ref" if "$ref" in found else "allOf")}
+        for part in parts:
+            found = _merged(found, part)
+    return found
+
+
+def _choices(schema: JsonObject, root: Json) -> Sequence[JsonObject]:
+    key = next((key for key in _CHOICES if isinstance(schema.get(key), list)), None)
+    if key is None:
+        return [schema]
+    rest = {name: value for name, value in schema.items() if name != key}
+    return [_merged(rest, _resolved(each, root)) for each in schema[key]]
+
+
+def _merged(schema: JsonObject, other: Json) -> JsonObject:
+    if not isinstance(other, dict):
+        return schema
+    both = {
+        "properties": {**_properties(schema), **_properties(other)},
+        "required": [*schema.get("required", ()), *other.get("required", ())],
+    }
+    return {**schema, **other, **{key: value for key, value in both.items() if value}}

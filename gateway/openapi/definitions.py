@@ -20,7 +20,7 @@ from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path
 from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import (
-    RelativeServerError,
+    UnusableServerError,
     credential_fields,
     credentials,
     different_servers,
@@ -45,8 +45,6 @@ class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
 class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     reason: str
-    pointer: tuple[str, ...] | None = None
-    """The location of the problem in the document."""
 
 
 class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +53,6 @@ class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[tuple[tuple[str, ...], str]]
     """Configuration errors, each with its path below the entry."""
     warnings: list[tuple[tuple[str, ...], str]]
-    faults: dict[tuple[str, ...], str]
-    """Errors that affect the whole document, by location."""
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +94,11 @@ class _Selection:
         self._config: Final = entry.config
         self._reader: Final = reader
         self._operations: Final[list[Operation]] = []
-        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[], faults={})
+        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[])
         self._missing: Final[dict[str, list[str]]] = {}
         """Security schemes that the connection lacks → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
-        """Messages about relative servers → the affected operations."""
+        """Messages about unusable servers → the affected operations."""
         self._without_document: Final[dict[str, list[str]]] = {}
         """Messages about missing documents → the affected operations."""
 
@@ -125,7 +121,7 @@ class _Selection:
                 chosen.append(operation)
                 self._make(operation, names[operation.key], *overrides[operation.key])
             else:
-                self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
+                self._leave_out(operation, reason)
         self._report_servers()
         self._report_missing()
         self._report_security()
@@ -175,12 +171,10 @@ class _Selection:
             else:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
-            self._leave_out(operation, str(error), error.pointer)
-            if error.pointer is not None and error.pointer[0] == "servers":
-                self._result.faults[error.pointer] = str(error)
+            self._leave_out(operation, str(error))
             self._note_missing(operation.key, error)
             # A configuration error, reported once for all affected operations.
-            if isinstance(error, RelativeServerError):
+            if isinstance(error, UnusableServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
             # The override can be the cause, so the error is also reported at its key.
             if key is not None and (override.hide or override.set):
@@ -198,9 +192,8 @@ class _Selection:
         made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
         self._result.made.append(made)
 
-    def _leave_out(self, operation: Operation, reason: str, pointer: tuple[str, ...] | None = None) -> None:
-        left_out = SkippedOperation(operation=operation.key, reason=reason, pointer=pointer or operation.node.pointer)
-        self._result.left_out.append(left_out)
+    def _leave_out(self, operation: Operation, reason: str) -> None:
+        self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
 
     def _report_servers(self) -> None:
         self._result.errors.extend(

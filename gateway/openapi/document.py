@@ -1,9 +1,5 @@
-"""Reads JSON and YAML documents, and finds the line and column of a node.
+"""Reads JSON and YAML documents."""
 
-orjson reports no positions, so `location_of` decodes the text again up to the node.
-"""
-
-import json
 import os
 import re
 from contextlib import suppress
@@ -15,9 +11,8 @@ import msgspec
 import orjson
 
 from gateway.config.reading.composer import compose
-from gateway.config.reading.nodes import find, place_of, plain
+from gateway.config.reading.nodes import plain
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
-from gateway.errors import Location
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url
 
@@ -26,17 +21,10 @@ MAX_BYTES: Final = 32 * 2**20
 _MAX_NODES: Final = 3_000_000
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_SPACE: Final = re.compile(r"[ \t\r\n]*")
-_DECODER: Final = json.JSONDecoder()
 
 
 class DocumentError(Exception):
     """The document, or a part of it, cannot be used."""
-
-    def __init__(self, message: str, *, pointer: tuple[str, ...] | None = None) -> None:
-        super().__init__(message)
-        self.pointer = pointer
-        """The location of the problem in the document, if it is not the operation itself."""
 
 
 class MissingDocumentError(DocumentError):
@@ -149,20 +137,6 @@ def version_of(root: JsonObject) -> str:
     raise DocumentError(f"is {found}. Use OpenAPI 3.x or Swagger 2.0")
 
 
-def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
-    """Return the position of a node, or of its closest existing parent."""
-    try:
-        text = decode(source.data)
-        offset = _offset_in_json(text, pointer) if source.is_json else None
-        if offset is None:
-            return _location_in_yaml(source, text, pointer)
-    # The location belongs to another message, which must still be shown.
-    except (UnreadableError, ValueError, RecursionError):
-        return Location(file=source.path, line=1, column=1)
-    line_start = text.rfind("\n", 0, offset) + 1
-    return Location(file=source.path, line=text.count("\n", 0, offset) + 1, column=offset - line_start + 1)
-
-
 def _from_json(source: Source) -> Json:
     try:
         # RFC 8259 §8.1 lets a parser ignore a byte order mark. orjson rejects it.
@@ -183,56 +157,3 @@ def _from_yaml(source: Source) -> Json:
         where = "" if first is None or first.place is None else f":{first.place.line}:{first.place.column}"
         raise DocumentError(f"{source.path.name}{where}: {first.message if first else 'is empty'}")
     return plain(composition.root)
-
-
-def _location_in_yaml(source: Source, text: str, pointer: tuple[str, ...]) -> Location:
-    composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
-    if composition.root is None:
-        return Location(file=source.path, line=1, column=1)
-    steps = tuple(int(step) if _is_index(step) else step for step in pointer)
-    entry, node, _ = find(composition.root, steps)
-    place = place_of(entry, node)
-    return Location(file=source.path, line=place.line, column=place.column)
-
-
-def _is_index(step: str) -> bool:
-    # A JSON Pointer does not distinguish indexes from keys. Three digits are a status code in `responses`.
-    return step.isdecimal() and len(step) < 10 and len(step) != 3
-
-
-def _offset_in_json(text: str, pointer: tuple[str, ...]) -> int:
-    """Return the offset of a value in JSON text. Earlier values are decoded and dropped."""
-    at = _skip(text, 0)
-    for step in pointer:
-        found = _member(text, at, step) if text[at] == "{" else _item(text, at, step)
-        if found is None:
-            break
-        at = found
-    return at
-
-
-def _member(text: str, at: int, name: str) -> int | None:
-    at = _skip(text, at + 1)
-    while text[at] == '"':
-        key, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)
-        if key == name:
-            return at
-        _, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)
-    return None
-
-
-def _item(text: str, at: int, index: str) -> int | None:
-    if text[at] != "[" or not index.isdecimal():
-        return None
-    at = _skip(text, at + 1)
-    for _ in range(int(index)):
-        _, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, _skip(text, at) + 1)
-    return at
-
-
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return at if space is None else space.end()

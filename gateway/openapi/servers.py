@@ -15,8 +15,8 @@ _AUTHORIZATION: Final = ("header", "authorization")
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 
 
-class RelativeServerError(DocumentError):
-    """The server of an operation is relative, but the document has no URL."""
+class UnusableServerError(DocumentError):
+    """The servers of the document cannot be used without a connection."""
 
 
 def base_url(operation: Operation, root: Node) -> str:
@@ -34,7 +34,7 @@ def base_url(operation: Operation, root: Node) -> str:
     except ValueError as error:
         raise DocumentError(no_url) from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise (DocumentError if parts.scheme else RelativeServerError)(no_url)
+        raise (DocumentError if parts.scheme else UnusableServerError)(no_url)
     # OpenAPI 3.0.3 "Paths Object": the path is appended to the base URL.
     return url.partition("#")[0].partition("?")[0].rstrip("/")
 
@@ -55,7 +55,7 @@ def _first(servers: Node) -> str | None:
         said = known.get(match[1])
         if not isinstance(said, dict) or said.get("default") is None:
             message = f"its server `{url}` has no default for `{match[1]}`. Set a `connection` with a `base_url`"
-            raise DocumentError(message, pointer=(*servers.pointer, "0"))
+            raise (UnusableServerError if servers.pointer == ("servers",) else DocumentError)(message)
         return str(said["default"])
 
     url = server.get("url")

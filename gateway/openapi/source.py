@@ -31,14 +31,12 @@ from gateway.openapi.definitions import (
     SkippedOperation,
     definitions_of,
 )
-from gateway.openapi.document import DocumentError, LocalDocuments, check_readable, location_of
+from gateway.openapi.document import DocumentError, LocalDocuments, check_readable
 from gateway.openapi.references import References
 from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
 
 _SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
 """Keys of an entry that apply to all its definitions. An override takes precedence."""
-_MAX_LOCATED: Final = 20
-"""The maximum number of positions per document. Each lookup decodes the document again."""
 _MODELS: Final[Mapping[str, type[Tool] | type[Resource]]] = {"tools": Tool, "resources": Resource}
 
 
@@ -107,7 +105,6 @@ class OpenApiSource:
             DocumentEntry(name=name, config=entry, connection=connection),
             documents,
             written=written if isinstance(written, Mapping) else {},
-            earlier={} if before is None else before.models,
         )
         try:
             return made.entry(key)
@@ -138,7 +135,6 @@ class _LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
     digests: Mapping[str, str]
     """The digests of all documents that were read, by URI."""
     entry: SourceEntry
-    models: Mapping[bytes, Definition]
     errors: tuple[tuple[tuple[str, ...], str], ...] = ()
     warnings: tuple[tuple[tuple[str, ...], str], ...] = ()
 
@@ -149,7 +145,7 @@ class _LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def _nothing(files: Mapping[Path, str]) -> _LoadedEntry:
     entry = SourceEntry(definitions={}, fingerprint="", files=dict(files))
-    return _LoadedEntry(key=b"", digests={}, entry=entry, models={})
+    return _LoadedEntry(key=b"", digests={}, entry=entry)
 
 
 def _digest(documents: OpenedDocuments, uri: str) -> str:
@@ -166,16 +162,12 @@ class _ModelBuilder:
         documents: OpenedDocuments,
         *,
         written: JsonObject,
-        earlier: Mapping[bytes, Definition],
     ) -> None:
         self._entry: Final = entry
         self._config: Final = entry.config
         self._documents: Final = documents
         self._written: Final = written
-        self._earlier: Final = earlier
-        self._models: Final[dict[bytes, Definition]] = {}
         self._contents: Final[list[bytes]] = []
-        self._shared: Final = [getattr(entry.config, key) for key in ("access", "tags", *_SHARED_KEYS)]
         self._opened: Final[dict[str, str]] = {}
 
     def entry(self, key: bytes) -> _LoadedEntry:
@@ -194,14 +186,16 @@ class _ModelBuilder:
             # Of the definitions only, so that it is the same in every process.
             fingerprint=hashlib.sha256(b"".join(self._contents)).hexdigest(),
             files=dict(self._documents.files),
-            left_out=tuple(self._left_out(found.left_out)),
+            left_out=tuple(
+                LeftOutOperation(section="openapi", name=f"{self._entry.name}: {each.operation}", reason=each.reason)
+                for each in found.left_out
+            ),
         )
         return _LoadedEntry(
             key=key,
             digests=self._opened,
             entry=entry,
-            models=self._models,
-            errors=(*found.errors, *((("document",), self._located(*each)) for each in found.faults.items())),
+            errors=tuple(found.errors),
             warnings=tuple(found.warnings),
         )
 
@@ -211,21 +205,15 @@ class _ModelBuilder:
 
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)
-        content = content_key(made.kind, made.name, made.data)
-        # Includes everything that `_with_overrides` reads.
-        key = content_key(content, override, self._shared)
-        model = self._earlier.get(key)
-        if model is None:
-            try:
-                model = _with_overrides(_MODELS[made.kind].model_validate(made.data), self._config, override)
-            # An operation that the models reject is skipped. The author of the document cannot fix it.
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                where = ".".join(map(str, first["loc"]))
-                found.left_out.append(SkippedOperation(operation=made.operation, reason=f"{where}: {first['msg']}"))
-                return None
-        self._models[key] = model
-        self._contents.append(content)
+        try:
+            model = _with_overrides(_MODELS[made.kind].model_validate(made.data), self._config, override)
+        # An operation that the models reject is skipped. The author of the document cannot fix it.
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            found.left_out.append(SkippedOperation(operation=made.operation, reason=f"{where}: {first['msg']}"))
+            return None
+        self._contents.append(content_key(made.kind, made.name, made.data))
         return model
 
     def _place(self, made: MadeDefinition) -> tuple[DocumentPath, Json]:
@@ -238,20 +226,6 @@ class _ModelBuilder:
         shared = {key: self._written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in self._written}
         data = orjson.dumps(made.data, default=_uninterpolated, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
         return path, [orjson.loads(data), override, shared]
-
-    def _left_out(self, left_out: Iterable[SkippedOperation]) -> Iterable[LeftOutOperation]:
-        located = 0
-        for each in left_out:
-            reason = each.reason
-            if each.pointer is not None and located < _MAX_LOCATED:
-                located += 1
-                reason = self._located(each.pointer, reason)
-            name = f"{self._entry.name}: {each.operation}"
-            yield LeftOutOperation(section="openapi", name=name, reason=reason)
-
-    def _located(self, pointer: tuple[str, ...], message: str) -> str:
-        location = location_of(self._documents.source(self._documents.uri), pointer)
-        return f"{location.file.name}:{location.line}:{location.column}: {message}"
 
 
 _NO_OVERRIDE: Final = defaults_of(OperationOverride)

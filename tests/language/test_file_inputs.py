@@ -140,23 +140,13 @@ def test_malformed_file_is_rejected(text: str) -> None:
         (base64.b64encode(PNG + bytes(64)).decode(), "at most 64B, was 98B"),
         ("data:image/png," + "%00" * 65, "at most 64B, was 65B"),
         ("data:text/html;base64," + STANDARD, "must be image/*, was text/html"),
-        ("data:image/png;base64,PHNjcmlwdD4=", "the content is not image/png"),
-        ("data:image/svg+xml;base64,JVBERi0xLjc=", "the content is not image/svg+xml"),
-        ("data:image/jpeg;base64," + STANDARD, "the content is not image/jpeg"),
         ("JVBERi0xLjc=", "the content is application/pdf"),
-        ("PHNjcmlwdD4=", "the type cannot be detected"),
-        ("", "the type cannot be detected"),
-        # Wrong signatures, archives, and text that starts like an image.
-        ("data:image/gif;base64,PHN2Zz4=", "the content is not image/gif"),
-        ("data:image/png;base64,R0lGODlhPHNjcmlwdD4=", "the content is not image/png"),
-        ("data:image/webp;base64,UklGRgAAAABXQVZF", "the content is not image/webp"),
-        ("data:image/svg+xml;base64,UEsDBAAA", "the content is not image/svg+xml"),
+        ("PHNjcmlwdD4=", "the content is text/plain"),
+        ("", "the content is text/plain"),
         ("UEsDBAAA", "the content is application/zip"),
         ("H4sIAAAA", "the content is application/gzip"),
         ("IIlQTkcNChoK", "the type cannot be detected"),
-        ("R0lGODhh".lower(), "the type cannot be detected"),
         ("data:image/*;base64,iVBORw0KGgo=", "with a valid media type"),
-        ("data:IMAGE/JPEG;name=a.png;base64,iVBORw0KGgo=", "the content is not image/jpeg"),
         ("data:text/plain,%89PNG%0D%0A%1A%0A", "must be image/*, was text/plain"),
     ],
 )
@@ -166,15 +156,11 @@ def test_file_that_violates_the_rule_is_rejected(text: str, message: str) -> Non
     assert message in str(refused.value)
 
 
-def test_file_without_a_signature_has_the_only_accepted_type() -> None:
+def test_file_without_a_media_type_has_the_accepted_or_detected_type() -> None:
     csv = base64.b64encode(b"a,b\n1,2\n").decode()
     assert decoded_file(csv, FileRule(media_types=("text/csv",))).media_type == "text/csv"
     assert decoded_file(csv, FileRule(media_types=("image/*", "text/*"))).media_type == "text/plain"
     assert decoded_file(csv, ANY).media_type is None
-    docx = base64.b64encode(b"PK\x03\x04....").decode()
-    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-    assert decoded_file(docx, FileRule(media_types=(word,))).media_type == word
-    assert decoded_file(f"data:{word};base64,{docx}", FileRule(media_types=("application/*",))).media_type == word
 
 
 def test_file_name_is_decoded_and_empty_file_is_accepted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
-from gateway.openapi.document import MAX_BYTES, DocumentError, Source, location_of, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation
 
 TEXT: Final = {"type": "string"}
@@ -313,18 +313,6 @@ def with_body_of(schema: Json) -> dict[str, Json]:
 
 
 YAML: Final = "openapi: 3.0.0\npaths:\n  /x:\n    get:\n      responses:\n        200: {description: ok}\n"
-
-
-JSON: Final = (
-    '{\n "openapi": "3",\n "paths": {"/a": [1, {"x": "}"}],\n  "/x": {"get": {"responses":\n   {"200": 7}}}}}\n'
-)
-
-
-@pytest.mark.parametrize(("text", "line", "column"), [(JSON, 5, 12), (YAML, 6, 14)])
-def test_the_place_of_a_node_is_found_in_its_text(text: str, line: int, column: int) -> None:
-    source = Source(uri="", path=Path("a"), data=text.encode())
-    found = location_of(source, ("paths", "/x", "get", "responses", "200"))
-    assert (found.line, found.column) == (line, column)
 
 
 def test_numbers_as_keys_are_read_as_their_text() -> None:

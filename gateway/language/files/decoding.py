@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
-from gateway.language.files.media_types import agrees, has_signature, is_text, media_type_in
+from gateway.language.files.media_types import is_text, media_type_in
 from gateway.language.schemas.errors import SchemaError
 
 _MAX_HEAD: Final = 1024
@@ -144,41 +144,26 @@ def _check_size(size: int, rule: FileRule) -> None:
 
 
 def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
-    """Return the media type, as sent or detected.
-
-    1. If all types are accepted, no checks are made.
-    2. If a type was sent, it must be accepted and match the signature of the content.
-    3. Otherwise, the signature decides. Content without a signature has the only accepted type if that type has no
-       signature either, or is text if the content is UTF-8.
-    """
-    found = media_type_in(data)
-    if not rule.media_types:
-        return given or found
+    """Return the media type as sent, or the only accepted type, or the type detected from the content."""
     wanted = " or ".join(rule.media_types)
     if given is not None:
-        if not _is_wanted(given, rule):
+        if rule.media_types and not _is_wanted(given, rule):
             raise FileRefusedError(f"must be {wanted}, was {given}")
-        if (found is None and has_signature(given)) or (found is not None and not _may_be(given, found)):
-            raise FileRefusedError(f"must be {wanted}: the content is not {given}")
         return given
-    only = rule.media_types[0] if len(rule.media_types) == 1 and "*" not in rule.media_types[0] else None
-    if found is not None:
-        if _is_wanted(found, rule):
-            return found
-        if only is not None and agrees(only, found):
-            return only
+    if len(rule.media_types) == 1 and "*" not in wanted:
+        return wanted
+    found = media_type_in(data)
+    if not rule.media_types:
+        return found
+    if found is None and is_text(data):
+        found = _TEXT
+    if found is None:
+        raise FileRefusedError(
+            f"must be {wanted}, but the type cannot be detected: send the file as data:<media type>;base64,…"
+        )
+    if not _is_wanted(found, rule):
         raise FileRefusedError(f"must be {wanted}, but the content is {found}")
-    if only is not None and not has_signature(only):
-        return only
-    if _is_wanted(_TEXT, rule) and is_text(data):
-        return _TEXT
-    raise FileRefusedError(
-        f"must be {wanted}, but the type cannot be detected: send the file as data:<media type>;base64,…"
-    )
-
-
-def _may_be(given: str, found: str) -> bool:
-    return agrees(given, found) or not (has_signature(given) or given.partition("/")[0] in {"image", "audio", "video"})
+    return found
 
 
 def _is_wanted(media_type: str, rule: FileRule) -> bool:

@@ -96,25 +96,9 @@ _SIGNATURES: Final = (
     ("application/zip", rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"),
 )
 
-_FAMILIES: Final = (
-    # Each signature with the pattern of other types that can have it, such as formats based on ZIP.
-    ({"application/zip"}, r"application/(?:x-zip-compressed|epub\+zip|java-archive|vnd\..+)|.+\+zip"),
-    ({"application/gzip"}, r"application/x-gzip|application/x-tar|.+\+gzip"),
-    ({"application/ogg"}, r"(?:audio|video)/ogg|audio/(?:opus|vorbis)"),
-    ({"video/webm"}, r"audio/webm|(?:video|audio)/(?:x-)?matroska"),
-    ({"video/mp4", "audio/mp4"}, r"(?:audio|video)/(?:mp4|x-m4[av])|video/quicktime|audio/aac"),
-    ({"image/heic", "image/avif"}, r"image/(?:hei[cf](?:-sequence)?|avif)"),
-    ({"audio/wav"}, r"audio/(?:x-wav|wave|vnd\.wave)"),
-    ({"audio/mpeg"}, r"audio/(?:mp3|x-mp3|mpeg3)"),
-    ({"image/x-icon"}, r"image/vnd\.microsoft\.icon"),
-    ({"image/jpeg"}, r"image/jpg"),
-    ({"image/bmp"}, r"image/x-(?:ms-)?bmp"),
-)
-
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _STEP: Final = 2**18
 """Bytes to search at once, because `re` holds the GIL."""
-_KNOWN: Final = frozenset(media_type for media_type, _ in _SIGNATURES)
 
 
 def media_type_in(data: bytes) -> str | None:
@@ -136,13 +120,3 @@ def is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def has_signature(media_type: str) -> bool:
-    """Whether all files of this type start with a known signature."""
-    return media_type in _KNOWN
-
-
-def agrees(media_type: str, found: str) -> bool:
-    """Whether a file with the signature of `found` can be of type `media_type`."""
-    return media_type == found or any(found in known and re.fullmatch(names, media_type) for known, names in _FAMILIES)

@@ -6,7 +6,6 @@ lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -147,13 +146,7 @@ def _all_inputs(scope: Scope) -> Evaluate:
 
 def _input(name: str, scope: Scope) -> Evaluate:
     scope.used.add(name)
-    return _value_of(name, is_nested=ALL_INPUTS in scope.names)
-
-
-@lru_cache(maxsize=4096)
-def _value_of(name: str, *, is_nested: bool) -> Evaluate:
-    # Cached, because many tools have inputs of the same name.
-    inputs = _nested_inputs if is_nested else _variables
+    inputs = _nested_inputs if ALL_INPUTS in scope.names else _variables
     return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
 
 

@@ -1,7 +1,6 @@
 """Compiles the statements of templates: text, `{{ … }}`, `if`, `for` and `set`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from jinja2 import nodes
@@ -62,9 +61,7 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
     return writing(compile_expression_node(node, names), is_value=not is_from_file(node))
 
 
-@lru_cache(maxsize=4096)
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
-    """Return a function that writes the value of an expression. Equal expressions share it."""
 
     def run(frame: RenderState) -> None:
         value = evaluate(frame)

@@ -1,7 +1,7 @@
 """Compiles templates. Values from callers and interpolated text are data, and are never parsed as templates."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain, count
 from typing import Final
@@ -268,12 +268,6 @@ def _explained(message: str) -> str:
 
 _GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
 
-# Possessive quantifiers, so that no text causes backtracking.
-_NAMED: Final = re.compile(r"([^{]*+(?:\{(?![{%#])[^{]*+)*+)(?:\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}|\Z)")
-"""Text before a name in braces, or before the end."""
-_CONSTANTS: Final = frozenset({"true", "false", "none", "True", "False", "None", "not"})
-"""Words that look like names."""
-
 
 @lru_cache(maxsize=8192)
 def _parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
@@ -282,8 +276,6 @@ def _parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
     Raises:
         TemplateSyntaxError: the text is not a template.
     """
-    if (named := _text_with_names(parts)) is not None:
-        return [nodes.Output(named)]
     source, insert = _with_marks(parts)
     tree = _GRAMMAR.parse(source)
     insert(tree)
@@ -305,36 +297,6 @@ def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
     # Wrapped, because `find_all` only searches below a node.
     insert(nodes.Output([node]))
     return node
-
-
-def _text_with_names(parts: tuple[Part, ...]) -> list[nodes.Expr] | None:
-    """Parse text that contains only names in braces, ten times faster than Jinja. None for other templates."""
-    found: list[nodes.Expr] = []
-    text = ""
-    for part in parts:
-        if isinstance(part, Interpolation):
-            text += part.text
-            continue
-        for literal, name in _texts_and_names(part):
-            if name in _CONSTANTS or literal is None:
-                return None
-            text += literal
-            if name is not None:
-                found += [*([nodes.TemplateData(text)] if text else []), nodes.Name(name, "load")]
-                text = ""
-    return [*found, nodes.TemplateData(text)] if text else found
-
-
-def _texts_and_names(text: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield pairs of literal text and the name after it. Other syntax ends with a pair of None."""
-    end = 0
-    while end < len(text):
-        match = _NAMED.match(text, end)
-        if match is None:
-            yield None, None
-            return
-        yield match[1], match[2]
-        end = match.end()
 
 
 _MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))

@@ -20,7 +20,16 @@ from gateway.access.subject import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
-from gateway.config.models.outbound_auth import PEM, AuthorizationCode, BasicAuth, OutboundAuth, TokenRequest
+from gateway.config.models.outbound_auth import (
+    PEM,
+    AuthorizationCode,
+    BasicAuth,
+    EnterpriseAuth,
+    IdentityProvider,
+    OutboundAuth,
+    TokenExchange,
+    TokenRequest,
+)
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.distribution import install_command
@@ -106,18 +115,26 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     client: TokenClient
     key: bytes
     """Identifies the client, the server and the requested token. Authorizations with the same key share tokens."""
+    subject_issuers: frozenset[str]
+    """The issuers of the callers' tokens that the authorization server receives."""
     outbound: OutboundTokens
     threads: DaemonThreadPool
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        if self.is_per_caller and subject is None:
-            return request  # The gateway itself has no access token to exchange.
         token = self._token_of(subject)
-        if self.is_per_caller and token is None:
-            raise ExecutionError(
-                "This service requires an access token of the caller, and the request contained none: "
-                "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
-            )
+        if self.is_per_caller:
+            if subject is None:
+                return request  # The gateway itself has no access token to exchange.
+            if token is None:
+                raise ExecutionError(
+                    "This service requires an access token of the caller, and the request contained none: "
+                    "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
+                )
+            if subject.issuer not in self.subject_issuers:
+                raise ExecutionError(
+                    f"This service requires an access token of {' or '.join(sorted(self.subject_issuers))}, "
+                    f"and yours was issued by {subject.issuer}"
+                )
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
@@ -258,19 +275,13 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         return _compile_sign_in(
             auth.authorization_code, service_url, endpoint, sign_ins=services.sign_ins, problems=problems
         )
-    config, is_per_caller = auth.token_request, auth.is_per_caller
+    config, subject_issuers = auth.token_request, frozenset[str]()
     assert config is not None  # noqa: S101 - the model has one of them
     kind = next(name for name in type(auth).model_fields if getattr(auth, name) is config)
-    is_named = config.issuer is not None or config.token_url is not None
-    if is_per_caller and issuers is not None and not issuers:
-        problems.at(kind).error("requires `auth.oauth`, because other callers have no access token to exchange")
-    elif auth.token_exchange is not None and issuers and not is_named:
-        # Do not use an issuer named by the service, which could name its own and receive every caller's token.
-        if len(issuers) > 1:
-            problems.at(kind).error("needs `issuer`, because `auth.oauth` has more than one")
-        config, is_named = config.model_copy(update={"issuer": issuers[0]}), True
+    if auth.is_per_caller:
+        config, subject_issuers = _exchanging(config, issuers, problems.at(kind))
     authentication = _compile_authentication(config, problems.at(kind))
-    if authentication is None or (auth.token_exchange is not None and not is_named):
+    if authentication is None:
         return None
     client = TokenClient(
         config=config,
@@ -281,13 +292,42 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     where = config.issuer or config.token_url or service_url
     return TokenAuthorization(
         summary=f"{kind} ({where})",
-        is_per_caller=is_per_caller,
+        is_per_caller=auth.is_per_caller,
         client=client,
         # A digest of all settings including the secret, so that a changed `auth` does not reuse old tokens.
         key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
+        subject_issuers=subject_issuers,
         outbound=services.outbound_tokens,
         threads=services.worker_threads,
     )
+
+
+def _exchanging(
+    config: TokenRequest, issuers: Sequence[str] | None, problems: Problems
+) -> tuple[TokenRequest, frozenset[str]]:
+    """Return the request and the issuers whose tokens its server receives. A token never reaches another issuer's."""
+    if not issuers:
+        if issuers is not None:
+            problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
+        return config, frozenset()
+    if isinstance(config, TokenExchange) and config.issuer is None and config.token_url is None:
+        # Do not use an issuer named by the service, which could name its own and receive every caller's token.
+        if len(issuers) > 1:
+            problems.error("needs `issuer`, because `auth.oauth` has more than one")
+        config = config.model_copy(update={"issuer": issuers[0]})
+    server: TokenExchange | IdentityProvider
+    if isinstance(config, EnterpriseAuth):
+        server, problems = config.idp, problems.at("idp")
+    else:
+        assert isinstance(config, TokenExchange)  # noqa: S101 - the only other one for each caller
+        server = config
+    for unknown in set(server.subject_issuers).difference(issuers):
+        problems.at("subject_issuers").error(f"{unknown} is not an issuer of `auth.oauth`")
+    if server.subject_issuers or len(issuers) == 1:
+        return config, frozenset(server.subject_issuers or issuers)
+    if server.issuer not in issuers:
+        problems.error("needs `subject_issuers`, because `auth.oauth` has several issuers, and this is not one of them")
+    return config, frozenset([server.issuer or ""])
 
 
 def _compile_sign_in(

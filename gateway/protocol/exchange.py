@@ -50,7 +50,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         key = self.identity.subject_key
         if key is None and self._is_local:
             key = ""
-        return Subject(key, self.access_token, is_operator=self.identity.holds(OPERATORS))
+        return Subject(key, self.access_token, issuer=self.identity.realm, is_operator=self.identity.holds(OPERATORS))
 
     @property
     def _is_local(self) -> bool:

@@ -753,3 +753,72 @@ async def test_enterprise_for_each_caller_requires_auth_oauth(
     with pytest.raises(ConfigError, match=r"connections\.api\.auth\.enterprise: requires `auth\.oauth`"):
         async with product(tmp_path, file_with(service, auth)):
             pass
+
+
+def exchange_at(idp: TokenServer, server: TokenServer, kind: str, **changes: Any) -> dict[str, Any]:
+    """Return `token_exchange` at `idp`, or `enterprise` with this identity provider."""
+    if kind == "token_exchange":
+        return {"token_exchange": own(idp, **changes)["client_credentials"]}
+    return enterprise(idp, server, subject_token=None, **changes)
+
+
+@asynccontextmanager
+async def of_two_issuers(
+    folder: Path, service: Service, auth: dict[str, Any], *idps: TokenServer
+) -> AsyncIterator[Served]:
+    """Serve callers of two issuers."""
+    oauth = [{"issuer": idp.issuer.issuer, "audience": idp.gateway} for idp in idps]
+    config = folder / "config.yaml"
+    config.write_text(file_with(service, auth, more=f"auth: {{oauth: {json.dumps(oauth)}}}"))
+    settings = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"}
+    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as client:
+        await gateway.start()
+        yield Served(gateway, client)
+
+
+@pytest.mark.parametrize("kind", ["token_exchange", "enterprise"])
+async def test_caller_token_is_only_sent_to_its_own_issuer(
+    tmp_path: Path, server: TokenServer, service: Service, kind: str
+) -> None:
+    async with token_server() as idp, token_server() as other:
+        auth = exchange_at(idp, server, kind)
+        async with of_two_issuers(tmp_path, service, auth, idp, other) as served:
+            foreign, own_token = other.caller_token("bob"), idp.caller_token("alice")
+            text = (await served.call(foreign))["content"][0]["text"]
+            assert text == (
+                f"This service requires an access token of {idp.issuer.issuer}, "
+                f"and yours was issued by {other.issuer.issuer}"
+            )
+            assert not idp.forms
+            await served.call(own_token)
+            assert {form["subject_token"] for form in idp.forms} == {own_token}
+
+
+@pytest.mark.parametrize("kind", ["token_exchange", "enterprise"])
+async def test_caller_token_is_sent_to_a_server_that_belongs_to_its_issuer(
+    tmp_path: Path, server: TokenServer, service: Service, kind: str
+) -> None:
+    async with token_server() as idp, token_server() as other:
+        auth = exchange_at(idp, server, kind, subject_issuers=other.issuer.issuer)
+        async with of_two_issuers(tmp_path, service, auth, other, server) as served:
+            token = other.caller_token("bob")
+            await served.call(token)
+            assert {form["subject_token"] for form in idp.forms} == {token}
+            await served.call(server.caller_token("alice"))
+            assert {form["subject_token"] for form in idp.forms} == {token}
+
+
+@pytest.mark.parametrize("kind", ["token_exchange", "enterprise"])
+@pytest.mark.parametrize(
+    ("subject_issuers", "problem"),
+    [(None, "needs `subject_issuers`"), ("https://c.example.com", "https://c.example.com is not an issuer of")],
+)
+async def test_exchange_at_a_server_of_no_known_issuer_is_an_error(
+    tmp_path: Path, server: TokenServer, service: Service, kind: str, subject_issuers: str | None, problem: str
+) -> None:
+    changes = {} if subject_issuers is None else {"subject_issuers": subject_issuers}
+    auth = exchange_at(server, server, kind, **changes)
+    several = "auth: {oauth: {issuer: ['https://a.example.com', 'https://b.example.com']}}"
+    with pytest.raises(ConfigError, match=problem):
+        async with product(tmp_path, file_with(service, auth, more=several)):
+            pass

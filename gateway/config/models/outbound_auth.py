@@ -9,7 +9,17 @@ from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import IssuerUrl, ScopeToken, TrustedUrl
-from gateway.config.models.base import DISTINCT, Flag, Model, NotEmpty, exactly_one, matching, misplaced, not_together
+from gateway.config.models.base import (
+    DISTINCT,
+    ONE_OR_MANY,
+    Flag,
+    Model,
+    NotEmpty,
+    exactly_one,
+    matching,
+    misplaced,
+    not_together,
+)
 from gateway.config.models.quantities import PositiveDuration
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
@@ -28,6 +38,7 @@ def _sendable(value: str) -> str:
     return value
 
 
+SubjectIssuers = Annotated[list[IssuerUrl], DISTINCT, ONE_OR_MANY]
 _NoControls = matching(r"[^\x00-\x1f\x7f]*", "text without control characters")
 
 
@@ -112,6 +123,9 @@ class ClientCredentials(TokenRequest):
 class TokenExchange(TokenRequest):
     """Access tokens issued in exchange for those of callers (RFC 8693). Requires `auth.oauth`."""
 
+    subject_issuers: SubjectIssuers = []
+    """Issuers of the callers' tokens that are exchanged here. Default: `issuer`, or the only issuer of `auth.oauth`."""
+
 
 class IdentityProvider(Model):
     """The identity provider of an enterprise."""
@@ -124,6 +138,8 @@ class IdentityProvider(Model):
     """Client secret at the identity provider."""
     subject_token: NotEmpty | None = None
     """ID token to exchange. By default, the caller's access token is exchanged. This requires `auth.oauth`."""
+    subject_issuers: SubjectIssuers = []
+    """Issuers of the callers' tokens that are exchanged here. Default: `issuer`, or the only issuer of `auth.oauth`."""
 
 
 class EnterpriseAuth(TokenRequest):

@@ -39,6 +39,8 @@ class Provider:
     revoked: list[str] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
     """Authorization requests."""
+    moved: str = ""
+    """The target of a redirect of the API."""
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Token requests wait until it is set."""
     grants: Counter[str] = field(default_factory=Counter)
@@ -52,6 +54,7 @@ class Provider:
         application.router.add_post("/token", self._token)
         application.router.add_post("/revoke", self._revoke)
         application.router.add_get("/api/whoami", self._whoami)
+        application.router.add_get("/api/moved", self._moved)
         application.router.add_post("/mcp", self._mcp)
         application.router.add_get("/.well-known/oauth-protected-resource/{path}", self._resource)
         return application
@@ -138,6 +141,9 @@ class Provider:
         if message["method"] not in results:
             return web.json_response({**answer, "error": {"code": -32601, "message": "unknown method"}})
         return web.json_response({**answer, "result": results[message["method"]]})
+
+    async def _moved(self, _request: web.Request) -> web.Response:
+        raise web.HTTPFound(self.moved)
 
     async def _whoami(self, request: web.Request) -> web.Response:
         user = self.access.get(request.headers.get("Authorization", "").removeprefix("Bearer "))

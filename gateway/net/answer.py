@@ -14,6 +14,8 @@ class Answer(msgspec.Struct, frozen=True):
     headers: CIMultiDictProxy[str]
     """Raw headers: bytes that are not UTF-8 are surrogates."""
     content: aiohttp.StreamReader
+    is_redirected: bool = False
+    """Whether a redirect to another origin led here. Such an answer is not about the credentials."""
 
     @property
     def media_type(self) -> str:

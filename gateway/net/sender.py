@@ -39,6 +39,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     headers: CIMultiDictProxy[str]
     """Raw headers. See `valid_text`."""
     body: bytes
+    is_redirected: bool = False
+    """See `Answer`."""
 
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -126,7 +128,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
                 body = await answer.read(max_bytes=self.max_bytes)
         except TimeoutError as error:
             raise DeadlineExceededError(f"The request to {request.url.raw_host}", deadline - began) from error
-        return Response(status=answer.status, reason=valid_text(answer.reason), headers=answer.headers, body=body)
+        return Response(
+            status=answer.status,
+            reason=valid_text(answer.reason),
+            headers=answer.headers,
+            body=body,
+            is_redirected=answer.is_redirected,
+        )
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Answer]:
@@ -136,7 +144,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             ConnectionFailedError: There was no response, or it ended early.
             ExecutionError: An address or redirect is refused.
         """
-        home = origin_of(request.url)
+        home, is_redirected = origin_of(request.url), False
         for _ in range(self.max_redirects + 1):
             host = request.url.raw_host or ""
             try:
@@ -146,11 +154,12 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
                 async with pool.exchange(request) as answer:
                     following = self._following(request, answer)
                     if following is None:
-                        yield answer
+                        yield replace(answer, is_redirected=True) if is_redirected else answer
                         return
             except (aiohttp.ClientError, AddressRefusedError, BodyTooLargeError) as error:
                 raise explained(error, host=host) from error
             request = following
+            is_redirected = is_redirected or origin_of(request.url) != home
         raise TooManyRedirectsError(f"{home[1]} redirects more than {self.max_redirects} times (follow_redirects)")
 
     def _following(self, request: Request, answer: Answer) -> Request | None:

@@ -11,12 +11,14 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.e2e.daemon import request
 from tests.e2e.daemon import serving as daemon_serving
+from tests.local_server import listening
 from tests.sign_in_server import Provider, provider
 from tests.transports.http_server import BOTH, modern_headers
 
@@ -250,6 +252,38 @@ async def test_failed_refresh_keeps_tokens_unless_the_grant_is_invalid(tmp_path:
         assert "/-/sign-in/" not in text
         idp.token_failure = None
         assert await served.text(ANN) == "ann"
+        idp.access.clear()
+        idp.refresh.clear()
+        assert "/-/sign-in/" in await served.text(ANN)
+
+
+CHALLENGES: Final = {401: 'Bearer error="invalid_token"', 403: 'Bearer error="insufficient_scope", scope="everything"'}
+
+
+@pytest.mark.parametrize("status", [401, 403, 302])
+async def test_redirect_target_cannot_sign_a_user_out_or_ask_for_scopes(
+    tmp_path: Path, idp: Provider, status: int
+) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        # 302: back to the API, without the token.
+        headers = {"Location": f"{idp.issuer}/api/whoami", "WWW-Authenticate": CHALLENGES.get(status, "")}
+        return web.Response(status=status, headers=headers)
+
+    elsewhere = web.Application()
+    elsewhere.router.add_get("/", refuse)
+    file = file_for(idp)
+    file["tools"]["moved"] = {
+        "description": "x",
+        "http": {"connection": "api", "url": "/moved", "follow_redirects": 3, "allow_private": True},
+    }
+    async with listening(elsewhere) as port, serving(tmp_path, file) as served:
+        idp.moved = f"http://127.0.0.1:{port}/"
+        await served.sign_in(ANN)
+        text = (await served.result(ANN, name="moved"))["content"][0]["text"]
+        assert f"HTTP {401 if status == 302 else status}" in text
+        assert not idp.grants["refresh_token"]
+        assert await served.text(ANN) == "ann"
+        # The answer of the service itself counts.
         idp.access.clear()
         idp.refresh.clear()
         assert "/-/sign-in/" in await served.text(ANN)

@@ -110,7 +110,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
             result = await self._send(signed, invocation, deadline=deadline)
             # RFC 9110 §15.5.2: a request with a 401 response was not applied, so any method can be repeated.
-            if not isinstance(result, Response) or result.status not in REJECTIONS:
+            if not isinstance(result, Response) or result.status not in REJECTIONS or result.is_redirected:
                 break
             rejected = Rejection(signed, result.status, result.headers, attempt)
             if not await self.authorization.renew(rejected, invocation.call.caller.subject, deadline=deadline):

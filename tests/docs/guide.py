@@ -5,14 +5,23 @@
 - In a `console` block, lines that start with `$ ` are typed, and the lines below show their output. `…` matches
   any text within a line, or for any number of whole lines.
 - A block of YAML that is not saved is a separate file, and must be valid.
+- Commands in an `sh` block are only shown. `test_commands.py` lists them.
 - A command that serves keeps running in the background, as the guide asks the reader to do.
 """
 
 import re
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+INSTALL: Final = DOCS / "install.md"
+GUIDES: Final = [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("*.md"))]
+"""Pages that start in an empty directory, with the gateway on the PATH."""
 
 _BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED: Final = re.compile(r"\bas `([^`]+)`[:;]")
@@ -69,7 +78,7 @@ def steps_of(markdown: str) -> Iterator[Step]:
             yield Save(saved[1], text, is_added=False)
         elif added := _ADDED.search(before):
             yield Save(added[1], text, is_added=True)
-        else:
+        elif kind != "sh":
             assert kind == "yaml", f"cannot run this block: {text}"
             yield Example(text)
 
@@ -80,5 +89,12 @@ def _typed(text: str) -> Iterator[Typed]:
         yield Typed(command, shown)
 
 
-def guides(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.md"))
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path, *, seconds: int = 60) -> None:
+    """Wait until a server listens."""
+    for _ in range(seconds * 20):
+        assert process.poll() is None, f"the server ended: {log.read_text()}"
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"the server does not listen: {log.read_text()}")

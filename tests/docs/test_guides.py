@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,13 +13,12 @@ from typing import Final
 
 import pytest
 
-from tests.docs.guide import Example, Save, Step, Typed, guides, steps_of
+from tests.docs.guide import GUIDES, Example, Save, Step, Typed, steps_of, wait_for
 from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 from tests.ports import free_port
 from tests.programs import need, need_sandboxes
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
 SETTLED_SECONDS: Final = 30.0
 """Time for a server to notice a saved file."""
 SECONDS: Final = 60
@@ -94,7 +92,7 @@ class Reader:
         )
         self._stack.callback(process.wait, SECONDS)
         self._stack.callback(process.send_signal, signal.SIGTERM)
-        _wait_for(port, process, path)
+        wait_for(port, process, path)
 
     def _here(self, text: str) -> str:
         return re.sub(r"(?<=127\.0\.0\.1:)\d{4}|(?<=http\.server )\d{4}", lambda port: str(self._port(port[0])), text)
@@ -112,17 +110,7 @@ def _program(command: str) -> list[str]:
     return [FORKED, *shlex.split(typed)[1:]]
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(SECONDS * 20):
-        assert process.poll() is None, f"the server ended: {log.read_text()}"
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"the server does not listen: {log.read_text()}")
-
-
-@pytest.mark.parametrize("guide", guides(DOCS / "guides"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
     steps = list(steps_of(guide.read_text()))
     assert steps
@@ -137,7 +125,7 @@ def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
             reader.follow(step)
 
 
-@pytest.mark.parametrize("guide", guides(DOCS / "guides"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_a_guide_s_links_lead_somewhere(guide: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
         assert target.startswith("https://") or (guide.parent / target).exists(), target

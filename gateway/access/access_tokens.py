@@ -193,12 +193,13 @@ class AccessTokens:
         return identity
 
     async def identify_user(
-        self, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str]
+        self, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str] | None
     ) -> Identity | AuthError:
         """Identify a user who has signed in with OpenID Connect, by the response of the token endpoint.
 
-        The identity is that of the access token if this server accepts the token. Otherwise the identity has the roles
-        in the ID token, and the granted scopes.
+        The identity is that of the access token, unless the token is for another server. Then the identity has the
+        roles in the ID token, and `scopes`, which the response lists. RFC 6749 §5.1 allows a response without them if
+        all requested scopes are granted, but then the identity only has the scopes in the ID token.
         """
         try:
             claims = await self._signed_claims(id_token)
@@ -209,9 +210,12 @@ class AccessTokens:
             seconds = math.ceil(error.seconds)
             return temporarily_unavailable("The keys of the issuer cannot be fetched", retry_after=seconds)
         found = await self.identify(access_token) if is_signed_token(access_token) else None
+        if isinstance(found, AuthError) and found.status != 401:  # such as 403: a required scope is missing
+            return found
         if isinstance(found, Identity) and found.principal == claims["sub"]:
             return found
-        return self.rules.identity({**claims, "scope": " ".join(scopes)}, views=None)
+        granted = {} if scopes is None else {"scope": " ".join(scopes)}
+        return self.rules.identity({**claims, **granted}, views=None)
 
     async def _verified_claims(self, token: str) -> JsonObject:
         claims = await self._signed_claims(token)

@@ -132,7 +132,14 @@ class Authenticator:
         return error or invalid_token(_reason_for(token))
 
     async def identify_user(  # noqa: PLR0913 - the facts of a sign-in
-        self, issuer: str, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str]
+        self,
+        issuer: str,
+        id_token: str,
+        *,
+        client_id: str,
+        nonce: str,
+        access_token: str,
+        scopes: Sequence[str] | None,
     ) -> Identity | AuthError:
         """Identify a user who has signed in at an issuer. See `AccessTokens.identify_user`."""
         tokens = self._tokens.get(issuer)

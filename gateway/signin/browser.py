@@ -45,7 +45,6 @@ class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the cookie of the browser."""
     redirect_uri: str
     back: str
-    scopes: list[str]
     server: ServerMetadata
 
     def __repr__(self) -> str:
@@ -72,8 +71,10 @@ class BrowserSignIns:
             for entry in self.entries
         )
 
-    async def start(self, issuer: str, back: str) -> tuple[str, str, str]:
+    async def start(self, issuer: str, back: str, *, base_url: str | None) -> tuple[str, str, str]:
         """Return the URL of the issuer's page, `state`, and the content of a cookie for the browser.
+
+        `base_url` is the URL of the listener.
 
         Raises:
             ExecutionError: the issuer or `back` is not known, or the issuer cannot be used.
@@ -90,9 +91,8 @@ class BrowserSignIns:
             nonce=nonce,
             verifier=verifier,
             browser=digest_of(cookie),
-            redirect_uri=f"{self._sign_ins.base_url}{BROWSER}/callback",
+            redirect_uri=f"{base_url}{BROWSER}/callback",
             back=back,
-            scopes=list(dict.fromkeys(["openid", *entry.scopes_supported])),
             server=server,
         )
         content = msgspec.json.encode(pending)
@@ -101,7 +101,7 @@ class BrowserSignIns:
             "response_type": "code",
             "client_id": entry.browser.client_id,
             "redirect_uri": pending.redirect_uri,
-            "scope": " ".join(pending.scopes),
+            "scope": " ".join(dict.fromkeys(["openid", *entry.scopes_supported])),
             "state": state,
             "nonce": nonce,
             "code_challenge": challenge_of(verifier),
@@ -150,7 +150,7 @@ class BrowserSignIns:
             client_id=client_id,
             nonce=pending.nonce,
             access_token=str(answer.get("access_token", "")),
-            scopes=scope.split() if isinstance(scope, str) else pending.scopes,
+            scopes=scope.split() if isinstance(scope, str) else None,
         )
         return identity, pending.back
 

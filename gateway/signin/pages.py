@@ -12,6 +12,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from html import escape
 from typing import Final
 from urllib.parse import parse_qs
@@ -100,19 +101,26 @@ class SignInPages:
     def listen_at(self, base_url: str) -> None:
         self._sign_ins.listen_at(base_url)
 
-    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
-        pages = {
-            f"{PAGES}/callback/{{entry}}": self._callback,
-            BROWSER: self._browser,
+    def mount(
+        self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
+    ) -> None:
+        """Add the pages. A separate admin listener only has those of OpenID Connect, for the console."""
+        pages: dict[str, Endpoint] = {
+            BROWSER: partial(self._browser, is_main=is_main),
             f"{BROWSER}/callback": self._browser_callback,
-            f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
-            CONNECTIONS: self._connections,
         }
+        if is_main:
+            pages |= {
+                f"{PAGES}/callback/{{entry}}": self._callback,
+                f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
+                CONNECTIONS: self._connections,
+            }
         for prefix in dict.fromkeys(prefixes):
             for path, page in pages.items():
                 router.add_route("*", f"{prefix}{path}", middleware.checked(self._guarded(page)))
-            document = middleware.cors_public(self._client_document)
-            router.add_route("*", f"{prefix}{CLIENT_DOCUMENTS}/{{name}}.json", document)
+            if is_main:
+                document = middleware.cors_public(self._client_document)
+                router.add_route("*", f"{prefix}{CLIENT_DOCUMENTS}/{{name}}.json", document)
 
     def _guarded(self, page: Endpoint) -> Endpoint:
         async def guarded(request: HttpRequest) -> web.StreamResponse:
@@ -163,7 +171,7 @@ class SignInPages:
             raise PageError(424, str(error)) from error
         return _to_issuer(request, url, pending.id, cookie)
 
-    async def _browser(self, request: HttpRequest) -> web.StreamResponse:
+    async def _browser(self, request: HttpRequest, *, is_main: bool) -> web.StreamResponse:
         """Show the issuers that people can sign in with. POST: redirect to one of them."""
         form = await _form(request)
         if request.raw.method in _READ:
@@ -171,8 +179,13 @@ class SignInPages:
                 issuers: list[Json] = [entry.issuer[0] for entry in self._browsers.entries]
                 return request.answer({"issuers": issuers}, headers=_HEADERS_OF_JSON)
             return _page(request, self._browsers.forms(request.raw.query.get("back", "connections"), action="browser"))
+        base_url = self._sign_ins.base_url
+        if not is_main:  # The public URL leads to the main listener.
+            base_url = f"{request.raw.scheme}://{request.raw.host}{request.client_endpoint.prefix}"
         try:
-            url, state, cookie = await self._browsers.start(form.get("issuer", ""), form.get("back", ""))
+            url, state, cookie = await self._browsers.start(
+                form.get("issuer", ""), form.get("back", ""), base_url=base_url
+            )
         except ExecutionError as error:
             raise PageError(424, str(error)) from error
         return _to_issuer(request, url, state, cookie)
@@ -188,6 +201,7 @@ class SignInPages:
             address = request.client_endpoint.address
             self._access.authenticator.record_denial(identity, address=address, path=request.raw.path)
             raise PageError(identity.status, f"You are not signed in: {identity.message}")
+        _check_views(identity)
         # Not a redirect: browsers send no SameSite=Strict cookie after a redirect from another site.
         link = f"{request.client_endpoint.prefix}/-/{back}"
         refresh = f"<meta http-equiv=refresh content='0;url={link}'>"
@@ -272,20 +286,21 @@ class SignInPages:
         if self._access.authenticator.is_open:
             return ANONYMOUS
         fields, address = request.raw.headers, request.client_endpoint.address
+        found: Identity | AuthError | HttpError | None
         if token := form.get("token", "").strip():
-            found: Identity | AuthError | HttpError = await self._access.by_credential(token, address=address)
+            found = await self._access.by_credential(token, address=address)
         elif "Authorization" in fields or "X-API-Key" in fields:
             found = await self._access.authenticator.identify(
                 authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
             )
         else:
-            return self._access.of_cookie(request)
+            found = self._access.of_cookie(request)
         if isinstance(found, AuthError):
             self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
         if isinstance(found, AuthError | HttpError):
             raise PageError(found.status if found.status >= 400 else 401, found.message)
-        if not found.may_enter(None):
-            raise PageError(403, "This access token is only valid for a view. Use one for the whole server.")
+        if found is not None:
+            _check_views(found)
         return found
 
     def _title(self, key: str) -> str:
@@ -312,6 +327,11 @@ def _shown(row: Mapping[str, Json]) -> str:
         f"<h2>{entry}</h2><p>{escape(', '.join(facts)) or 'not signed in'}</p><form method=post action=connections>"
         f'<input type=hidden name=entry value="{entry}"><button name=action value={action}>{label}</button></form>'
     )
+
+
+def _check_views(identity: Identity) -> None:
+    if not identity.may_enter(None):
+        raise PageError(403, "This access token is only valid for a view. Use one for the whole server.")
 
 
 def _subject(identity: Identity) -> Subject:

@@ -1,13 +1,13 @@
 """The HTTP server: Streamable HTTP, HTTP+SSE and the admin API with their listeners."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from itertools import chain
 from socket import socket
 from types import MappingProxyType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.transports.http.active_requests import ActiveRequests, Renewed
-from gateway.transports.http.admin_api import AdminApi, json_response
+from gateway.transports.http.admin_api import AdminApi, BrowserPages, json_response
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Handler, Middleware
@@ -104,7 +104,7 @@ class HttpServer:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
         persistence: SessionPersistence | None = None,
-        pages: "BrowserPages | None" = None,
+        pages: BrowserPages | None = None,
     ) -> None:
         """Create the server. `mask` removes secrets from text. Without `persistence`, sessions end with the process."""
         self._listen: Final = listen
@@ -261,7 +261,10 @@ class HttpServer:
         # Loopback needs no encryption, and the certificate has a different name.
         tls = None if admin.address.is_loopback else self._tls
         application = admin_api.application(
-            self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)
+            self._middleware(admin),
+            is_private=not admin.address.is_loopback,
+            prefixes=("", self._proxies.prefix),
+            pages=self._pages,
         )
         # A separate quota, so that a flood on the main listener cannot lock operators out.
         limits = replace(self.limits.connections, quota=admin_connection_quota())
@@ -323,14 +326,6 @@ class HttpServer:
         )
 
 
-class BrowserPages(Protocol):
-    """Pages on the main listener that identify users themselves."""
-
-    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
-
-    def listen_at(self, base_url: str) -> None: ...
-
-
 class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     """Maps the paths of a listener to endpoints."""
 
@@ -341,7 +336,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     dispatcher: Dispatcher
     own: AdminApi | None
     """None if the admin API has its own listener."""
-    pages: "BrowserPages | None" = None
+    pages: BrowserPages | None = None
     cards: ServerCards | None = None
     """None without a public URL."""
     prefix: str = ""

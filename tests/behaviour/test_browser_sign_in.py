@@ -32,6 +32,8 @@ class OpenIdProvider(AuthorizationServer):
         self.requests: list[dict[str, str]] = []
         self.codes: dict[str, dict[str, str]] = {}
         self.signing_key: Key | None = None
+        self.answer: dict[str, Any] = {"access_token": "opaque", "scope": "openid"}
+        """The token response, except the ID token."""
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -58,9 +60,7 @@ class OpenIdProvider(AuthorizationServer):
         claims: dict[str, Any] = {"iss": self.issuer, "sub": self.subject, "aud": CLIENT, "nonce": asked["nonce"]}
         claims |= {"iat": now, "exp": now + 300, **self.claims}
         id_token = self.sign(claims, key=self.signing_key)
-        return web.json_response(
-            {"access_token": "opaque", "token_type": "Bearer", "id_token": id_token, "scope": "openid"}
-        )
+        return web.json_response({"token_type": "Bearer", "id_token": id_token, **self.answer})
 
 
 @pytest.fixture
@@ -71,12 +71,13 @@ async def idp() -> AsyncIterator[OpenIdProvider]:
         yield server
 
 
-def file_for(idp: OpenIdProvider) -> dict[str, Any]:
+def file_for(idp: OpenIdProvider, **changes: Any) -> dict[str, Any]:
     entry = {
         "issuer": idp.issuer,
         "audience": "api://gateway",
         "browser": {"client_id": CLIENT},
         "roles": {"scopes": {"admins": ["gateway:admin"]}},
+        **changes,
     }
     code = {"issuer": "https://auth.example.com", "client_id": "x"}
     connection = {"base_url": "https://api.example.com", "auth": {"authorization_code": code}}
@@ -137,6 +138,83 @@ async def test_person_without_roles_is_no_operator(tmp_path: Path, idp: OpenIdPr
             assert "people" not in await response.text()
         async with page.get(f"{served.base}/-/api/status") as response:
             assert response.status == 403
+
+
+async def status_of(served: Served, page: aiohttp.ClientSession, path: str) -> int:
+    async with page.get(f"{served.admin}{path}") as response:
+        return response.status
+
+
+@pytest.mark.parametrize(
+    ("scope", "claims", "status"),
+    [
+        (None, {}, 403),
+        ("openid", {}, 403),
+        ("openid gateway:admin", {}, 200),
+        (None, {"scope": "gateway:admin"}, 200),
+        (None, {"groups": ["admins"]}, 200),
+    ],
+)
+async def test_scopes_that_the_response_omits_are_not_granted(
+    tmp_path: Path, idp: OpenIdProvider, scope: str | None, claims: dict[str, Any], status: int
+) -> None:
+    idp.claims, idp.answer = claims, {"access_token": "opaque", **({} if scope is None else {"scope": scope})}
+    file = file_for(idp, scopes_supported=["gateway:admin"])
+    async with serving(tmp_path, file) as served, browser() as page:
+        async with page.get(await callback_url(served, page, idp)) as response:
+            assert response.status == 200
+        assert idp.requests[-1]["scope"] == "openid gateway:admin"
+        assert await status_of(served, page, "/-/api/status") == status
+
+
+@pytest.mark.parametrize(("granted", "status"), [("other", 403), ("read", 200)])
+async def test_refused_access_token_is_not_replaced_by_the_id_token(
+    tmp_path: Path, idp: OpenIdProvider, granted: str, status: int
+) -> None:
+    token = idp.token("api://gateway", scope=granted)
+    idp.answer = {"access_token": token, "scope": "openid read"}
+    async with serving(tmp_path, file_for(idp, required_scopes=["read"])) as served, browser() as page:
+        async with page.get(await callback_url(served, page, idp)) as response:
+            assert response.status == status
+        async with page.get(f"{served.base}/-/connections") as response:
+            assert ("type=password" in await response.text()) == (status == 403)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/support", 403), ("", 200)])
+async def test_token_of_a_view_is_refused_on_the_pages(
+    tmp_path: Path, idp: OpenIdProvider, path: str, status: int
+) -> None:
+    file = {**file_for(idp), "views": {"support": {"include": {"tools": ["hello"]}}}}
+    del file["auth"]["oauth"]["audience"]
+    async with serving(tmp_path, file) as served, browser() as page:
+        connections = f"{served.base}/-/connections"
+        token = idp.token(f"{served.url}{path}")
+        async with page.get(connections, headers={"Authorization": f"Bearer {token}"}) as response:
+            assert response.status == status
+        async with page.post(connections, data={"token": token}) as response:
+            assert response.status == status
+        idp.answer = {"access_token": token, "scope": "openid"}
+        async with page.get(await callback_url(served, page, idp)) as response:
+            assert response.status == status
+
+
+async def test_console_on_its_own_listener_signs_people_in(tmp_path: Path, idp: OpenIdProvider) -> None:
+    idp.claims = {"groups": ["admins"]}
+    file = file_for(idp)
+    file["listen"] |= {"admin": "127.0.0.1:0", "public_url": "http://localhost:1"}
+    async with serving(tmp_path, file) as served, browser() as page:
+        assert served.admin != served.base
+        assert await status_of(served, page, "/-/api/overview") == 401
+        async with page.get(f"{served.admin}/-/sign-in/browser?back=console/") as response:
+            assert "Sign in with 127.0.0.1" in await response.text()
+        form = {"issuer": idp.issuer, "back": "console/"}
+        for origin, status in (("https://evil.example.com", 403), (served.admin, 200)):
+            headers = {"Origin": origin}
+            async with page.post(f"{served.admin}/-/sign-in/browser", data=form, headers=headers) as response:
+                assert response.status == status
+        assert idp.requests[-1]["redirect_uri"] == f"{served.admin}/-/sign-in/browser/callback"
+        assert await status_of(served, page, "/-/api/overview") == 200
+        assert await status_of(served, page, "/-/connections") == 404
 
 
 @pytest.mark.parametrize(

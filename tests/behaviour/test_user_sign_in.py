@@ -42,6 +42,8 @@ class Served:
         self.url = url
         self.base = url.removesuffix("/mcp")
         self.http = http
+        self.admin = self.base
+        """The listener of the console."""
 
     async def result(self, key: str | None, **params: Any) -> dict[str, Any]:
         named = {"name": "whoami", "arguments": {}, **params}
@@ -97,7 +99,10 @@ async def serving(folder: Path, file: dict[str, Any], *, secret_key: str = "k" *
         aiohttp.ClientSession() as http,
     ):
         await gateway.start()
-        yield Served(str(gateway.url), http)
+        served = Served(str(gateway.url), http)
+        assert gateway.app.http is not None
+        served.admin = gateway.app.http.own_url or ""
+        yield served
 
 
 async def test_each_user_sees_their_own_data(tmp_path: Path, idp: Provider) -> None:

@@ -54,6 +54,16 @@ class BrowserConsole(Protocol):
         """Wrap a handler: serve signed-in users, and pass all others to `otherwise`."""
 
 
+class BrowserPages(Protocol):
+    """Pages that identify users themselves."""
+
+    def mount(
+        self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
+    ) -> None: ...
+
+    def listen_at(self, base_url: str) -> None: ...
+
+
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     api: str = ""
@@ -81,7 +91,12 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     console: BrowserConsole | None = None
 
     def application(
-        self, middleware: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)
+        self,
+        middleware: Middleware,
+        *,
+        is_private: bool,
+        prefixes: Iterable[str] = ("",),
+        pages: BrowserPages | None = None,
     ) -> web.Application:
         """Return the application of a separate admin listener.
 
@@ -90,6 +105,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         """
         application = web.Application()
         self._mount(application.router, middleware, is_main=False, is_private=is_private, prefixes=prefixes)
+        if pages is not None:
+            pages.mount(application.router, middleware, prefixes=prefixes, is_main=False)
         application.router.add_route("*", "/{path:.*}", middleware.checked(_not_found))
         return application
 

@@ -219,7 +219,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_023,
+    "lines": 80_120,
     "files": 533,
     "classes": 971,
     "patches of libraries or the standard library": 0,

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -34,6 +35,8 @@ Definition = dict[str, Json]
 
 NAME: Final = "NAME"
 """Placeholder for a variable's name in the patterns below."""
+LITERAL: Final = "<NAME>"
+"""Placeholder that users replace, for clients that do not read variables."""
 _INPUT: Final = "${input:NAME}"
 """VS Code prompts for inputs that are declared under `inputs`."""
 
@@ -47,12 +50,14 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     source_of_variables: str
     """Text for users."""
-    section: str
+    section: str = ""
     """Key that contains the servers."""
     place: str
-    """Location of the file, as text for users."""
-    file: str
-    """File that `--write` changes."""
+    """Location of the file or settings, as text for users."""
+    file: str = ""
+    """File that `--write` changes, or "" if servers are only added in the client's settings."""
+    url_steps: tuple[str, ...] = ()
+    """Steps that add a server by its URL, if the file does not accept URLs. Templates of `name`, `url` and `key`."""
     notation: Notation = JsonNotation()
     has_name: bool = False
     """Whether an entry repeats the name of the server."""
@@ -104,6 +109,22 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
             entry |= {member: value for member, value in members.items() if member and value}
         return entry
 
+    def entry(self, server: StdioServer | HttpServerEntry) -> Definition:
+        return self.stdio(server) if isinstance(server, StdioServer) else self.http(server)
+
+    def uses_steps(self, server: StdioServer | HttpServerEntry) -> bool:
+        return isinstance(server, HttpServerEntry) and bool(self.url_steps)
+
+    def text(self, server: StdioServer | HttpServerEntry) -> str:
+        """Return the text to paste, or the steps to follow."""
+        if isinstance(server, HttpServerEntry) and self.url_steps:
+            key = f"Bearer, with the value of {server.key_variable}" if server.key_variable else "none, or OAuth"
+            steps = [step.format(name=server.name, url=server.url, key=key) for step in self.url_steps]
+            return "".join(f"{number}. {step}\n" for number, step in enumerate(steps, 1))
+        questions = self.questions(server)
+        inputs: Definition = {"inputs": questions} if questions else {}
+        return self.notation.render({**inputs, self.section: {server.name: self.entry(server)}})
+
     def questions(self, server: StdioServer | HttpServerEntry) -> list[Definition]:
         """Return the `inputs` that the client prompts for."""
         if self.key != _INPUT:
@@ -138,19 +159,63 @@ def _vscode_link(name: str, entry: Definition, questions: list[Definition]) -> s
     return "vscode:mcp/install?" + quote(json.dumps(config), safe="")
 
 
+# The file of Claude Desktop accepts only servers that it starts.
+_CLAUDE_DESKTOP: Final = "Library/Application Support" if sys.platform == "darwin" else ".config"
+
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(
-        title="Claude",
-        source_of_variables="Claude Code reads its environment. For Claude Desktop, add the values to its file",
+        title="Claude Code",
+        source_of_variables="Claude Code reads its environment",
         section="mcpServers",
-        place=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer; "
-        "only servers that it starts)",
+        place=".mcp.json of the project",
         file=".mcp.json",
         # The server treats the empty value as unset.
         variable="${NAME}",
         optional_variable="${NAME:-}",
         key="${NAME}",
         http_type="http",
+    ),
+    "claude-desktop": Client(
+        title="Claude Desktop",
+        source_of_variables="Claude Desktop does not replace variables. Replace <NAME> with the value",
+        section="mcpServers",
+        place="Settings > Developer > Edit Config, which opens claude_desktop_config.json",
+        file=f"~/{_CLAUDE_DESKTOP}/Claude/claude_desktop_config.json",
+        variable=LITERAL,
+        # https://support.claude.com/en/articles/11175166
+        url_steps=(
+            "Open Settings > Connectors and choose Add custom connector.",
+            "Enter the name {name} and the URL {url}",
+            "Sign in if the server uses OAuth. Custom connectors cannot send API keys.",
+            "Claude connects from the internet, so the URL must be public.",
+            "For a server on this machine, use `client-config claude-desktop CONFIG` instead.",
+        ),
+    ),
+    "chatgpt": Client(
+        title="ChatGPT",
+        source_of_variables="",
+        place="Settings > Apps & Connectors, on the web",
+        # https://developers.openai.com/apps-sdk/deploy/connect-chatgpt
+        url_steps=(
+            "Open Settings > Apps & Connectors > Advanced settings and turn on Developer mode.",
+            "Open Settings > Apps & Connectors and choose Create.",
+            "Enter the name {name} and the MCP server URL {url}",
+            "Select OAuth, or No authentication. ChatGPT cannot send API keys.",
+            "ChatGPT connects from the internet, so the URL must be public and use HTTPS.",
+        ),
+    ),
+    "cline": Client(
+        title="Cline",
+        source_of_variables="Cline reads the environment of its editor or terminal",
+        section="mcpServers",
+        place="MCP Servers > Configure > Configure MCP Servers in the editor, or "
+        "~/.cline/data/settings/cline_mcp_settings.json for the command line",
+        file="~/.cline/data/settings/cline_mcp_settings.json",
+        stdio_type="stdio",
+        # Without a type, Cline uses HTTP+SSE.
+        http_type="streamableHttp",
+        variable="${env:NAME}",
+        key="${env:NAME}",
     ),
     "codex": Client(
         title="Codex",
@@ -201,6 +266,29 @@ CLIENTS: Final[Mapping[str, Client]] = {
         key="${NAME}",
         key_names="env_keys",
     ),
+    "jetbrains": Client(
+        title="JetBrains IDEs",
+        source_of_variables="JetBrains IDEs do not replace variables. Replace <NAME> with the value",
+        section="mcpServers",
+        place="Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON, or "
+        "~/.junie/mcp/mcp.json for Junie",
+        file="~/.junie/mcp/mcp.json",
+        variable=LITERAL,
+        key=LITERAL,
+    ),
+    "open-webui": Client(
+        title="Open WebUI",
+        source_of_variables="",
+        place="Admin Settings > External Tools",
+        # https://docs.openwebui.com/features/mcp
+        url_steps=(
+            "As an administrator, open Admin Settings > External Tools and choose +",
+            "Select the type MCP (Streamable HTTP).",
+            "Enter the name {name} and the URL {url}",
+            "Select the authentication: {key}",
+            "Open WebUI connects from its own server. In a container, 127.0.0.1 is the container itself.",
+        ),
+    ),
     "vscode": Client(
         title="VS Code",
         source_of_variables="VS Code asks for required values, and reads the others from its environment",
@@ -231,6 +319,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="context_servers",
         place="~/.config/zed/settings.json, or .zed/settings.json of the project",
         file="~/.config/zed/settings.json",
-        key="<NAME>",
+        key=LITERAL,
     ),
 }

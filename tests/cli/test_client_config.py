@@ -51,10 +51,13 @@ def parsed(client: str, text: str) -> Any:
 
 PLACES = {
     "claude": ".mcp.json",
+    "claude-desktop": "claude_desktop_config.json",
+    "cline": "~/.cline/data/settings/cline_mcp_settings.json",
     "codex": "~/.codex/config.toml",
     "cursor": "~/.cursor/mcp.json",
     "gemini": "~/.gemini/settings.json",
     "goose": "~/.config/goose/config.yaml",
+    "jetbrains": "~/.junie/mcp/mcp.json",
     "vscode": ".vscode/mcp.json",
     "windsurf": "~/.codeium/windsurf/mcp_config.json",
     "zed": "~/.config/zed/settings.json",
@@ -107,7 +110,10 @@ NAMED_IN_ENV = {
         "LICENCE": "${LICENCE:-}",
         "PROFILE": "${PROFILE:-}",
     },
+    "claude-desktop": {name: f"<{name}>" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
+    "cline": {name: f"${{env:{name}}}" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
     "cursor": {name: f"${{env:{name}}}" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
+    "jetbrains": {name: f"<{name}>" for name in ("API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE")},
     "vscode": {
         "API_TOKEN": "${input:API_TOKEN}",
         "TEAM": "${env:TEAM}",
@@ -339,6 +345,11 @@ def test_a_client_that_passes_on_variables_by_name_is_given_their_names(
     ("client", "expected"),
     [
         ("codex", {"url": "URL", "bearer_token_env_var": "MY_KEY"}),
+        (
+            "cline",
+            {"type": "streamableHttp", "url": "URL", "headers": {"Authorization": "Bearer ${env:MY_KEY}"}},
+        ),
+        ("jetbrains", {"url": "URL", "headers": {"Authorization": "Bearer <MY_KEY>"}}),
         ("gemini", {"httpUrl": "URL", "headers": {"Authorization": "Bearer ${MY_KEY}"}}),
         ("windsurf", {"serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:MY_KEY}"}}),
         ("zed", {"url": "URL", "headers": {"Authorization": "Bearer <MY_KEY>"}}),
@@ -392,7 +403,44 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+IN_SETTINGS = [name for name, client in CLIENTS.items() if client.url_steps]
+
+
+@pytest.mark.parametrize("client", IN_SETTINGS)
+def test_steps_are_printed_for_clients_that_add_urls_in_their_settings(run: Run, client: str) -> None:
+    url = "https://127.0.0.1:9/ops/mcp"
+    words = ("client-config", client, "--url", url, "--name", "ops")
+    finished = run(*words)
+    assert finished.code == 0
+    lines = finished.out.splitlines()
+    assert [line.partition(".")[0] for line in lines] == [str(number) for number in range(1, len(lines) + 1)]
+    assert any("ops" in line and line.endswith(url) for line in lines)
+    assert "{" not in finished.out
+    refused = run(*words, "--write", "--yes")
+    assert (refused.code, refused.out) == (2, "")
+    assert "adds servers with a URL in its settings. Omit `--write`" in refused.hints
+
+
+def test_steps_name_the_variable_of_the_key(run: Run) -> None:
+    words = ("--url", "https://127.0.0.1:9/mcp", "--key-from", "MY_KEY")
+    assert "Bearer, with the value of MY_KEY" in run("client-config", "open-webui", *words).out
+    assert "cannot send API keys" in run("client-config", "chatgpt", *words).out
+
+
+@pytest.mark.parametrize("client", ["chatgpt", "open-webui"])
+def test_clients_that_start_no_servers_need_a_url(run: Run, client: str) -> None:
+    refused = run("client-config", client)
+    assert (refused.code, refused.out) == (2, "")
+    assert "does not start servers. Use --url" in refused.hints
+
+
+def test_file_of_claude_desktop_is_changed(run: Run, home: Path) -> None:
+    assert run("client-config", "claude-desktop", "--write", "--yes").code == 0
+    [file] = home.rglob("claude_desktop_config.json")
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["small"]
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name not in IN_SETTINGS])
 def test_a_client_s_file_is_made_and_then_changed(run: Run, home: Path, tmp_path: Path, client: str) -> None:
     place = CLIENTS[client].file
     file = home / place.removeprefix("~/") if place.startswith("~") else tmp_path / place

@@ -14,7 +14,7 @@ from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
-from gateway.client_configs.clients import CLIENTS, Client, Definition, HttpServerEntry, StdioServer
+from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition, HttpServerEntry, StdioServer
 from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
 from gateway.config.settings import flag_of
@@ -38,6 +38,7 @@ examples:
   {name} claude config.yaml --view support
   {name} codex --write          change the client's file, after asking
   {name} cursor --link          print a link that installs the server
+  {name} chatgpt --url https://tools.example.com/mcp     print the steps to follow
 
 The path of the client's file is printed on standard error. `env` contains the variables that the
 file reads. Keys and values are never printed: the client reads its environment or asks its user.""",
@@ -83,24 +84,28 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.url is not None:
         if options.config_file is not None:
             raise ConfigError.at("--url", f"cannot be combined with {options.config_file}")
-        server = await _http_server(options, hints)
-        entry = client.http(server)
+        server = await _http_server(options, client, hints)
+    elif not client.section:
+        raise ConfigError.at(
+            options.client, f"{client.title} does not start servers. Use --url with the address of a running server"
+        )
     elif options.key_from is not None:
         raise ConfigError.at(
             "--key-from", "requires --url. Without --url, the client starts the server itself and needs no key"
         )
     else:
         server = _stdio_server(options, client, hints)
-        entry = client.stdio(server)
     questions = client.questions(server)
     if options.write:
-        return _write(options, client, _change(client, server.name, entry, questions), out, hints)
+        if client.uses_steps(server):
+            raise ConfigError.at("--write", f"{client.title} adds servers with a URL in its settings. Omit `--write`")
+        return _write(options, client, _change(client, server.name, client.entry(server), questions), out, hints)
     if options.link and client.link is not None:
-        out.line(client.link(server.name, entry, questions))
+        out.line(client.link(server.name, client.entry(server), questions))
         return 0
-    hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
-    inputs: Definition = {"inputs": [*questions]} if questions else {}
-    out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
+    if not client.uses_steps(server):
+        hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
+    out.line(client.text(server))
     return 0
 
 
@@ -186,7 +191,7 @@ def _own_command() -> list[str]:
     return [sys.executable, "-m", "gateway"]
 
 
-async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
+async def _http_server(options: Namespace, client: Client, hints: Console) -> HttpServerEntry:
     view = getattr(options, "view", None)
     url = view_url(options.url, view)
     name = options.name or _named(urlsplit(url).hostname or _NAME, view)
@@ -208,9 +213,12 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
             hints.line("The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE).")
         case _:
             pass
-    if variable is not None:
-        hints.line(f"The client reads the key from {variable}, or asks for it. The file does not contain the key.")
-    return HttpServerEntry(name=name, url=url, key_variable=variable)
+    server = HttpServerEntry(name=name, url=url, key_variable=variable)
+    if variable is not None and not client.uses_steps(server):
+        is_read = client.key != LITERAL
+        source = f"The client reads the key from {variable}, or asks for it." if is_read else f"Replace <{variable}>."
+        hints.line(f"{source} The file does not contain the key.")
+    return server
 
 
 def _variable_for(name: str) -> str:

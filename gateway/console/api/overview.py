@@ -98,15 +98,13 @@ def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     yield _claude_code(server)
     for key, client in CLIENTS.items():
-        entry, questions = client.http(server), client.questions(server)
-        inputs = {"inputs": [*questions]} if questions else {}
         yield {
             "name": key,
             "title": client.title,
-            "text": client.notation.render({**inputs, client.section: {name: entry}}),
-            "notation": client.notation.name,
-            "file": client.file,
-            "link": None if client.link is None else client.link(name, entry, questions),
+            "text": client.text(server),
+            "notation": "text" if client.uses_steps(server) else client.notation.name,
+            "file": None if client.uses_steps(server) else client.file,
+            "link": None if client.link is None else client.link(name, client.http(server), client.questions(server)),
         }
 
 
@@ -115,7 +113,7 @@ def _claude_code(server: HttpServerEntry) -> dict[str, Json]:
     text = f"claude mcp add --transport http {server.name} {server.url}{header}"
     return {
         "name": "claude-code",
-        "title": "Claude Code",
+        "title": "Claude Code (command)",
         "text": text,
         "notation": "shell",
         "file": "~/.claude.json",

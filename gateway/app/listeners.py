@@ -43,7 +43,7 @@ def take_sockets() -> Inherited:
 def check_view(name: str | None, views: Collection[str]) -> None:
     """Raise ConfigError if the view does not exist."""
     if name is not None and name not in views:
-        message = f"there is no view `{name}`{did_you_mean(name, [*views])}"
+        message = f"unknown view `{name}`{did_you_mean(name, [*views])}"
         raise ConfigError([Problem(message=message, path=flag_of("view"))])
 
 

@@ -184,7 +184,7 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
     if is_unreadable(path):
         return
     if not is_directory(path.parent):
-        place.error(f"{path} cannot be written: there is no directory {path.parent}")
+        place.error(f"{path} cannot be written: directory {path.parent} does not exist")
     elif exists(path) and not is_file(path):
         place.error(f"{path} cannot be written: it is {'a directory' if is_directory(path) else 'not a regular file'}")
 

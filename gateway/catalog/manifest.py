@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
-            raise ValueError("is no manifest of a configuration") from error
+            raise ValueError("not the manifest of a configuration") from error
 
 
 def manifest(document: Document, catalog: Catalog, *, with_contracts: bool = False) -> Manifest:

@@ -61,7 +61,7 @@ def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callab
         overview.parse_args([name])  # exits for --help, --version and errors
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
-        overview.error(f"there is no command {name!r}" + (f"; did you mean `{near[0]}`?" if near else ""))
+        overview.error(f"unknown command {name!r}" + (f"; did you mean `{near[0]}`?" if near else ""))
     module, run = load(COMMANDS[name])
     on_imported()
     parser = module.parser(f"mcp-gateway {name}")

@@ -20,7 +20,7 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 PAGE: Final = "/-/console"
 API: Final = "/-/api"
 READ: Final = ("GET", "HEAD")
-_NO_FILE: Final = HttpError(status=404, message="There is no such file")
+_NO_FILE: Final = HttpError(status=404, message="File not found")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

@@ -514,7 +514,7 @@ class SignIns:
     @property
     def store(self) -> SecretStore:
         if self._store is None:
-            raise ExecutionError("Users cannot sign in here: there is no state")
+            raise ExecutionError("Users cannot sign in here, because no state is kept")
         return self._store
 
     def _known(self, key: str) -> ServiceEntry:

@@ -215,7 +215,7 @@ class _Selection:
             variable = f"{clean(self._entry.name).upper()}_TOKEN".replace("-", "_")
             found = scheme_of(scheme, self._reader.root, self._reader.references)
             name = self._config.connection or clean(self._entry.name)
-            state = "but the connection has none" if place else "but there is no connection"
+            state = "but the connection has none" if place else "but `connection` is not set"
             message = (
                 f"{_first_of(keys)} need credentials for the security scheme `{scheme}`, {state}. "
                 f"Add to `connections.{name}`: "

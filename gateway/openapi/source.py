@@ -85,7 +85,7 @@ class OpenApiSource:
             # A connection with errors is also missing, but has been reported.
             if not config.is_hidden("connections", entry.connection):
                 known = did_you_mean(entry.connection, [*config.document.connections])
-                place.at("connection").error(f"there is no connection `{entry.connection}`{known}")
+                place.at("connection").error(f"unknown connection `{entry.connection}`{known}")
             return None
         documents = self._opened(name, entry, place)
         if documents is None:

@@ -75,7 +75,7 @@ def _over_http(
     shared = connections.get(config.connection or "")
     if config.connection is not None and shared is None:
         known = did_you_mean(config.connection, [*connections])
-        problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
+        problems.at("connection").error(f"unknown connection `{config.connection}`{known}")
         return None
     written = _url_of(config, shared)
     # An MCP endpoint can have a query. Fragments are not sent.

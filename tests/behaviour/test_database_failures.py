@@ -237,7 +237,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
     for start, message in {
         ":titel AND": "`:titel` is not an input; did you mean `title`?",
         "{{ title }}": "Write `:title`, without quotes",
-        "shp, query": "there is no database `shp`; did you mean `shop`?",
+        "shp, query": "unknown database `shp`; did you mean `shop`?",
         "commit": "COMMIT is not allowed in a query: the gateway starts and ends the transaction of a query",
         "SET TRANSACTION": "SET is not allowed in a query: the gateway starts and ends the transaction of a query",
         "$1 + :id": "`$1` is a numbered parameter. Bind an input by name: `:name`",

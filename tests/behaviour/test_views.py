@@ -326,7 +326,7 @@ async def test_a_view_that_is_added_is_served_and_one_that_is_removed_ends(tmp_p
         assert await late.names("tools") == ["deploy"]
         for message, sent in ((legacy_request("tools/list"), fields), (initialize_request(), {"Accept": BOTH})):
             status, body = await support.post(message, sent)
-            assert (status, body["error"]["message"]) == (404, "There is no such view")
+            assert (status, body["error"]["message"]) == (404, "Unknown view")
 
 
 async def test_http_sse_serves_views(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ async def test_a_view_that_there_is_not_cannot_be_asked_for_in_process(tmp_path:
     (tmp_path / "config.yaml").write_text(file_with())
     settings = {"config": tmp_path / "config.yaml", "log_level": "error", "no_watch": True, "view": "suport"}
     async with Gateway(read_settings(settings)) as gateway:
-        with pytest.raises(ConfigError, match="there is no view `suport`; did you mean `support`"):
+        with pytest.raises(ConfigError, match="unknown view `suport`; did you mean `support`"):
             gateway.memory_client()
 
 

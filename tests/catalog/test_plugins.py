@@ -221,13 +221,13 @@ def test_hanging_import_times_out(folder: Path, write: Write) -> None:
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("scorin:score", "there is no plugin scorin; did you mean `scoring`?"),
+        ("scorin:score", "unknown plugin scorin; did you mean `scoring`?"),
         ("scoring:scor", "the plugin scoring has no callable scor; did you mean `score`?"),
         ("scoring:Deep.nothing", "the plugin scoring has no callable Deep.nothing"),
         ("scoring:LIMIT", "scoring:LIMIT is not callable; its type is int"),
         (
             "quite.another:f",
-            "there is no plugin quite.another in {}, no entry point and no importable module of that name",
+            "unknown plugin quite.another in {}, no entry point and no importable module of that name",
         ),
     ],
 )
@@ -242,18 +242,15 @@ def test_unknown_reference_has_a_suggestion(
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("loose:f", "there is no plugin loose; loose.py is the plugin loose if you add `plugins: [.]`"),
-        ("loose.py:f", "there is no plugin loose.py; loose.py is the plugin loose if you add `plugins: [.]`"),
+        ("loose:f", "unknown plugin loose; loose.py is the plugin loose if you add `plugins: [.]`"),
+        ("loose.py:f", "unknown plugin loose.py; loose.py is the plugin loose if you add `plugins: [.]`"),
         (
             "sub/deep:f",
-            "there is no plugin sub/deep; sub/deep.py is the plugin deep if you add `plugins: [sub]`",
+            "unknown plugin sub/deep; sub/deep.py is the plugin deep if you add `plugins: [sub]`",
         ),
         (
             "nowhere:f",
-            (
-                "there is no plugin nowhere: `plugins:` names no directory, and there is no entry point or module with "
-                "this name"
-            ),
+            ("unknown plugin nowhere: `plugins:` names no directory, and no entry point or module has this name"),
         ),
     ],
 )
@@ -268,7 +265,7 @@ def test_file_outside_plugin_directories_is_explained(
 def test_missing_plugin_directory_is_reported(plugins: Plugins, folder: Path) -> None:
     (folder / "file").touch()
     assert opened(plugins, folder, "nowhere", "file") == [
-        f"plugins.0: there is no directory {folder}/nowhere",
+        f"plugins.0: directory {folder}/nowhere does not exist",
         "plugins.1: cannot be read: Not a directory",
     ]
 

@@ -99,7 +99,7 @@ def test_schema_is_derived_from_the_signature() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"input": {"a": "strng"}}, "input.a: there is no type 'strng'; did you mean `string`?"),
+        ({"input": {"a": "strng"}}, "input.a: unknown type 'strng'; did you mean `string`?"),
         (
             {"input": {"9a": "string"}},
             "input.9a: invalid input name: use letters, digits, _ and -, and do not start with a digit or -",
@@ -124,7 +124,7 @@ def test_schema_is_derived_from_the_signature() -> None:
         ),
         (
             {"input": {"a": {"type": "string", "within": "/no/such/place"}}},
-            "input.a.within: there is no directory /no/such/place",
+            "input.a.within: directory /no/such/place does not exist",
         ),
     ],
 )

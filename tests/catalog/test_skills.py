@@ -220,13 +220,13 @@ async def test_links_must_stay_within_the_skill(compiled: Compile, tmp_path: Pat
 @pytest.mark.parametrize(
     ("glob", "expected"),
     [
-        ("nowhere/*", "error: config.yaml:1:10: there is no directory `{folder}/nowhere`"),
-        ("skills/none", "error: config.yaml:1:10: there is no SKILL.md in `{folder}/skills/none`"),
+        ("nowhere/*", "error: config.yaml:1:10: directory `{folder}/nowhere` does not exist"),
+        ("skills/none", "error: config.yaml:1:10: `{folder}/skills/none` contains no SKILL.md"),
         ("skills/n*", "warning: config.yaml:1:10: no directory with a SKILL.md matches"),
         ("skills/*", "warning: config.yaml:1:10: `{folder}/skills/none` is not a skill: it has no SKILL.md"),
         ("skills/*/../x", "error: config.yaml:1:10: `..` leads outside the directory that the glob starts with"),
         ("skills/**", ""),
-        ("skills/a/SKILL.md", "error: config.yaml:1:10: there is no directory `{folder}/skills/a/SKILL.md`"),
+        ("skills/a/SKILL.md", "error: config.yaml:1:10: directory `{folder}/skills/a/SKILL.md` does not exist"),
     ],
 )
 async def test_glob_without_skills_is_reported(compiled: Compile, tmp_path: Path, glob: str, expected: str) -> None:

@@ -287,7 +287,7 @@ def test_a_view_is_what_the_client_starts_or_asks(run: Run, tmp_path: Path) -> N
     assert (name, entry["url"]) == ("127.0.0.1-support", "http://127.0.0.1:9/ops/mcp/support")
     finished = run("client-config", "claude", "views.yaml", "--view", "suport")
     assert finished.code == 2
-    assert "there is no view `suport`; did you mean `support`?" in finished.hints
+    assert "unknown view `suport`; did you mean `support`?" in finished.hints
     listed = run("list", "views.yaml", "tools", "--view", "support")
     assert listed.out.startswith("hi")
     assert run("call", "views.yaml", "hi", "--view", "support").out == "Hi.\n"
@@ -320,7 +320,7 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
         check=False,
     )
     assert missing.returncode == 2
-    assert "there is no view `nobody`" in missing.stderr
+    assert "unknown view `nobody`" in missing.stderr
     assert run("serve", "views.yaml", "--view", "support").code == 2
 
 

@@ -77,9 +77,9 @@ def test_version_is_printed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["sevre"], "there is no command 'sevre'; did you mean `serve`?"),
-        (["xyzzy"], "there is no command 'xyzzy'"),
-        (["help", "sevre"], "there is no command 'sevre'; did you mean `serve`?"),
+        (["sevre"], "unknown command 'sevre'; did you mean `serve`?"),
+        (["xyzzy"], "unknown command 'xyzzy'"),
+        (["help", "sevre"], "unknown command 'sevre'; did you mean `serve`?"),
         (["serve", "--htpp", ":80"], "unrecognized arguments: --htpp"),
         (["call"], "the following arguments are required"),
         (["serve", "--poll", "soon"], "--poll: expected a duration"),
@@ -127,7 +127,7 @@ def test_warnings_fail_only_with_strict(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "why"),
-    [("nowhere/audit.log", "there is no directory"), (".", "it is a directory"), ("pipe", "it is not a regular file")],
+    [("nowhere/audit.log", "does not exist"), (".", "it is a directory"), ("pipe", "it is not a regular file")],
 )
 def test_unwritable_audit_log_is_an_error(run: Run, tmp_path: Path, file: str, why: str) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -159,7 +159,7 @@ tools:
     (tmp_path / "there.json").write_text("{}")
     finished = run("validate", "tested.yaml")
     assert finished.code == 0
-    assert "tested.yaml:7:23: warning: tools.a.tests.1.http.file: there is no file `absent.json`" in finished.out
+    assert "tested.yaml:7:23: warning: tools.a.tests.1.http.file: file `absent.json` does not exist" in finished.out
     assert "there.json" not in finished.out
     assert run("validate", "--strict", "tested.yaml").code == 1
 

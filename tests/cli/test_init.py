@@ -126,7 +126,7 @@ async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["sqlite", "nothing.db"], "nothing.db: there is no such file"),
+        (["sqlite", "nothing.db"], "nothing.db: no such file"),
         (["sqlite", "config.yaml"], "config.yaml: is not a readable SQLite database"),
         (["sqlite", "empty.db"], "empty.db: has no tables"),
         (["mcp-json", "broken.json"], "broken.json:1:2: JSON syntax: expected a key in double quotes"),
@@ -134,7 +134,7 @@ async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path
         (["openapi", "config.yaml"], "config.yaml: is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
         (["openapi", "ftp://example.com/shop.yaml"], "the scheme ftp: is not supported"),
         (["openapi", "https://[x/shop.yaml"], "https://[x/shop.yaml: is not a URL such as https://"),
-        (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
+        (["word", "config.yaml"], "unknown kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )
 def test_unusable_source_is_rejected(run: Run, tmp_path: Path, words: list[str], hint: str) -> None:

@@ -86,7 +86,7 @@ def test_tool_of_a_command_can_be_called(run: Run, directory: Path) -> None:
         (("small.yaml", "--sqlite", "shop.db"), "--sqlite: cannot be combined with small.yaml"),
         (("small.yaml", "--", "uvx", "x"), "--: cannot be combined with small.yaml"),
         (("--sqlite", "shop.db", "--mcp-json", ".mcp.json"), "--mcp-json: cannot be combined with --sqlite"),
-        (("--sqlite", "missing.db"), "missing.db: there is no such file"),
+        (("--sqlite", "missing.db"), "missing.db: no such file"),
         (("--print-config",), "--print-config: needs one of"),
         (("--print-config", "--openapi", "https://u:s3cr3t-value-9@x.example/a"), "--openapi: contains a secret"),
         (("--print-config", "--openapi", "https://x.example/a?api_key=s3cr3t-value-9"), "--openapi: contains a secret"),

@@ -139,7 +139,7 @@ def test_packages_are_the_daemon_and_a_bundle(run: Run) -> None:
             "config.yaml: is not an MCP bundle",
         ),
         (PUBLIC, ("--bundle", "none", "--bundle-url", "https://example.com/a"), "none: cannot be read"),
-        (PUBLIC, ("--view", "desks"), "--view: there is no view `desks`"),
+        (PUBLIC, ("--view", "desks"), "--view: unknown view `desks`"),
         (PUBLIC, ("-o", "no/server.json"), "no/server.json: cannot be written"),
         (PUBLIC + "extra: 1\n", (), "config.yaml:"),
     ],

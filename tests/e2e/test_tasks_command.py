@@ -42,7 +42,7 @@ async def test_operators_list_show_and_cancel_tasks(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "audit: {file: audit.log}\n")
     async with served(folder) as now:
         code, out, errors = await typed("tasks", "--url", now.url)
-        assert (code, out, errors) == (0, "", "There are no tasks.\n")
+        assert (code, out, errors) == (0, "", "No tasks.\n")
         waiting = await now.start("asks_both")
         await now.until(waiting, "input_required")
         running = await now.start("waits", file=str(tmp_path / "never"))
@@ -60,7 +60,7 @@ async def test_operators_list_show_and_cancel_tasks(tmp_path: Path) -> None:
         task = await now.until(running, "cancelled")
         assert task["statusMessage"] == "Cancelled by the server's operator"
         code, _, errors = await typed("tasks", "show", "unknown", "--url", now.url)
-        assert (code, errors.endswith("returned 404 Not Found: there is no such task\n")) == (1, True)
+        assert (code, errors.endswith("returned 404 Not Found: unknown task\n")) == (1, True)
         code, _, errors = await typed("tasks", "show")
         assert (code, "expected one id" in errors) == (2, True)
         code, _, errors = await typed("tasks", running)

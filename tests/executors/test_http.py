@@ -627,7 +627,7 @@ async def test_a_failure_is_not_cached(services: Services, server: Server) -> No
 
 
 MISTAKES: list[tuple[dict[str, Json], str]] = [
-    ({"connection": "gitub"}, "connection: there is no connection `gitub`; did you mean `github`?"),
+    ({"connection": "gitub"}, "connection: unknown connection `gitub`; did you mean `github`?"),
     ({"url": "https://x/", "connection": "github"}, "url: is absolute, but the connection already has the address; "),
     ({"headers": {"Content-Length": "1"}}, "headers.Content-Length: `Content-Length` is set by the gateway"),
     ({"headers": {"a b": "1"}}, "headers.a b: `a b` is not a valid header name"),

@@ -86,7 +86,7 @@ CERT, KEY = "3:11 listen.tls.cert", "4:10 listen.tls.key"
             "tls/server.key contains no private key in PEM format",
         ),
         (foreign_key, KEY, "tls/server.key does not match `cert`"),
-        (encrypted_key, KEY, "tls/server.key is encrypted, and there is no way to enter its password"),
+        (encrypted_key, KEY, "tls/server.key is encrypted. Use a key without a password"),
     ],
     ids=["no certificate", "no key", "not a certificate", "a key instead", "not a key", "another's key", "encrypted"],
 )

@@ -42,7 +42,7 @@ def test_validate_connects_only_with_the_option(folder: Path) -> None:
     assert "is valid" in alone.stderr
     assert "`none_*` matches none of the upstream's tools" in connected.stdout
     assert run(folder, "validate", "name.yaml").stdout.count("cannot start a tool name") == 1
-    assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
+    assert "unknown connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 
 
 def test_validate_reports_unreachable_upstreams(folder: Path) -> None:

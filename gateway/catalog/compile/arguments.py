@@ -134,7 +134,7 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
         word = written.removesuffix("?")
         if word not in TYPE_WORDS:
             hint = did_you_mean(word, TYPE_WORDS) or f"; known are {', '.join(TYPE_WORDS)}, each also with a ?"
-            problems.error(f"there is no type {str(written)!r}{hint}")
+            problems.error(f"unknown type {str(written)!r}{hint}")
             return {}, not written.endswith("?")
         return {"type": word}, not written.endswith("?")
     required = written.get("required")
@@ -209,7 +209,7 @@ def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement
         problems.error("`within` requires `type: string`, or an array of strings")
     root = Path(problems.directory, directory).absolute()
     if not is_directory(root):
-        problems.warning(f"there is no directory {root}")
+        problems.warning(f"directory {root} does not exist")
     return Confinement(root, real_path(root))
 
 

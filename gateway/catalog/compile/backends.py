@@ -182,7 +182,7 @@ def _file(given: _Definition) -> Executor:
     path = file_of(given.config, problems=given.scope.problems)
     given.context.dependencies.files.add(Path(path))
     if not is_file(path):
-        problems.warning(f"there is no file `{given.config.file}` now")
+        problems.warning(f"file `{given.config.file}` does not exist")
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 
 

@@ -53,7 +53,7 @@ def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         return None
     file = place.directory / path
     if not is_file(file):
-        place.warning(f"there is no file `{path}` now; a query with `writes: true` creates it")
+        place.warning(f"file `{path}` does not exist; a query with `writes: true` creates it")
     return DatabaseProfile(name=name, dialect="sqlite", url=str(file), size=config.pool)
 
 
@@ -163,5 +163,5 @@ def _profile(config: SqlCompletion, *, scope: Scope, context: CompileContext) ->
     name = config.database
     if name not in context.databases:
         hint = did_you_mean(name, [*context.databases])
-        scope.at("database").problems.error(f"there is no database `{name}`{hint}")
+        scope.at("database").problems.error(f"unknown database `{name}`{hint}")
     return context.profiles.get(name, _UNKNOWN)

@@ -94,7 +94,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         place = problems.at("server", "lock")
         if self.pins is None:
             if is_enforced:
-                reason = self.problem or f"there is no {self.path}"
+                reason = self.problem or f"{self.path} does not exist"
                 place.error(f"`enforce` needs a lock, and {reason}; write it with `{COMMAND}`")
             elif self.problem:
                 place.warning(f"{self.problem}; recreate it with `{COMMAND}`")

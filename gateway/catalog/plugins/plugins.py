@@ -64,7 +64,7 @@ class Plugins:
             try:
                 packages.append(read_package(path))
             except FileNotFoundError:
-                place.error(f"there is no directory {path}")
+                place.error(f"directory {path} does not exist")
             except OSError as error:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
@@ -236,7 +236,7 @@ class _Generation(msgspec.Struct, kw_only=True):
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
                 # Not cached, so that every reference is reported.
-                problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
+                problems.error(f"unknown plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
                 problems.error(f"the plugin {module} could not be imported: {error}")
@@ -281,7 +281,7 @@ class _Generation(msgspec.Struct, kw_only=True):
             place = file.parent.relative_to(directory)
             return f"; {place / file.name} is the plugin {file.stem} if you add `plugins: [{place}]`"
         if not self.packages:
-            return ": `plugins:` names no directory, and there is no entry point or module with this name"
+            return ": `plugins:` names no directory, and no entry point or module has this name"
         places = ", ".join(str(package.directory) for package in self.packages)
         return f" in {places}, no entry point and no importable module of that name"
 

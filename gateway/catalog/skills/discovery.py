@@ -66,7 +66,7 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
     root = _root(pattern)
     dependencies.files.add(root)
     if not is_directory(root):
-        problems.error(f"there is no directory `{root}`")
+        problems.error(f"directory `{root}` does not exist")
         return
     if pattern.path is None and ".." in pattern.pattern.split("/"):
         problems.error("`..` leads outside the directory that the glob starts with")
@@ -99,7 +99,7 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
         return []
     skills = list(dict.fromkeys(each for match in matches if (each := _skill_at(match)) is not None))
     if pattern.path is not None and not skills:
-        problems.error(f"there is no {SKILL_FILE} in `{root}`")
+        problems.error(f"`{root}` contains no {SKILL_FILE}")
     elif not skills:
         problems.warning(f"no directory with a {SKILL_FILE} matches")
     elif _DEEP not in pattern.pattern:

@@ -38,7 +38,7 @@ examples:
   {name} claude config.yaml --view support
   {name} codex --write          change the client's file, after asking
   {name} cursor --link          print a link that installs the server
-  {name} chatgpt --url https://tools.example.com/mcp     print the steps to follow
+  {name} chatgpt --url https://tools.example.com/mcp    steps to follow
 
 The path of the client's file is printed on standard error. `env` contains the variables that the
 file reads. Keys and values are never printed: the client reads its environment or asks its user.""",

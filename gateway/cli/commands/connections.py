@@ -90,7 +90,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     elif rows:
         out.table([_cells(row) for row in rows])
     else:
-        hints.line("There is no service that users sign in to.")
+        hints.line("No service requires users to sign in.")
     return 0
 
 

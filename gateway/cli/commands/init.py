@@ -189,7 +189,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 async def text_of(kind: str, file: str, *, directory: Path | None) -> str:
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
-        raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")
+        raise ConfigError.at("--from", f"unknown kind {kind!r}; expected one of {', '.join(_KINDS)}")
     if not ("://" in file and kind == "openapi") and not is_file(file):
-        raise ConfigError.at(file, "there is no such file")
+        raise ConfigError.at(file, "no such file")
     return await of_document(file, directory) if kind == "openapi" else _FILES[kind](file, directory)

@@ -60,7 +60,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if items:
             out.table((_ROWS[kind](item) for item in items), style="cyan")
     if not any(lists.values()):
-        hints.line("There are no definitions.")
+        hints.line("No definitions.")
     return 0
 
 

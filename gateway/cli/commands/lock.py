@@ -99,7 +99,7 @@ def compare_lock(
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:
-            message = f"{lock.problem or 'there is no such file'}. Create it with `mcp-gateway lock`"
+            message = f"{lock.problem or 'the file does not exist'}. Create it with `mcp-gateway lock`"
             raise ConfigError.at(str(lock.path), message)
         return lock.path, differences({**dry.catalog.pins, **pages}, lock.pins)
 

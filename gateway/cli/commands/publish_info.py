@@ -122,7 +122,7 @@ def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | 
     if endpoint is None and not packages:
         raise ConfigError.at(
             "listen.public_url",
-            "is not set, and there is no package. Set it, or add a package with --bundle or --pypi",
+            "is not set, and no package is given. Set it, or add a package with --bundle or --pypi",
         )
     name = _name(options, loaded, view)
     repository = None if options.repository is None else _web_url("--repository", options.repository)

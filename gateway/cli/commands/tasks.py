@@ -65,7 +65,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 def _list(answer: JsonObject, out: Console, hints: Console) -> None:
     tasks = answer.get("tasks", [])
     if not tasks:
-        hints.line("There are no tasks.")
+        hints.line("No tasks.")
         return
     out.table([[_cell(task, column) for column in _COLUMNS] for task in tasks])
 

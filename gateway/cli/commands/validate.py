@@ -125,7 +125,7 @@ def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
                 continue
             place = problems.at("tools", name, "tests", index, "http", "file")
             if not is_file(place.directory / test.http.file):
-                place.warning(f"there is no file `{test.http.file}`")
+                place.warning(f"file `{test.http.file}` does not exist")
 
 
 def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:

@@ -25,7 +25,7 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 from gateway.upstreams.source import UpstreamSource
 
-_NO_CALL: Final = HttpError(status=404, message="There is no such call. Only the latest calls are kept")
+_NO_CALL: Final = HttpError(status=404, message="Unknown call. Only the latest calls are kept")
 
 
 class ActivityApi:

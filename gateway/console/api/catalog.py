@@ -29,7 +29,7 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
 }
 _MAX_SEARCHED: Final = 256
 _TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_SEARCHED} characters")
-_NO_ENTRY: Final = HttpError(status=404, message="There is no such entry")
+_NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
 
 
 class CatalogApi:

@@ -31,7 +31,7 @@ _STATELESS: Final = HttpError(
     message=f"This path supports only the stateless revision. Send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
 )
 # The same for callers without access, who must not know that the view exists.
-_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
+_NO_VIEW: Final = HttpError(status=404, message="Unknown view")
 
 
 class McpApi:
@@ -74,7 +74,7 @@ def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
 
 
 _EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
+_NO_TOOL: Final = HttpError(status=404, message="Unknown tool")
 _NOT_EXPLAINED: Final = HttpError(
     status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object with the name or URI"
 )

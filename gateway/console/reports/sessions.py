@@ -18,7 +18,7 @@ from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
 _LISTEN: Final = "subscriptions/listen"
-NO_SESSION: Final = HttpError(status=404, message="There is no such session")
+NO_SESSION: Final = HttpError(status=404, message="Unknown session")
 _OF_PROCESS: Final = HttpError(status=409, message="The stdio session ends with its process")
 
 

@@ -18,7 +18,7 @@ from gateway.transports.http_server import HttpServer
 from gateway.upstreams.server import UpstreamServer
 from gateway.upstreams.source import UpstreamSource
 
-_UNKNOWN: Final = HttpError(status=404, message="There is no such upstream")
+_UNKNOWN: Final = HttpError(status=404, message="Unknown upstream")
 
 
 def upstreams_report(upstreams: UpstreamSource, redactor: LiveRedactor) -> JsonObject:

@@ -30,7 +30,7 @@ const modules = new Map();
 function loadPage(name) {
   if (!modules.has(name)) {
     const file = PAGES.find(([page]) => page === name)?.[2];
-    const loading = file ? import(file) : Promise.reject(new Error(`There is no page “${name}”.`));
+    const loading = file ? import(file) : Promise.reject(new Error(`Unknown page “${name}”.`));
     modules.set(
       name,
       loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })),

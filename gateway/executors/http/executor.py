@@ -256,7 +256,7 @@ def _find_connection(
     if name is None:
         return None
     if name not in connections:
-        scope.at("connection").problems.error(f"there is no connection `{name}`{did_you_mean(name, [*connections])}")
+        scope.at("connection").problems.error(f"unknown connection `{name}`{did_you_mean(name, [*connections])}")
         # RFC 6761 §6.4: `invalid` never resolves. The remaining checks can continue.
         return name, Connection(base_url="https://invalid")
     return name, connections[name]

@@ -231,7 +231,7 @@ def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
 def _filter(node: nodes.Filter, names: Bindings) -> Evaluate:
     row = FILTERS.get(node.name)
     if row is None or node.node is None:
-        names.error(f"there is no filter `{node.name}`{did_you_mean(node.name, list(FILTERS))}")
+        names.error(f"unknown filter `{node.name}`{did_you_mean(node.name, list(FILTERS))}")
         return _nothing
     kwargs = {str(keyword.key): compile_expression_node(keyword.value, names) for keyword in node.kwargs}
     is_spread = node.dyn_args is not None or node.dyn_kwargs is not None
@@ -252,7 +252,7 @@ def _filter(node: nodes.Filter, names: Bindings) -> Evaluate:
 def _test(node: nodes.Test, names: Bindings) -> Evaluate:
     row = TESTS.get(node.name)
     if row is None or node.kwargs or node.dyn_args or node.dyn_kwargs or not row.takes(len(node.args)):
-        names.error(f"there is no test `is {node.name}`{did_you_mean(node.name, list(TESTS))}")
+        names.error(f"unknown test `is {node.name}`{did_you_mean(node.name, list(TESTS))}")
         return _nothing
     is_about_presence = node.name in {"defined", "undefined"}
     value = compile_expression_node(node.node, names.with_default() if is_about_presence else names)

@@ -238,7 +238,7 @@ def json_response(value: JsonObject, request: HttpRequest, *, status: int = 200)
 
 def _task_response(task: JsonObject | None, request: HttpRequest) -> web.Response:
     if task is None:
-        return json_response({"error": "there is no such task"}, request, status=404)
+        return json_response({"error": "unknown task"}, request, status=404)
     return json_response(task, request)
 
 

@@ -24,7 +24,7 @@ from gateway.transports.http.response import SERVER, refuse
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CLOSE: Final = {"Connection": "close"}
-_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
+_NO_VIEW: Final = HttpError(status=404, message="Unknown view")
 _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",

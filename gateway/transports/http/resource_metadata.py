@@ -72,7 +72,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         name = request.raw.match_info.get("view")
         view = None if name is None else self.find_view(name)
         if name is not None and view is None:
-            return request.answer({"error": "not found; there is no such view"}, status=404)
+            return request.answer({"error": "unknown view"}, status=404)
         where = resource if view is None else f"{resource.rstrip('/')}/{view.name}"
         document: dict[str, Json] = {
             # RFC 9728 §3.3: the value must equal the URL that the client uses.

@@ -31,7 +31,7 @@ _NO_NAME: Final = {
     "error": "not found; the name of a card must start with a reversed domain: set `server.website_url`, or a "
     "`server.name` such as com.example/ops"
 }
-_NO_VIEW: Final = {"error": "not found; there is no such view"}
+_NO_VIEW: Final = {"error": "unknown view"}
 
 
 class ServerCards(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from gateway.config.models.server import Tls
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2. All ciphers of TLS 1.3 are acceptable."""
-_ENCRYPTED: Final = "is encrypted, and there is no way to enter its password"
+_ENCRYPTED: Final = "is encrypted. Use a key without a password"
 _NOT_YET_VALID: Final = 9
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""

@@ -88,7 +88,7 @@ def _show(verdicts: Sequence[Verdict], out: Console) -> None:
 
 def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
     if not verdicts:
-        return "there are no tests. Define them under `tests:` of a tool"
+        return "no tests found. Define them under `tests:` of a tool"
     counts = Counter(verdict.grade for verdict in verdicts)
     text = ", ".join(f"{counts[grade]} {grade}" for grade in Grade if counts[grade])
     seconds = sum(verdict.seconds for verdict in verdicts)

@@ -11,11 +11,10 @@ from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.skills.snapshot import SkillSnapshot, read_skill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.machine_facts import is_directory
+from gateway.config.machine_facts import is_directory, real_path
 from gateway.config.models.document import SKILL_FILE, SkillDirectories
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.executors.files.globs import Globs, compile_globs
-from gateway.executors.files.regular_files import real_place
 
 _DEEP: Final = "**"
 _SCHEME: Final = "skill://"
@@ -73,7 +72,7 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
         return
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
-        if Path(real_place(str(directory))) != Path(real_place(str(root)), directory.relative_to(root)):
+        if Path(real_path(directory)) != Path(real_path(root), directory.relative_to(root)):
             # The directory is reached through a link, and changes are visible only at the target.
             dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
         yield str(directory)

@@ -79,7 +79,7 @@ def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnap
     name = Path(globs.root).name
     path = Path(globs.root, SKILL_FILE)
     try:
-        data = read_beneath(globs.root, SKILL_FILE, place=globs.place, max_size=MAX_BYTES)
+        data = read_beneath(globs.place, SKILL_FILE, max_size=MAX_BYTES)
         source = SourceFile(path, decode(data))
     except (OSError, UnreadableError) as error:
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
@@ -108,7 +108,7 @@ def _with_files(
             continue
         try:
             # A file can have grown since it was listed.
-            data = read_beneath(snapshot.globs.root, each.path, place=snapshot.globs.place, max_size=left)
+            data = read_beneath(snapshot.globs.place, each.path, max_size=left)
         except OSError as error:
             found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))
             continue

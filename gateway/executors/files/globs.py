@@ -14,15 +14,14 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from gateway.config.machine_facts import real_path
 from gateway.executors.files.regular_files import (
     FileFacts,
+    NotServedError,
+    directory_beneath,
     facts_beneath,
     facts_in,
-    is_shown,
-    opened_directory,
-    place_of,
     read_beneath,
-    real_place,
 )
 
 _MAX_PATH_LENGTH: Final = 4096
@@ -48,7 +47,7 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
     """Compile patterns relative to `root`. They contain no empty, `.` or `..` segments."""
-    return Globs(root, real_place(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
+    return Globs(root, real_path(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
 def _segment(name: str) -> _Segment:
@@ -130,7 +129,7 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
         )
 
     def read(self, path: str, *, max_size: int) -> bytes:
-        return read_beneath(self.root, path, place=self.place, max_size=max_size)
+        return read_beneath(self.place, path, max_size=max_size)
 
     @cached_property
     def start(self) -> Places:
@@ -192,16 +191,14 @@ class _Walk:
 
     def _enter(self, directory: str, places: Places) -> Iterator[Found]:
         try:
-            with opened_directory(f"{self._globs.root}/{directory}") as descriptor:
+            with directory_beneath(self._globs.place, directory) as descriptor:
                 yield from self._found(descriptor, directory, places)
+        except NotServedError:
+            self.refused.append(directory)
         except OSError:
             self.unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
-        place = place_of(descriptor)
-        if place != self._globs.place and not is_shown(place, root=self._globs.place):
-            self.refused.append(directory)
-            return
         if (entries := self._entries(descriptor)) is None:
             return
         self.directories.append(directory)
@@ -213,7 +210,7 @@ class _Walk:
             if _is_directory(entry):
                 (self._pending.append if entry.is_symlink() else self._pending.appendleft)((path, here))
             elif self._globs.accepts(here):
-                if facts := self._facts_of(entry, descriptor):
+                if facts := self._facts_of(entry, path):
                     yield Found(path, facts)
                 elif entry.is_symlink():
                     self.refused.append(path)
@@ -232,9 +229,9 @@ class _Walk:
         self.is_cut = self.is_cut or self._entries_left == 0
         return sorted(entries, key=lambda entry: entry.name)
 
-    def _facts_of(self, entry: os.DirEntry[str], directory: int) -> FileFacts | None:
+    def _facts_of(self, entry: os.DirEntry[str], path: str) -> FileFacts | None:
         if entry.is_symlink():
-            return facts_beneath(self._globs.place, entry.name, directory=directory)
+            return facts_beneath(self._globs.place, path)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
         # The file was removed in the meantime.

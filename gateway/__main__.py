@@ -2,6 +2,15 @@
 
 import gc
 import sys
+from importlib.util import find_spec
+
+# Before other modules of the package, which import POSIX modules.
+if sys.platform == "win32" or find_spec("fcntl") is None:
+    sys.exit(
+        "mcp-gateway does not run on Windows.\n"
+        "Install it in WSL (https://learn.microsoft.com/windows/wsl/install),\n"
+        "or build and run its container image (docs/install.md)."
+    )
 
 from gateway.held_signals import end_at_interrupt, hold_signals, ignore_hang_ups, raise_at_interrupt
 

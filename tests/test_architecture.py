@@ -17,6 +17,7 @@ from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, t
 LEAVES: Final = {
     *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events", "permit"),
     *("json_types", "exact_json", "errors", "deadline", "threads", "plugin", "distribution", "repeated_warnings"),
+    "platform_facilities",
     "__init__",
 }
 """Importable by all."""
@@ -28,6 +29,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "rfc3339": set(),
     "whole_file": set(),
     "distribution": set(),
+    "platform_facilities": set(),
     "repeated_warnings": set(),
     "json_types": set(),
     "exact_json": {"json_types"},

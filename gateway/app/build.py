@@ -56,6 +56,7 @@ from gateway.net.json_fetcher import fetch_json, issuer_sender, post
 from gateway.net.token_client import TokenEndpoint
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
+from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.reload.candidate import Candidate
@@ -287,6 +288,8 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     )
     catalog = pipeline.store.current
     log.info("loaded", config=str(settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
+    if (missing := missing_facilities()) and not number:
+        log.info("facilities missing", facilities=missing)
     return App(
         core=core,
         health=health,

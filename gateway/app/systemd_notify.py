@@ -56,5 +56,5 @@ class ServiceManager:
             return
         # A leading `@` denotes an abstract address (unix(7)).
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)

@@ -1,19 +1,13 @@
-"""Runs a command on uvloop, if it is available."""
+"""Runs a command on uvloop."""
 
 import asyncio
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+
+import uvloop
 
 from gateway.json_types import Json
 
-if sys.platform == "win32":
-    EVENT_LOOP: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-else:
-    import uvloop
-
-    EVENT_LOOP = uvloop.new_event_loop
-
 
 def run(command: Coroutine[Json, Json, int]) -> int:
-    with asyncio.Runner(loop_factory=EVENT_LOOP) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(command)

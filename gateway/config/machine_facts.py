@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from gateway.platform_facilities import processors_of_affinity
+
 _PROC: Final = Path("/proc/self/cgroup")
 _MOUNT: Final = Path("/sys/fs/cgroup")
 
@@ -23,10 +25,8 @@ def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
     A quota applies to a group and its descendants (cgroups(7)): `cpu.max` in version 2, `cpu.cfs_quota_us` in version
     1.
     """
-    # `os.cpu_count` ignores the affinity. `os.process_cpu_count` requires Python 3.13.
-    affinity = len(os.sched_getaffinity(0))
     quotas = [math.ceil(quota) for quota in _quotas(groups, mount)]
-    return max(1, min([affinity, *quotas]))
+    return max(1, min([processors_of_affinity(), *quotas]))
 
 
 def _quotas(groups: Path, mount: Path) -> Iterator[float]:

@@ -21,8 +21,6 @@ _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", r
 
 def end_leftovers() -> int:
     """Kill the processes of killed daemons and return their number."""
-    if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
-        return 0
     own = os.environ.get(MARKER)  # set if a call has started this daemon
     return sum(_end(pid) for pid in all_pids() if _is_left_over(pid, own=own))
 
@@ -83,8 +81,8 @@ class DeathGuard:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, descendants: Descendants) -> None:
-        """Start the guard unless it is running. Does nothing without /proc."""
-        if sys.platform != "linux" or self._process is not None:
+        """Start the guard unless it is running."""
+        if self._process is not None:
             return
         # -I and -S ignore the working directory, PYTHON* variables and site-packages.
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={descendants.prefix}"]

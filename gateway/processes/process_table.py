@@ -4,11 +4,9 @@
 subreaper, so it inherits such processes. Their session or an environment variable identifies their call.
 """
 
-import ctypes
 import os
 import re
 import secrets
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -33,7 +31,6 @@ _UNCLAIMED_SECONDS: Final = 1.0
 """How long a zombie of unknown origin is kept, in case other code of this process waits for it."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
 """The same for zombies in the daemon's own session, which no call uses."""
-_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,14 +145,6 @@ class Descendants:
         return _UNKNOWN if leaders & self._leaders.keys() else ORPHAN
 
 
-def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process. Return False if /proc is not available to find them."""
-    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-
-
 def child_pids() -> list[int]:
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()]
@@ -168,8 +157,6 @@ def child(pid: int) -> Child | None:
 
     Uses waitid(2), because /proc can hide other users' processes.
     """
-    if sys.platform != "linux":
-        return None
     try:
         dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         return Child(pid=pid, is_zombie=dead is not None, session=os.getsid(pid))

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -56,9 +55,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessTree:
-    """A running child that leads its own session. Its process id is not reused before `release`."""
+    """A running child that leads its own session."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the process and its settings
         self,
         process: subprocess.Popen[bytes],
         outputs: tuple[int, int],
@@ -66,12 +65,23 @@ class ProcessTree:
         *,
         sinks: Sinks,
         afterwards: Callable[[], None],
+        keeps_zombie: bool,
     ) -> None:
-        """`outputs` are the read ends of standard output and error."""
+        """Watch a process.
+
+        Args:
+            process: the leader of the session.
+            outputs: the read ends of standard output and error.
+            command: the command that the process runs.
+            sinks: receive the output.
+            afterwards: called by `release`.
+            keeps_zombie: reap the leader in `release`, so that its process id is not reused before.
+        """
         self.pid = process.pid
         self._is_sandboxed = command.is_sandboxed
         self._process = process
         self._afterwards = afterwards
+        self._keeps_zombie = keeps_zombie
         self._open = 2
         self._pidfd = -1
         self._loop = asyncio.get_running_loop()
@@ -127,14 +137,23 @@ class ProcessTree:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
+    @property
+    def has_group(self) -> bool:
+        """Whether the process group has members. Zombies count."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
     def sandboxed(self) -> Sequence[int]:
         """Return the processes in the sandbox, parents first, so that a shell is signalled before its children exit."""
         return descendants_of(self.pid) if self._is_sandboxed and self.exit_code is None else ()
 
     def release(self) -> None:
         """Reap the leader, close the pipes and call `afterwards`."""
-        if sys.platform != "linux":
-            self.signal(signal.SIGKILL)  # descendants cannot be found on other systems
         self._unwatch()
         self.stop_pipes()
         for output in self._outputs:
@@ -154,10 +173,11 @@ class ProcessTree:
             self.finished.set_result(None)
 
     def _watch(self) -> None:
-        try:
-            # pidfd_open(2): readable once the process has ended. Does not reap it.
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # other systems, old kernels, or no descriptors left
+        if self._keeps_zombie:
+            with suppress(OSError):  # no descriptors left
+                # pidfd_open(2): readable once the process has ended. Does not reap it.
+                self._pidfd = os.pidfd_open(self.pid)
+        if self._pidfd < 0:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
         else:
             self._loop.add_reader(self._pidfd, self._has_exited)
@@ -169,12 +189,11 @@ class ProcessTree:
             self._pidfd = -1
 
     def _wait_in_thread(self) -> None:
-        if sys.platform == "darwin":
-            self._process.wait()  # no waitid before Python 3.13
-        else:
+        if self._keeps_zombie:
             with suppress(ChildProcessError):
-                # WNOWAIT keeps the zombie, and so its process id, until `release`.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._has_exited)
 
@@ -208,9 +227,14 @@ class NoProcessError(ExecutionError):
 
 
 def start_command(
-    command: Command, *, marker: Mapping[str, str], sinks: Sinks, afterwards: Callable[[], None]
+    command: Command,
+    *,
+    marker: Mapping[str, str],
+    sinks: Sinks,
+    afterwards: Callable[[], None],
+    keeps_zombie: bool,
 ) -> ProcessTree:
-    """Start a command as the leader of a new session.
+    """Start a command as the leader of a new session. The arguments are those of `ProcessTree`.
 
     Raises:
         NoProcessError: a process limit is reached.
@@ -225,7 +249,7 @@ def start_command(
         ) from error
     except (OSError, ValueError) as error:
         raise ExecutionError(_start_error(command, error)) from error
-    return ProcessTree(process, outputs, command, sinks=sinks, afterwards=afterwards)
+    return ProcessTree(process, outputs, command, sinks=sinks, afterwards=afterwards, keeps_zombie=keeps_zombie)
 
 
 def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:

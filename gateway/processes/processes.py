@@ -5,6 +5,8 @@ returns an error at once, and a task ends the processes while it holds the call'
 
 Orphans are reaped or killed at the end of calls, before new commands, and twice a second. SIGCHLD is not used: it would
 wake the daemon once more per call and does not reach an event loop outside the main thread.
+
+On systems where descendants cannot be found (`platform_facilities`), only the process group of a call is ended.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import chain, repeat
 from typing import Final, Self
 
@@ -21,8 +24,9 @@ import structlog
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.permit import Permit
+from gateway.platform_facilities import become_subreaper
 from gateway.processes.leftovers import DeathGuard, end_leftovers
-from gateway.processes.process_table import ORPHAN, Descendants, Families, become_subreaper
+from gateway.processes.process_table import ORPHAN, Descendants, Families
 from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start_command
 
 log: Final = structlog.get_logger(__name__)
@@ -63,10 +67,11 @@ class Processes:
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
         # `open` replaces the marker in os.environ.
-        if left := end_leftovers():
+        if self._can_adopt and (left := end_leftovers()):
             log.warning("ended processes that a killed daemon left running", processes=left)
         self._descendants.open()
-        self._sweeping = asyncio.create_task(self._sweep_often(), name="reap orphans")
+        if self._can_adopt:
+            self._sweeping = asyncio.create_task(self._sweep_often(), name="reap orphans")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -156,14 +161,17 @@ class Processes:
             raise DeadlineExceededError(f"{command.argv[0]!r}, not started yet,", 0.0)
         if time.monotonic() - self._looked_at > _RECENT_SECONDS:
             self._look()
-        if command.lasting_input is not None:
+        if command.lasting_input is not None and self._can_adopt:
             self._death_guard.start(self._descendants)
         marker = self._descendants.new_marker()
+        start = partial(
+            start_command, command, marker=marker, sinks=sinks, afterwards=afterwards, keeps_zombie=self._can_adopt
+        )
         try:
-            tree = start_command(command, marker=marker, sinks=sinks, afterwards=afterwards)
+            tree = start()
         except NoProcessError:
             self._look(is_urgent=True)
-            tree = start_command(command, marker=marker, sinks=sinks, afterwards=afterwards)
+            tree = start()
         # No await before `add`: a look would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
         self._trees.add(tree)
@@ -173,7 +181,7 @@ class Processes:
         """Release a tree that has ended. Otherwise end it while holding the call's permit."""
         if tree not in self._trees:
             return
-        if tree not in self._endings and tree.exit_code is not None and not self._members(tree):
+        if tree not in self._endings and self._has_ended(tree, self._members(tree)):
             self._release(tree)
         else:
             tree.stop_pipes()
@@ -201,7 +209,7 @@ class Processes:
         signalled: set[int] = set()
         for pause in chain(_PAUSES, repeat(0.1)):
             members = self._members(tree)
-            if tree.exit_code is not None and not members:
+            if self._has_ended(tree, members):
                 return True
             if loop.time() >= give_up:
                 return False
@@ -215,11 +223,16 @@ class Processes:
             await asyncio.sleep(pause)
         raise AssertionError("repeat never ends")
 
+    def _has_ended(self, tree: ProcessTree, members: set[int]) -> bool:
+        return tree.exit_code is not None and not members and (self._can_adopt or not tree.has_group)
+
     def _members(self, tree: ProcessTree) -> set[int]:
         return self._look().get(tree.pid, set())
 
     def _look(self, *, is_urgent: bool = False) -> Families:
         """Reap dead orphans and kill living ones. Only this process reaps them, so their ids are not reused."""
+        if not self._can_adopt:
+            return {}
         families = self._descendants.look(is_urgent=is_urgent)
         self._looked_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
@@ -237,7 +250,7 @@ class Processes:
             await asyncio.sleep(_KILLING_SECONDS if self.orphans_killed > before else SWEEP_SECONDS)
 
     def _release(self, tree: ProcessTree) -> None:
-        if tree.exit_code is None:
+        if not self._has_ended(tree, set()):
             tree.signal(signal.SIGKILL)  # cancelled, or hanging in the kernel
         # `release` reaps the leader, and its id can then be reused.
         self._descendants.remove(tree.pid)

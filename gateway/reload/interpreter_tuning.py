@@ -5,12 +5,13 @@ second. By default, a computing thread yields to the event loop only every 5 ms.
 """
 
 import asyncio
-import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from gateway.platform_facilities import glibc
 
 _TURN_SECONDS: Final = 0.0005
 
@@ -39,23 +40,18 @@ def _return_large_blocks() -> None:
     By default it raises the threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks then
     come from heaps, which rarely shrink.
     """
-    if (mallopt := _glibc("mallopt")) is not None:
+    if (mallopt := glibc("mallopt")) is not None:
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
         mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # glibc's own default ratio.
 
 
 async def return_free_memory() -> None:
     """Return free memory to the system every half minute. glibc otherwise keeps free pages between used blocks."""
-    if (malloc_trim := _glibc("malloc_trim")) is None:
+    if (malloc_trim := glibc("malloc_trim")) is None:
         return
     while True:
         await asyncio.sleep(_TRIM_SECONDS)
         await asyncio.to_thread(malloc_trim, 0)
-
-
-def _glibc(name: str) -> Callable[..., int] | None:
-    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
-    return function
 
 
 @contextmanager

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ExecutionError
+from gateway.executors.shell import launcher
 from gateway.executors.shell.launcher import ChildLimit
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
-from tests.programs import need
+from tests.programs import need, need_sandboxes
 
 ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
 
@@ -18,9 +19,13 @@ WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600))
 """Python ignores the signal, and gets an error."""
 
 
-@pytest.fixture(autouse=True)
-def _prlimit() -> None:
-    need("prlimit")
+@pytest.fixture(autouse=True, params=["prlimit", "python"])
+def _program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set limits with either program."""
+    if request.param == "python":
+        monkeypatch.setattr(launcher, "program_path", lambda _name: None)
+    else:
+        need("prlimit")
 
 
 async def test_child_has_limits_from_its_start(tool: Tool) -> None:
@@ -125,9 +130,14 @@ async def test_a_child_cannot_fork_without_end(tool: Tool) -> None:
     assert "shell.limits.processes" in text
 
 
-async def test_without_the_program_that_sets_them_the_file_is_refused(
-    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+async def test_limits_in_a_sandbox_require_prlimit(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_sandboxes()
+    monkeypatch.setattr(launcher, "program_path", lambda _name: None)
+    [problem] = tool.problems({"command": ["true"], "sandbox": {}, "limits": ALL})
+    assert "shell.limits: requires the program `prlimit`. Install the package util-linux" in problem
+
+
+async def test_memory_limit_requires_linux(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "IS_LINUX", False)
     [problem] = tool.problems({"command": ["true"], "limits": ALL})
-    assert "shell.limits: requires Linux and the program `prlimit`. Install the package util-linux" in problem
+    assert "shell.limits.memory: requires Linux" in problem

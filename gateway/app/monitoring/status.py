@@ -21,6 +21,7 @@ from gateway.config.secrets.redactor import LiveRedactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.source import OpenApiSource
+from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -102,6 +103,7 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
         "views": {name: _view(part) for name, part in dispatcher.views.parts()},
         "audit": audit.status,
         "store": state.status(),
+        "missing_facilities": list(missing_facilities()),
         "clients": {
             "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
             "recent": listed(recent_clients.calls(), counted="calls"),

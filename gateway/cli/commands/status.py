@@ -144,6 +144,7 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield from _labelled("views", _views(status.get("views", {})))
     yield from _labelled("upstreams", _upstreams(status.get("upstreams", {})))
     yield from _places(status.get("store") or {})
+    yield from _labelled("missing", status.get("missing_facilities", ()))
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
     if tasks := ", ".join(f"{count} {name}" for name, count in (status.get("task_statuses") or {}).items()):

@@ -129,7 +129,7 @@ def _parent_of(path: str) -> Iterator[tuple[int, str]]:
     Raises:
         OSError: a parent does not exist, or has been replaced by a link.
     """
-    *parents, name = path.removeprefix("/").split("/")
+    *parents, name = path.strip("/").split("/")
     directory = os.open("/", _PARENT)
     try:
         for each in parents:

@@ -1,4 +1,4 @@
-"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit(1) for the limits.
+"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit(1) or Python for the limits.
 
 prlimit(2) from the daemon would be too late, because the child can fork first. `preexec_fn` would fork the whole
 daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
@@ -22,6 +22,7 @@ from gateway.config.models.backends import ProcessLimits, Shell
 from gateway.executors.shell.sandbox import CompiledSandbox, compile_sandbox
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
+from gateway.platform_facilities import IS_LINUX
 from gateway.processes.process_tree import Command
 
 _SIGNAL_OFFSET: Final = 128
@@ -57,21 +58,43 @@ class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
         return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
 
 
+# Like prlimit(1), with its error message.
+_SET_LIMITS: Final = """\
+import os, resource, sys
+end = sys.argv.index("--")
+command = sys.argv[end + 1 :]
+for each in sys.argv[1:end]:
+    name, _, values = each[2:].partition("=")
+    resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), tuple(map(int, values.split(":"))))
+try:
+    os.execvp(command[0], command)
+except OSError as error:
+    sys.stderr.write(f"prlimit: failed to execute {command[0]}: {error.strerror}\\n")
+    os._exit(127)
+"""
+
+
 def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
     program = program_path("prlimit")
-    if program is None or sys.platform != "linux":
-        problems.error(
-            "requires Linux and the program `prlimit`. Install the package util-linux (Alpine: util-linux-misc)"
-        )
+    if program is not None:
+        shim = [real_path(program)]
+    elif is_sandboxed:  # the daemon's Python can be invisible in the sandbox
+        problems.error("requires the program `prlimit`. Install the package util-linux (Alpine: util-linux-misc)")
+        return None
+    else:
+        # -I and -S ignore the working directory, PYTHON* variables and site-packages.
+        shim = [sys.executable, "-I", "-S", "-c", _SET_LIMITS]
+    if config.memory is not None and not IS_LINUX:
+        problems.at("memory").error("requires Linux")
         return None
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
     options, limits = _options_and_limits(config, is_sandboxed=is_sandboxed)
     # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
-    return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
+    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), limits=limits)
 
 
 def _options_and_limits(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
@@ -79,7 +102,7 @@ def _options_and_limits(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[l
     limits: list[ChildLimit] = []
     if config.memory is not None:
         # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
-        options.append(f"--as={_attainable(config.memory, resource.RLIMIT_AS)}")
+        options.append(_option("as", config.memory))
         shown = f"{config.memory:,} bytes of memory for each process"
         limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
     if config.cpu is not None:
@@ -90,16 +113,21 @@ def _options_and_limits(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[l
             ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
         )
     if config.processes is not None:
-        options.append(f"--nproc={_attainable(config.processes, resource.RLIMIT_NPROC)}")
+        options.append(_option("nproc", config.processes))
         whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
         shown = f"{config.processes} processes and threads {whose}"
         limits.append(ChildLimit(key="processes", shown=shown, hints=_NO_PROCESS))
     if config.file_size is not None:
-        options.append(f"--fsize={_attainable(config.file_size, resource.RLIMIT_FSIZE)}")
+        options.append(_option("fsize", config.file_size))
         shown = f"{config.file_size:,} bytes in one file"
         signals = frozenset({signal.SIGXFSZ})
         limits.append(ChildLimit(key="file_size", shown=shown, signals=signals, hints=("file too large",)))
     return options, tuple(limits)
+
+
+def _option(name: str, value: int) -> str:
+    attainable = _attainable(value, getattr(resource, f"RLIMIT_{name.upper()}"))
+    return f"--{name}={attainable}:{attainable}"
 
 
 # Messages of libc, Python, C++, GNU programs, the dynamic loader and the JVM.

@@ -23,7 +23,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +33,7 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import exists, is_directory, is_file, program_path
 from gateway.config.models.backends import Sandbox as SandboxConfig
+from gateway.platform_facilities import IS_LINUX
 
 _PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 _PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
@@ -235,7 +235,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
     """Return why bubblewrap cannot create a sandbox with these options, or None. Blocks."""
-    if sys.platform != "linux":
+    if not IS_LINUX:
         return "sandboxes require Linux"
     program = shutil.which(bwrap[0])
     if program is None:

@@ -200,6 +200,6 @@ def _most_connections() -> int:
 
 def _open_descriptors() -> int:
     try:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        return len(list(Path("/dev/fd").iterdir()))
     except OSError:
         return _UNKNOWN

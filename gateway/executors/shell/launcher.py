@@ -58,9 +58,11 @@ class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
         return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
 
 
-# Like prlimit(1), with its error message.
+# Like prlimit(1), with its error message. Python ignores two signals, which the command would inherit.
 _SET_LIMITS: Final = """\
-import os, resource, sys
+import os, resource, signal, sys
+for each in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(each, signal.SIG_DFL)
 end = sys.argv.index("--")
 command = sys.argv[end + 1 :]
 for each in sys.argv[1:end]:

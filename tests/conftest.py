@@ -18,6 +18,7 @@ import execnet
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gateway.platform_facilities import processors_of_affinity
 from tests import build_files, fork_server, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
@@ -63,7 +64,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if len(config.args) == 1 and not Path(config.args[0]).is_dir():
         return 0
     # More than there are processors, since many a test waits for another process, or for a time to pass.
-    return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
+    return min(processors_of_affinity() + 2, MOST_WORKERS)
 
 
 def pytest_xdist_setupnodes(specs: Iterable[execnet.XSpec]) -> None:

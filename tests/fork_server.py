@@ -222,6 +222,8 @@ def _take_on(order: Any, passed: Sequence[int]) -> None:
 
 def _show_environ() -> None:
     """Let `/proc/PID/environ`, which is what a process was started with, show the variables that there are now."""
+    if not Path("/proc/self/stat").exists():
+        return
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])  # proc(5): env_start
     shown = b"".join(b"%b=%b\0" % each for each in os.environb.items())[: end - begin]
     ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)

@@ -6,7 +6,7 @@
   any text within a line, or for any number of whole lines.
 - A block of YAML that is not saved is a separate file, and must be valid.
 - Commands in an `sh` block are only shown. `test_commands.py` lists them.
-- A command that serves keeps running in the background, as the guide asks the reader to do.
+- A command that serves and shows no output keeps running in the background, as the guide asks the reader to do.
 """
 
 import re
@@ -53,7 +53,8 @@ class Typed:
 
     @property
     def serves(self) -> bool:
-        return re.search(r"^(\S+=\S+ )*(mcp-gateway serve|python3 -m http\.server|nginx)\b", self.command) is not None
+        servers = r"^(\S+=\S+ )*(mcp-gateway serve|python3 -m http\.server|nginx)\b"
+        return not self.shown and re.search(servers, self.command) is not None
 
     def fits(self, output: str) -> bool:
         """Whether this is what the guide shows."""

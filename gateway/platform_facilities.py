@@ -1,0 +1,51 @@
+"""Facilities of Linux that other systems, restricted containers and old kernels can lack.
+
+Other modules use the facilities through this module, so that a missing one is reported and replaced in one place.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+IS_LINUX: Final = sys.platform == "linux"
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def can_find_processes() -> bool:
+    """Return whether the descendants of a command can be found after they leave its process group."""
+    return hasattr(os, "pidfd_open") and _libc("prctl") is not None and Path("/proc/self/stat").exists()
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process. Return False if they cannot be found."""
+    prctl = _libc("prctl") if can_find_processes() else None
+    return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def processors_of_affinity() -> int:
+    """Return the number of processors that this process can use. Without CPU affinity, return all."""
+    # `os.cpu_count` ignores the affinity. `os.process_cpu_count` requires Python 3.13.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc, or None with another C library."""
+    return _libc(name) if _libc("gnu_get_libc_version") is not None else None
+
+
+def missing_facilities() -> tuple[str, ...]:
+    """Return the missing facilities with their effects."""
+    is_present = {
+        "pidfd, prctl or /proc: processes that leave the group of their command are not ended": can_find_processes(),
+        "CPU affinity: `--workers auto` starts a worker for each processor": hasattr(os, "sched_getaffinity"),
+        "Linux: `sandbox` and `limits.memory` cannot be used": IS_LINUX,
+    }
+    return tuple(facility for facility, has_it in is_present.items() if not has_it)
+
+
+def _libc(name: str) -> Callable[..., int] | None:
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return function

@@ -80,6 +80,9 @@ class WatchPlan:
     def matters(self, path: str) -> bool:
         """Return whether an event on `path` requires a snapshot. Other files in the same directories do not."""
         place = Path(path)
+        for real, root in self._real_roots:
+            if place.is_relative_to(real):
+                path, place = str(root / place.relative_to(real)), root / place.relative_to(real)
         is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
         return (
             place in self._named
@@ -94,6 +97,12 @@ class WatchPlan:
         """The files and directories with all their parents, which can be removed or created."""
         named = self.files | self._led_to | self.directories | self.roots
         return named.union(*(path.parents for path in named))
+
+    @cached_property
+    def _real_roots(self) -> tuple[tuple[Path, Path], ...]:
+        """The roots behind links, with their real paths, which FSEvents of macOS reports."""
+        real = ((Path(os.path.realpath(root)), root) for root in self.roots)
+        return tuple((place, root) for place, root in real if place != root)
 
     @cached_property
     def _led_to(self) -> frozenset[Path]:

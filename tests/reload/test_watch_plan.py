@@ -21,6 +21,16 @@ def globs_of(root: Path, *patterns: str) -> Globs:
     return globs
 
 
+def test_events_with_real_paths_match_roots_behind_links(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    globs = WatchPlan(globs=frozenset({globs_of(tmp_path / "link", "**/*.md")}), suffixes=())
+    tree = WatchPlan(trees=frozenset({tmp_path / "link"}), suffixes=())
+    for plan in (globs, tree):
+        assert plan.matters(str(tmp_path / "real" / "new.md"))
+        assert not plan.matters(str(tmp_path / "other" / "new.md"))
+
+
 def test_unrelated_log_beside_served_files_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     (tmp_path / "docs" / "deep" / "page.md").write_text("one")

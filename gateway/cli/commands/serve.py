@@ -166,5 +166,6 @@ def _require_what_workers_need(settings: Settings, *, where: str) -> None:
     if settings.stdio:
         raise ConfigError.at(where, "workers cannot share standard input. Omit --stdio, or use one worker")
     if settings.store_url() is None:
-        message = f"several workers need a shared store. Set {variable_of('store')}=redis://HOST:PORT"
+        shared = "several workers need a shared store for sessions, tasks and limits"
+        message = f"{shared}. Set {variable_of('store')}=redis://HOST:PORT"
         raise ConfigError.at(where, message)

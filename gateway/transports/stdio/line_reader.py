@@ -1,12 +1,13 @@
 """Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
-The parent process can share the descriptor, so it stays blocking and is read only when readable. epoll does not support
-files and /dev/null, which are always readable.
+The parent process can share the descriptor, so it stays blocking and is read only when readable. Files and /dev/null
+are always readable. epoll does not support them, and kqueue does not report the end of a file.
 """
 
 import asyncio
 import os
 import select
+import stat
 from enum import Enum, auto
 from typing import Final
 
@@ -34,7 +35,7 @@ class LineReader:
         self._is_skipping = False
         self._has_ended = False
         self._is_watching = False
-        self._is_always_readable = False
+        self._is_always_readable = stat.S_ISREG(os.fstat(descriptor).st_mode)
         self._arrival: asyncio.Future[None] | None = None
         """Done when there is more input or the end."""
 
@@ -96,7 +97,7 @@ class LineReader:
             return
         try:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
-        except OSError:  # EPERM: epoll does not support files and /dev/null.
+        except OSError:  # /dev/null
             self._is_always_readable = True
         else:
             self._is_watching = True

@@ -28,6 +28,7 @@ from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth, OAuth
 from gateway.distribution import install_command
 from gateway.json_types import JsonObject
+from gateway.state.used_request_states import UsedStates
 
 OnDenied = Callable[[AuthError, str, str], None]
 """Called with an error, the address of the client and the requested path."""
@@ -38,13 +39,21 @@ _OFFLINE_ACCESS: Final = "offline_access"
 class Authenticator:
     """The API keys and issuers of `auth`. Methods do not raise exceptions."""
 
-    def __init__(self, fetch: Fetch, *, post: Post, key: bytes, on_denied: OnDenied | None = None) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        *,
+        post: Post,
+        key: bytes,
+        used_proofs: UsedStates | None = None,
+        on_denied: OnDenied | None = None,
+    ) -> None:
         """Accept all requests until `configure` is called.
 
         `fetch` and `post` send requests to issuers. Replicas with the same `key` accept each other's DPoP nonces.
         """
         self._post: Final = post
-        self._proofs: Final = ProofVerifier(key)
+        self._proofs: Final = ProofVerifier(key, used=UsedStates() if used_proofs is None else used_proofs)
         self._on_denied: Final = on_denied
         self._fetch: Final = fetch
         self._auth: Auth | None = None
@@ -116,7 +125,7 @@ class Authenticator:
         if not self._tokens or not credential.is_bearer:
             return invalid_token("The API key is unknown")
         found = await self._identify_token(credential.secret)
-        return found if isinstance(found, AuthError) else self._checked_binding(found, credential, request)
+        return found if isinstance(found, AuthError) else await self._checked_binding(found, credential, request)
 
     async def _identify_token(self, token: str) -> Identity | AuthError:
         """Verify a JWT with its issuer, or introspect an opaque token with each issuer in turn."""
@@ -149,7 +158,7 @@ class Authenticator:
             id_token, client_id=client_id, nonce=nonce, access_token=access_token, scopes=scopes
         )
 
-    def _checked_binding(
+    async def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:
         """Check the scheme, and the proof of a bound token (RFC 9449 §7)."""
@@ -164,7 +173,7 @@ class Authenticator:
                 "The token is bound to a key. Send it as `Authorization: DPoP …`, with a proof in the `DPoP` header"
             )
         proof = request or ProofRequest(proofs=(), method="", url="")
-        return self._proofs.refusal(proof, token=credential.secret, thumbprint=thumbprint) or identity
+        return await self._proofs.refusal(proof, token=credential.secret, thumbprint=thumbprint) or identity
 
     def _unproven(self, message: str) -> AuthError:
         return replace(invalid_token(message), is_for_proof=True, nonce=self._proofs.nonce())

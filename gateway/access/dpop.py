@@ -16,16 +16,16 @@ from typing import Final
 import msgspec
 
 from gateway.access.access_tokens import normal_audience
-from gateway.access.auth_error import AuthError
+from gateway.access.auth_error import AuthError, temporarily_unavailable
 from gateway.access.jose import TokenError, encoded, read_proof
-from gateway.bounded_map import BoundedMap
+from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json, JsonObject
+from gateway.state.used_request_states import UsedStates
 
 _AGE_SECONDS: Final = 60
 _AHEAD_SECONDS: Final = 10
 """Maximum time by which the clock of a client can be ahead."""
 NONCE_SECONDS: Final = 300
-_MAX_PROOFS: Final = 65_536
 _MAX_ID_LENGTH: Final = 512
 
 
@@ -39,24 +39,26 @@ class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProofVerifier:
-    def __init__(self, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
-        """Replicas with the same `key` accept each other's nonces."""
+    def __init__(self, key: bytes, *, used: UsedStates, clock: Callable[[], float] = time.time) -> None:
+        """Replicas with the same `key` accept each other's nonces. `used` remembers proofs."""
         self._key: Final = hmac.digest(key, b"mcp-gateway dpop nonce", "sha256")
         self._clock: Final = clock
-        self._used: Final[BoundedMap[bytes, bool]] = BoundedMap(_MAX_PROOFS, clock=clock)
+        self._used: Final = used
 
     def nonce(self) -> str:
         return self._nonce_of(int(self._clock() // NONCE_SECONDS))
 
-    def refusal(self, request: ProofRequest, *, token: str, thumbprint: str) -> AuthError | None:
+    async def refusal(self, request: ProofRequest, *, token: str, thumbprint: str) -> AuthError | None:
         """Return the error of a request without a valid proof, or None (RFC 9449 §4.3)."""
         try:
             claims = self._checked_claims(request, token=token, thumbprint=thumbprint)
             if not self._is_ours(claims.get("nonce")):
                 return self._error("use_dpop_nonce", "The DPoP proof must contain the nonce of this response")
-            self._use(claims, thumbprint)
+            await self._use(claims, thumbprint)
         except TokenError as error:
             return self._error("invalid_dpop_proof", str(error))
+        except StoreUnavailableError:
+            return temporarily_unavailable("The store of used DPoP proofs is unavailable", retry_after=5)
         return None
 
     def _checked_claims(self, request: ProofRequest, *, token: str, thumbprint: str) -> JsonObject:
@@ -79,15 +81,16 @@ class ProofVerifier:
             raise TokenError("The DPoP proof is for another token")
         return claims
 
-    def _use(self, claims: JsonObject, thumbprint: str) -> None:
+    async def _use(self, claims: JsonObject, thumbprint: str) -> None:
         """Record a proof, and reject one that was used before."""
         identifier = claims.get("jti")
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
             raise TokenError("The DPoP proof has no jti")
-        key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).digest()
-        if self._used.get(key):
+        key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).hexdigest()
+        expires = self._clock() + _AGE_SECONDS + _AHEAD_SECONDS
+        await self._used.claim(key, expires=expires)
+        if not self._used.take(key, expires=expires):
             raise TokenError("The DPoP proof was used before")
-        self._used.put(key, True, expires=self._clock() + _AGE_SECONDS + _AHEAD_SECONDS)  # noqa: FBT003 - a set
 
     def _is_ours(self, nonce: Json) -> bool:
         period = int(self._clock() // NONCE_SECONDS)

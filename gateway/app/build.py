@@ -66,6 +66,7 @@ from gateway.reload.reloader import ReloadAttempt, Reloader
 from gateway.signin.pages import SignInPages
 from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
 from gateway.state.state import DaemonState, directory_of
+from gateway.state.used_request_states import UsedStates
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
@@ -326,7 +327,11 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     audit = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
     to_issuers = issuer_sender(services.http)
     authenticator = Authenticator(
-        partial(fetch_json, to_issuers), post=partial(post, to_issuers), key=state.keys()[0], on_denied=audit.denied
+        partial(fetch_json, to_issuers),
+        post=partial(post, to_issuers),
+        key=state.keys()[0],
+        used_proofs=UsedStates(clock=state.clock, shared=state.used_states.shared),
+        on_denied=audit.denied,
     )
     stack.push_async_callback(authenticator.close)
     events, replica = Events(), state.replica

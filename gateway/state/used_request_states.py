@@ -1,6 +1,6 @@
-"""Remembers used request states until they expire, because each is valid once.
+"""Remembers used request states and DPoP proofs until they expire, because each is valid once.
 
-They are kept in memory and written in the background, so a state cannot be reused after a restart either. With
+They are kept in memory and can be written in the background, so a state cannot be reused after a restart either. With
 replicas, a state is first claimed in the shared store.
 """
 

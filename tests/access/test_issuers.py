@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import jwt
@@ -21,9 +22,12 @@ from gateway.access.identity import Identity
 from gateway.config.models.auth import Auth
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import fetch_json, issuer_sender, post
+from gateway.state.replica import Replica
+from gateway.state.used_request_states import UsedStates
 from tests.access.introspecting import SECRET, OpaqueIssuer, opaque_issuer
 from tests.authorization_server import JWKS, METADATA, AuthorizationServer, Key, authorization_server
 from tests.local_server import listening
+from tests.redis_server import redis_server
 
 US: Final = "https://tools.example.com/mcp"
 CLIENT: Final = {"client_id": "gateway", "client_secret": SECRET}
@@ -31,10 +35,15 @@ NOW: Final = int(time.time())
 
 
 @asynccontextmanager
-async def authenticating(*entries: Mapping[str, Any]) -> AsyncIterator[Authenticator]:
+async def authenticating(*entries: Mapping[str, Any], store: str | None = None) -> AsyncIterator[Authenticator]:
     async with AsyncExitStack() as stack:
         sender = issuer_sender(await stack.enter_async_context(HttpClients()))
-        authenticator = Authenticator(partial(fetch_json, sender), post=partial(post, sender), key=b"key")
+        shared = None
+        if store is not None:
+            shared = (await stack.enter_async_context(Replica(store, clock=time.time))).store
+        authenticator = Authenticator(
+            partial(fetch_json, sender), post=partial(post, sender), key=b"key", used_proofs=UsedStates(shared=shared)
+        )
         stack.push_async_callback(authenticator.close)
         authenticator.configure(Auth.model_validate({"oauth": list(entries)}))
         authenticator.set_audiences([US])
@@ -308,9 +317,12 @@ async def used(authenticator: Authenticator, token: str, *proofs: str, scheme: s
 
 
 @asynccontextmanager
-async def holding(**entry: Any) -> AsyncIterator[tuple[Authenticator, Holder]]:
+async def holding(*, store: str | None = None, **entry: Any) -> AsyncIterator[tuple[Authenticator, Holder]]:
     """A client that has the nonce of the server."""
-    async with authorization_server() as issuer, authenticating({"issuer": issuer.issuer, **entry}) as authenticator:
+    async with (
+        authorization_server() as issuer,
+        authenticating({"issuer": issuer.issuer, **entry}, store=store) as authenticator,
+    ):
         holder = Holder(issuer)
         token = holder.token()
         first = await used(authenticator, token, holder.proof(token))
@@ -338,6 +350,23 @@ async def test_a_proof_is_accepted_once() -> None:
         proof = holder.proof(token)
         assert isinstance(await used(authenticator, token, proof), Identity)
         assert (await used(authenticator, token, proof)).message == "The DPoP proof was used before"
+
+
+async def test_proof_is_refused_by_other_replicas(tmp_path: Path) -> None:
+    async with (
+        redis_server(tmp_path) as server,
+        holding(store=server.url) as (first, holder),
+        authenticating({"issuer": holder.issuer.issuer}, store=server.url) as second,
+    ):
+        token = holder.token()
+        for one, other in ((first, second), (second, first)):
+            proof = holder.proof(token)
+            assert isinstance(await used(one, token, proof), Identity)
+            assert (await used(other, token, proof)).message == "The DPoP proof was used before"
+            assert isinstance(await used(other, token, holder.proof(token)), Identity)
+        await server.stop()
+        refusal = await used(first, token, holder.proof(token))
+        assert (refusal.status, "unavailable" in refusal.message) == (503, True)
 
 
 @pytest.mark.parametrize(

@@ -396,7 +396,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # A reload may have removed definitions.
     store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
-    if not serves_one_request:
+    if not serves_one_request and state.is_owner:
         _sign_out_of_removed(stack, services, pipeline, events)
     # Clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()

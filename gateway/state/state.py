@@ -100,6 +100,8 @@ class StateDirectory:
         """The locked directory; None if there is none."""
         self.problem = ""
         """Why the directory is not used; empty if it is, or if none is wanted."""
+        self.is_in_use = False
+        """Whether another daemon has locked the directory."""
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -107,7 +109,7 @@ class StateDirectory:
             try:
                 self._take(self.wanted)
             except BlockingIOError:
-                self.problem = f"{self.wanted} is in use by another daemon"
+                self.problem, self.is_in_use = f"{self.wanted} is in use by another daemon", True
             except OSError as error:
                 self.problem = f"{error.filename or self.wanted}: {error.strerror}"
         return self
@@ -204,10 +206,13 @@ class DaemonState:
             shared = None if self.replica is None else self.replica.store
             self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
             await self.used_states.load()
-            # A separate file, because several workers open it at the same time.
-            place = None if directory.path is None else (self._shared_directory or directory.path) / SECRETS
+            # A separate file, because several workers and daemons open it at the same time.
+            is_usable = directory.path is not None or directory.is_in_use
+            folder = (self._shared_directory or directory.wanted) if is_usable else None
+            place = None if folder is None else folder / SECRETS
             secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=directory.problem))
-            self.encrypted = EncryptedStore(secrets, keys=self.keys, clock=self.clock, shared=shared)
+            keys = self._given_keys or own_keys(folder) if directory.is_in_use else self.keys
+            self.encrypted = EncryptedStore(secrets, keys=keys, clock=self.clock, shared=shared)
             # Last, so that `stack` undoes everything if a step fails.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
@@ -216,6 +221,11 @@ class DaemonState:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    @property
+    def is_owner(self) -> bool:
+        """False if another daemon, perhaps with another file, uses the same directory."""
+        return not self._directory.is_in_use
 
     @property
     def warnings(self) -> list[str]:

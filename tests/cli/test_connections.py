@@ -125,6 +125,25 @@ async def test_running_server_on_stdio_uses_the_new_account(terminal: Terminal) 
         assert text_of(await daemon.ask(call("whoami"))) == "ann"
 
 
+async def test_second_server_of_a_state_directory_uses_the_same_account(terminal: Terminal, idp: Provider) -> None:
+    flags = ("--stdio", "--state-dir", str(terminal.folder / "state"))
+    other = terminal.folder / "other.yaml"
+    other.write_text(json.dumps({"tools": {"hello": {"description": "Hello.", "content": "hi"}}}))
+    async with serving(terminal.config, *flags) as first, serving(terminal.config, *flags) as second:
+        for daemon in (first, second):
+            assert "mcp-gateway connections sign-in api" in text_of(await daemon.ask(call("whoami")))
+        browser = f"{sys.executable} {terminal.folder / 'browser.py'} %s"
+        assert (await terminal.run("sign-in", "api", BROWSER=browser))[0] == 0
+        # A server with another file does not sign users out.
+        async with serving(other, *flags) as third:
+            assert text_of(await third.ask(call("hello"))) == "hi"
+        for daemon in (first, second):
+            assert text_of(await daemon.ask(call("whoami"))) == "ann"
+        assert (await terminal.run("sign-out", "api"))[0] == 0
+        for daemon in (first, second):
+            assert "mcp-gateway connections sign-in api" in text_of(await daemon.ask(call("whoami")))
+
+
 async def test_forged_response_is_rejected_and_does_not_end_the_wait(terminal: Terminal, idp: Provider) -> None:
     async with terminal.started("sign-in", "api") as process, aiohttp.ClientSession() as browser:
         link = await link_of(process)

@@ -78,6 +78,8 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
     subject, issuer = claims["sub"], claims.get("iss")
     if issuer is None and subject in auth.api_keys:
         return Identity(principal=subject, realm=REALM, scopes=frozenset(auth.api_keys[subject].scopes))
+    if not auth.oauth and issuer is not None:
+        raise ValueError("`iss` requires `auth.oauth`. Omit `iss` for the holder of an API key")
     if not auth.oauth:
         raise ValueError(f"`{subject}` is not a key of `auth.api_keys`, and `auth` has no `oauth`")
     entry = next((each for each in auth.oauth if issuer is None or issuer in each.issuer), None)

@@ -102,4 +102,10 @@ def test_the_flag_works_only_with_a_file_that_has_auth(run: Run, ann: str, tmp_p
     assert "works only with a file" in run("call", "who", "--as", ann, "--url", "http://127.0.0.1:1").hints
     (tmp_path / "open.yaml").write_text("tools: {who: {description: W., content: [{text: x}]}}")
     assert "requires `auth`" in run("call", "open.yaml", "who", "--as", ann).hints
+    keys = "auth: {api_keys: {ann: {secret: key-of-ann-0123456789}}}\n"
+    (tmp_path / "keys.yaml").write_text(keys + (tmp_path / "open.yaml").read_text())
+    (tmp_path / "token.yaml").write_text(f"{{sub: ann, iss: '{ISSUER}'}}")
+    (tmp_path / "holder.yaml").write_text("{sub: ann}")
+    assert "`iss` requires `auth.oauth`" in run("call", "keys.yaml", "who", "--as", "token.yaml").hints
+    assert run("call", "keys.yaml", "who", "--as", "holder.yaml").code == 0
     assert "no-such-file.yaml" in run("call", "who", "--as", "no-such-file.yaml").hints

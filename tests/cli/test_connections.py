@@ -24,7 +24,8 @@ SECONDS: Final = 60
 ANN: Final = "key-of-ann-0123456789"
 BROWSER: Final = """\
 import sys, urllib.request
-urllib.request.urlopen(sys.argv[1]).read()
+opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+opener.open(sys.argv[1]).read()
 """
 
 
@@ -82,6 +83,10 @@ def terminal(tmp_path: Path, idp: Provider) -> Terminal:
     return Terminal(tmp_path, {**env, "MCP_GATEWAY_STATE_DIR": str(tmp_path / "state")})
 
 
+def new_browser() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+
 async def link_of(process: asyncio.subprocess.Process) -> str:
     assert process.stderr is not None
     while line := (await process.stderr.readline()).decode():
@@ -118,7 +123,7 @@ async def test_running_server_on_stdio_uses_the_new_account(terminal: Terminal) 
     flags = ("--stdio", "--state-dir", str(terminal.folder / "state"))
     async with serving(terminal.config, *flags) as daemon:
         assert "mcp-gateway connections sign-in api" in text_of(await daemon.ask(call("whoami")))
-        async with terminal.started("sign-in", "api") as process, aiohttp.ClientSession() as browser:
+        async with terminal.started("sign-in", "api") as process, new_browser() as browser:
             async with browser.get(await link_of(process)) as page:
                 assert (page.status, "You are signed in" in await page.text()) == (200, True)
             assert await process.wait() == 0
@@ -145,9 +150,10 @@ async def test_second_server_of_a_state_directory_uses_the_same_account(terminal
 
 
 async def test_forged_response_is_rejected_and_does_not_end_the_wait(terminal: Terminal, idp: Provider) -> None:
-    async with terminal.started("sign-in", "api") as process, aiohttp.ClientSession() as browser:
+    async with terminal.started("sign-in", "api") as process, new_browser() as browser:
         link = await link_of(process)
-        query = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
+        async with browser.get(link, allow_redirects=False) as response:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(response.headers["Location"]).query).items()}
         target, state = query["redirect_uri"], query["state"]
         origin = "http://" + urlsplit(target).netloc
         for url, headers in (
@@ -171,9 +177,25 @@ async def test_forged_response_is_rejected_and_does_not_end_the_wait(terminal: T
     assert await whoami(terminal) == "ann"
 
 
+async def test_only_the_browser_that_opened_the_link_completes_the_sign_in(terminal: Terminal, idp: Provider) -> None:
+    async with terminal.started("sign-in", "api") as process, new_browser() as browser, new_browser() as other:
+        link = await link_of(process)
+        async with browser.get(link, allow_redirects=False) as response:
+            assert (response.status, "HttpOnly" in response.headers["Set-Cookie"]) == (303, True)
+            target = response.headers["Location"]
+        async with other.get(link, allow_redirects=False) as response:
+            assert response.status == 400  # the link was opened before
+        async with other.get(target) as response:
+            assert response.status == 400  # another browser with the same authorization request
+        assert not idp.grants
+        async with browser.get(link) as response:
+            assert response.status == 200
+        assert await process.wait() == 0
+
+
 async def test_denied_sign_in_ends_with_the_reason(terminal: Terminal, idp: Provider) -> None:
     idp.response = {"error": "access_denied", "error_description": "not today"}
-    async with terminal.started("sign-in", "api") as process, aiohttp.ClientSession() as browser:
+    async with terminal.started("sign-in", "api") as process, new_browser() as browser:
         async with browser.get(await link_of(process)) as response:
             assert response.status == 400
         _, hints = await process.communicate()
@@ -207,11 +229,7 @@ async def test_running_daemon_is_asked_with_a_key(terminal: Terminal, idp: Provi
         async with terminal.started("sign-in", "api", "--url", url, **key) as process:
             link = await link_of(process)
             assert link.startswith(url.removesuffix("/mcp") + "/-/sign-in/")
-            jar = aiohttp.CookieJar(unsafe=True)
-            async with (
-                aiohttp.ClientSession(cookie_jar=jar) as browser,
-                browser.post(link, data={"token": ANN}) as page,
-            ):
+            async with new_browser() as browser, browser.post(link, data={"token": ANN}) as page:
                 assert page.status == 200
             assert await process.wait() == 0
         code, out, _ = await terminal.run("list", "api", "--url", url, **key)
@@ -233,7 +251,7 @@ async def test_upstream_lists_its_tools_after_the_command(terminal: Terminal, id
         assert await tools(daemon) == ["tickets_sign_in"]
         text = text_of(await daemon.ask(call("tickets_sign_in")))
         assert "mcp-gateway connections sign-in tickets" in text
-        async with terminal.started("sign-in", "tickets") as process, aiohttp.ClientSession() as browser:
+        async with terminal.started("sign-in", "tickets") as process, new_browser() as browser:
             async with browser.get(await link_of(process)) as page:
                 assert page.status == 200
             assert await process.wait() == 0

@@ -6,6 +6,7 @@ servers on stdio.
 
 import asyncio
 import os
+import secrets
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -38,6 +39,13 @@ from gateway.upstreams.server_spec import compile_spec, sign_in_keys
 
 _ACTIONS: Final = ("list", "sign-in", "sign-out")
 _POLL_SECONDS: Final = 1.0
+_COOKIE: Final = "mcp-gateway-sign-in"
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Connection": "close",
+}
 _USER: Final = Subject("", is_operator=True)
 """The user of servers on stdio."""
 
@@ -208,20 +216,28 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, path: str, hints: Console) -> None:
     """Sign in with a redirect to a port of this machine (RFC 8252 §7.3).
 
-    Requests that do not belong to the sign-in are rejected, and do not end the wait.
+    The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. Requests that
+    do not belong to the sign-in are rejected, and do not end the wait.
 
     Raises:
         ExecutionError: the user has not signed in.
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    host, browser = "", ""
+    host, url, cookie, is_open = "", "", "", False
+    link = f"{path}/{secrets.token_urlsafe(32)}"
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        query = request.query
-        found = await sign_ins.returned(query.get("state", ""), browser)
-        is_own = request.path == path and request.host == host and len(set(query)) == len(query)
-        if request.method != "GET" or not is_own or found is None:
-            return _page(400, "This response does not belong to a sign-in.")
+        nonlocal is_open
+        query, sent = request.query, request.cookies.get(_COOKIE, "")
+        is_own = request.method == "GET" and request.host == host
+        if is_own and request.path == link and (not is_open or sent == cookie):
+            is_open = True
+            response = web.Response(status=303, headers={**_HEADERS, "Location": url})
+            response.set_cookie(_COOKIE, cookie, path=path, httponly=True, samesite="Lax")
+            return response
+        found = await sign_ins.returned(query.get("state", ""), sent)
+        if not is_own or request.path != path or len(set(query)) < len(query) or found is None:
+            return _page(400, "This response does not belong to a sign-in of this browser.")
         try:
             await sign_ins.finish(found, query)
         except ExecutionError as error:
@@ -238,8 +254,8 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, pat
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host = f"127.0.0.1:{runner.addresses[0][1]}"
-        url, browser = await sign_ins.start(pending, redirect_uri=f"http://{host}{path}")
-        _open_browser(url, hints)
+        url, cookie = await sign_ins.start(pending, redirect_uri=f"http://{host}{path}")
+        _open_browser(f"http://{host}{link}", hints)
         async with asyncio.timeout(LINK_SECONDS):
             await done
     except TimeoutError:
@@ -249,13 +265,7 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, pat
 
 
 def _page(status: int, text: str) -> web.Response:
-    headers = {
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-        "Referrer-Policy": "no-referrer",
-        "Connection": "close",
-    }
-    return web.Response(status=status, text=text + "\n", headers=headers)
+    return web.Response(status=status, text=text + "\n", headers=_HEADERS)
 
 
 def _open_browser(url: str, hints: Console) -> None:

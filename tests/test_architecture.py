@@ -221,7 +221,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_226,
+    "lines": 80_262,
     "files": 534,
     "classes": 971,
     "patches of libraries or the standard library": 0,

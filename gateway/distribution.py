@@ -6,6 +6,8 @@ DISTRIBUTION: Final = "mcp-gateway-daemon"
 EXTRAS: Final = {
     "auth": "'pyjwt[crypto]'",
     "dev": "rich",
+    "duckdb": "duckdb",
+    "mysql": "'sqlalchemy[asyncio]' asyncmy",
     "otel": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
     "redis": "redis",
     "sql": "'sqlalchemy[asyncio]' aiosqlite asyncpg",

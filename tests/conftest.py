@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from gateway.platform_facilities import processors_of_affinity
 from tests import build_files, fork_server, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
+from tests.mariadb import Mariadb, running_mariadb
 from tests.postgresql import Postgresql, running_postgresql
 
 MOST_WORKERS: Final = 8
@@ -101,4 +102,11 @@ def pytest_collection() -> Generator[None, object, object]:
 def postgresql() -> Iterator[Postgresql]:
     """A PostgreSQL server for all tests of this process. Each test creates separate tables."""
     with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Mariadb]:
+    """A MariaDB server for all tests of this process. Each test creates separate tables."""
+    with running_mariadb() as server:
         yield server

@@ -12,9 +12,9 @@ from gateway.config.models.definitions import CommandCompletion
 from gateway.errors import ExecutionError, Problem
 from gateway.executors.sql.compiler import compile_query
 from gateway.executors.sql.dialects import dialect_of, tokens_of
-from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
+from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import ListParameter, Statement, words_of
-from gateway.executors.sql.sessions import Session, StatementRefusedError, failure_of
+from gateway.executors.sql.sessions import DatabaseProfile, Session, StatementRefusedError, failure_of
 from gateway.json_types import DocumentPath
 from gateway.language.scope import Inputs, Scope
 

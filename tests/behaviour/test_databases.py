@@ -1,4 +1,4 @@
-"""The `sql` backend, as clients see it, on SQLite and on PostgreSQL."""
+"""The `sql` backend, as clients see it, on SQLite, PostgreSQL and MariaDB."""
 
 import asyncio
 import sqlite3
@@ -11,12 +11,13 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from tests.mariadb import Mariadb
 from tests.postgresql import Postgresql
 
 TABLES: Final = (
     "DROP TABLE IF EXISTS orders",
-    """CREATE TABLE orders (id integer PRIMARY KEY, customer text NOT NULL, status text, total numeric(12, 2),
-       created timestamp, due date)""",
+    """CREATE TABLE orders (id integer PRIMARY KEY, customer varchar(99) NOT NULL, status text, total numeric(12, 2),
+       created timestamp NULL, due date)""",
     """INSERT INTO orders VALUES (1, 'ada', 'open', 19.90, '2026-01-02 03:04:05', '2026-02-01'),
        (2, 'ada', 'paid', 5, '2026-03-01 00:00:00', '2026-04-01'),
        (3, 'bob', 'open', 7.5, '2026-03-02 00:00:00', NULL)""",
@@ -65,7 +66,7 @@ tools:
       max_rows: 2000000
       query: |
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
-        SELECT i, 'row number ' || i AS label FROM n
+        SELECT i, 'row of a long result' AS label FROM n
     output: {max_size: 8KiB}
   first:
     sql: {database: shop, query: "SELECT id, id FROM orders ORDER BY id", max_rows: 2}
@@ -78,16 +79,18 @@ tools:
     sql:
       database: shop
       query: &slow |
-        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n /* slow */
+        %s /* slow */
   endless:
     sql: {database: shop, query: *slow}
 resources:
   order:
     uri: "order://{id}"
-    sql: {database: shop, query: "SELECT * FROM orders WHERE CAST(id AS text) = :id"}
+    sql: {database: shop, query: "SELECT * FROM orders WHERE CAST(id AS char(9)) = :id"}
     complete:
-      id: {sql: {database: shop, query: "SELECT id FROM orders WHERE CAST(id AS text) LIKE :value || '%%'"}}
+      id: {sql: {database: shop, query: "SELECT id FROM orders WHERE SUBSTR(CAST(id AS char(9)), 1, LENGTH(:value)) = :value"}}
 """
+
+SLOW: Final = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -132,17 +135,22 @@ def in_sqlite(path: Path) -> Callable[[str], Awaitable[list[Any]]]:
     return run
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
+SERVERS: Final = [pytest.param(name, marks=pytest.mark.build) for name in ("postgresql", "mariadb")]
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
 async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shop]:
     async with AsyncExitStack() as stack:
         if request.param == "sqlite":
             url, run = "sqlite:shop.db", in_sqlite(tmp_path / "shop.db")
         else:
-            server: Postgresql = request.getfixturevalue("postgresql")
+            server: Postgresql | Mariadb = request.getfixturevalue(request.param)
             url, run = server.url, server.run
         for statement in TABLES:
             await run(statement)
-        (tmp_path / "config.yaml").write_text(CONFIG % url)
+        (tmp_path / "config.yaml").write_text(
+            CONFIG % (url, "SELECT SLEEP(600)" if request.param == "mariadb" else SLOW)
+        )
         yield Shop(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
 
 
@@ -191,7 +199,7 @@ async def test_a_change_says_how_many_rows_it_affected(shop: Shop) -> None:
 
 async def test_a_query_that_does_not_say_writes_cannot(shop: Shop) -> None:
     said = await shop.error("sneak")
-    assert "read" in said
+    assert "read" in said.lower()
     assert len(await shop.run("SELECT 1 FROM orders")) == 3
     tools = {tool["name"]: tool for tool in (await shop.client.request("tools/list"))["tools"]}
     assert tools["find"]["annotations"] == {"readOnlyHint": True}

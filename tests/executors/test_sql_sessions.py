@@ -12,9 +12,10 @@ from gateway.config.settings import read_settings
 from gateway.distribution import install_command
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import dialect_of, tokens_of
-from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
+from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement, Statement, pieces_of, statements_of
 from gateway.executors.sql.rows import RowCollector, RowLimits
+from gateway.executors.sql.sessions import DatabaseProfile
 from tests.postgresql import Postgresql
 
 

@@ -1,7 +1,6 @@
 """Compiles `databases`, and the `sql` of tools, resources and completions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from gateway.catalog.compile.context import CompileContext, place_of_input
 from gateway.config.diagnostics.near_misses import did_you_mean
@@ -14,14 +13,13 @@ from gateway.distribution import install_command
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import POSTGRESQL, Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
-from gateway.executors.sql.pools import DatabaseProfile, is_installed
+from gateway.executors.sql.pools import is_installed
 from gateway.executors.sql.query import Statement
 from gateway.executors.sql.rows import RowLimits
+from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
-
-_POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
 
 def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
@@ -31,48 +29,51 @@ def compile_databases(databases: Mapping[str, Database], *, problems: Problems) 
 
 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
-    if not is_installed():
-        problems.error(f"needs packages that are not installed: {install_command('sql')}")
+    dialect = dialect_of(config.url.partition(":")[0].partition("+")[0].lower())
+    if not is_installed(dialect):
+        problems.error(f"needs packages that are not installed: {install_command(dialect.extra)}")
         return None
-    scheme = config.url.partition(":")[0].lower()
-    if scheme.partition("+")[0] == "sqlite":
-        return _sqlite(name, config, problems)
-    return _server(name, config, problems)
+    compile_url = _file if dialect.is_file else _server
+    return compile_url(name, config, dialect, problems)
 
 
-def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+def _file(name: str, config: Database, dialect: Dialect, problems: Problems) -> DatabaseProfile | None:
     place, written = problems.at("url"), config.url.partition(":")[2]
     path = written.removeprefix("///")
     if config.password is not None:
-        problems.at("password").error("SQLite databases have no password")
+        problems.at("password").error(f"{dialect.title} databases have no password")
+    example = f"notes.{dialect.suffix}"
     if path in {"", ":memory:"}:
-        place.error("each connection would have a separate in-memory database; use a file: sqlite:notes.db")
+        place.error(f"each connection would have a separate in-memory database; use a file: {dialect.name}:{example}")
         return None
     if path.startswith("//") or "?" in path or "\0" in path:
-        place.error("expected only a path after `sqlite:`, such as sqlite:notes.db or sqlite:/var/lib/notes.db")
+        place.error(
+            f"expected only a path after `{dialect.name}:`, such as {dialect.name}:{example} or "
+            f"{dialect.name}:/var/lib/{example}"
+        )
         return None
     file = place.directory / path
     if not is_file(file):
-        place.warning(f"file `{path}` does not exist; a query with `writes: true` creates it")
-    return DatabaseProfile(name=name, dialect="sqlite", url=str(file), size=config.pool)
+        creates = "; a query with `writes: true` creates it" if dialect.can_write else ""
+        place.warning(f"file `{path}` does not exist{creates}")
+    return DatabaseProfile(name=name, dialect=dialect.name, url=str(file), size=config.pool)
 
 
-def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+def _server(name: str, config: Database, dialect: Dialect, problems: Problems) -> DatabaseProfile | None:
     from sqlalchemy import make_url  # noqa: PLC0415 - of the extra
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415 - of the extra
 
     place = problems.at("url")
     try:
         url = make_url(config.url)
-        backend = url.get_backend_name()
-        if backend in _POSTGRESQL:
+        if dialect.driver is not None:
+            url = url.set(drivername=dialect.driver)
+        if dialect.name == POSTGRESQL.name:
             # asyncpg calls libpq's `sslmode` `ssl`.
-            query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
-            url = url.set(drivername="postgresql+asyncpg", query=query)
-            backend = "postgresql"
-        dialect = url.get_dialect()
+            url = url.set(query={"ssl" if key == "sslmode" else key: value for key, value in url.query.items()})
+        engine = url.get_dialect()
         # Report a missing driver now rather than at the first connection.
-        dialect.import_dbapi()
+        engine.import_dbapi()
     # SQLAlchemy raises ValueError for an invalid port.
     except (ArgumentError, ValueError):
         place.error("is not a database URL; expected a URL such as postgresql://app@db/shop")
@@ -83,17 +84,25 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
     except ImportError as error:
         place.error(f"needs a driver that is not installed: {error}")
         return None
-    if not dialect.is_async:
+    if not engine.is_async:
         place.error(
-            f"the driver `{dialect.driver}` does not support asyncio; use one that does, such as mysql+aiomysql://"
+            f"the driver `{engine.driver}` does not support asyncio; use one that does, such as oracle+oracledb_async://"
         )
         return None
+    if not dialect.reads_only:
+        who = f"`{url.username}`" if url.username else "the database user"
+        place.warning(
+            f"the gateway cannot make {dialect.name} transactions read-only, so only the grants of {who} restrict its "
+            "queries; use a user with SELECT grants only"
+        )
     if config.password is not None:
         if url.password is not None:
             problems.at("password").error("the URL has a password too; only one is allowed")
         url = url.set(password=config.password)
     # The URL is used to connect, so the password must not be hidden.
-    return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
+    return DatabaseProfile(
+        name=name, dialect=dialect.name, url=url.render_as_string(hide_password=False), size=config.pool
+    )
 
 
 _UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
@@ -105,13 +114,11 @@ def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext,
     profile = _profile(config, scope=scope, context=context)
     dialect = dialect_of(profile.dialect)
     writes = isinstance(config, Sql) and config.writes
-    if not writes and not dialect.reads_only:
-        scope.at("database").problems.error(
-            f"{dialect.name} has no read-only transactions here; set `writes: true`, and use a user that can only read"
-        )
+    if writes and not dialect.can_write:
+        scope.at("writes").problems.error(f"{dialect.title} databases are opened read-only")
     if config.query_file is not None:
         context.dependencies.files.add(query_path(config, scope.problems))
-    statements = tuple(statement for statement, _ in compile_query(config, dialect=dialect, scope=scope))
+    statements = tuple(statement for statement, _ in compile_query(config, dialect=dialect, scope=scope, writes=writes))
     return SqlExecutor(
         database=profile,
         statements=statements,

@@ -29,7 +29,11 @@ _REFUSED: Final[Mapping[str, str]] = {
     "PRAGMA": f"{_SESSION}. To read, use a function such as pragma_table_info('orders')",
     "COPY": "it reads and writes files of the server",
     "VACUUM": "it cannot run in a transaction",
+    **dict.fromkeys(("LOCK", "UNLOCK", "USE"), _SESSION),
+    "LOAD": "it reads files of the server",
 }
+_READS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "EXPLAIN"})
+"""The first words of statements that read."""
 
 
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +58,16 @@ class QueryText(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[tuple[Statement, QueryText], ...]:
+def compile_query(
+    config: SqlCompletion, *, dialect: Dialect, scope: Scope, writes: bool = False
+) -> tuple[tuple[Statement, QueryText], ...]:
     statements = []
     for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
         if not found:
             text.report(0, "contains no statement")
         for tokens in found:
-            _check_start(tokens, text)
+            _check_start(tokens, text, must_read=not writes and not dialect.reads_only)
             # A value of `bind` can be any JSON.
             schemas = {**{name: {} for name in config.bind}, **scope.inputs.schemas}
             statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas)
@@ -112,7 +118,7 @@ def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
     return statements_of(tokens)
 
 
-def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
+def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -> None:
     words = words_of(tokens)
     if not words:
         return
@@ -125,6 +131,8 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
         reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None
     elif keyword == "SET" and {"TRANSACTION", "CHARACTERISTICS"} & {word.text.upper() for word in words[1:3]}:
         reason = _TRANSACTION
+    elif must_read and keyword and keyword not in _READS:
+        reason = "it can change data, which requires `writes: true`"
     if reason is not None:
         text.report(first.start, f"{keyword} is not allowed in a query: {reason}")
 

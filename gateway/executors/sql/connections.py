@@ -1,10 +1,8 @@
-"""Database connections. SQLAlchemy pools them. Some dialects have special engines and sessions."""
+"""Engines on SQLAlchemy's connection pools."""
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
-from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -12,99 +10,84 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.pools import DatabaseProfile
-from gateway.executors.sql.postgresql import PostgresqlSession, exchange_times_exactly
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import DatabaseConnectionLostError, Session, StatementRefusedError
-from gateway.executors.sql.sqlite import SqliteSession, secure
-
-_PREPARED: Final = "mcp-gateway prepared statements"
-_SECURED: Final = "mcp-gateway secured"
-_LOCK_SECONDS: Final = 0.25
-"""The time that SQLite waits for a lock. The executor retries afterwards."""
-_OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-"""For engines whose sessions control their transactions."""
+from gateway.executors.sql.sessions import (
+    DatabaseConnectionLostError,
+    DatabaseProfile,
+    Engine,
+    Session,
+)
 
 
-def make_engine(profile: DatabaseProfile, *, read_only: bool) -> AsyncEngine:
-    url: URL | str = profile.url
-    options: dict[str, Any] = {}
-    if (engine_options := _ENGINES.get(profile.dialect)) is not None:
-        url, arguments = engine_options(profile, read_only)
-        options = {"connect_args": arguments, **_OWN_TRANSACTIONS}
-    return create_async_engine(
-        url,
-        pool_size=profile.size,
-        max_overflow=0,  # `pool` is the limit
-        pool_timeout=86_400,  # a call's deadline comes first
-        hide_parameters=True,  # keeps values out of error messages
-        **options,
-    )
+class _PooledEngine:
+    def __init__(self, url: URL | str, *, size: int, **options: Any) -> None:
+        self._engine: Final[AsyncEngine] = create_async_engine(
+            url,
+            pool_size=size,
+            max_overflow=0,  # `pool` is the limit
+            pool_timeout=86_400,  # a call's deadline comes first
+            hide_parameters=True,  # keeps values out of error messages
+            **options,
+        )
+
+    @property
+    def open(self) -> int:
+        pool: Any = self._engine.pool
+        return int(pool.checkedin() + pool.checkedout())
+
+    async def dispose(self) -> None:
+        await self._engine.dispose()
 
 
-def _sqlite_engine(profile: DatabaseProfile, read_only: bool) -> tuple[URL, dict[str, Any]]:  # noqa: FBT001 - of `_ENGINES`
-    # Only a URI can set the mode. A `?` in the path must be quoted.
-    mode = {"mode": "ro" if read_only else "rwc", "uri": "true"}
-    url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
-    return url, {"timeout": _LOCK_SECONDS}
+class DriverEngine(_PooledEngine):
+    """Connections of a driver, whose sessions control their transactions."""
 
+    def __init__(
+        self,
+        url: URL | str,
+        *,
+        size: int,
+        connect_args: Mapping[str, Any],
+        new_session: Callable[[Any], Awaitable[Session]],
+    ) -> None:
+        super().__init__(
+            url, size=size, connect_args=connect_args, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
+        )
+        self._new_session: Final = new_session
 
-def _postgresql_engine(profile: DatabaseProfile, read_only: bool) -> tuple[str, dict[str, Any]]:  # noqa: ARG001, FBT001 - of `_ENGINES`
-    return profile.url, {"server_settings": {"application_name": "mcp-gateway"}}
-
-
-async def _sqlite_session(raw: Any, read_only: bool) -> Session:  # noqa: FBT001 - of `_SESSIONS`
-    if _SECURED not in raw.info:  # kept as long as the connection
-        await secure(raw.driver_connection, read_only=read_only)
-        raw.info[_SECURED] = True
-    return SqliteSession(raw.driver_connection, read_only=read_only)
-
-
-async def _postgresql_session(raw: Any, read_only: bool) -> Session:  # noqa: FBT001 - of `_SESSIONS`
-    if _PREPARED not in raw.info:
-        await exchange_times_exactly(raw.driver_connection)
-        raw.info[_PREPARED] = OrderedDict()
-    return PostgresqlSession(raw.driver_connection, raw.info[_PREPARED], read_only=read_only)
-
-
-_ENGINES: Final[Mapping[str, Callable[[DatabaseProfile, bool], tuple[URL | str, dict[str, Any]]]]] = {
-    "sqlite": _sqlite_engine,
-    "postgresql": _postgresql_engine,
-}
-_SESSIONS: Final[Mapping[str, Callable[[Any, bool], Awaitable[Session]]]] = {
-    "sqlite": _sqlite_session,
-    "postgresql": _postgresql_session,
-}
-"""Create the session of a driver connection, by dialect. Other dialects use `OtherSession`."""
-
-
-@asynccontextmanager
-async def open_session(engine: AsyncEngine, dialect: str, *, read_only: bool) -> AsyncIterator[Session]:
-    """Borrow a connection. It returns to the pool if it is still usable."""
-    new_session = _SESSIONS.get(dialect)
-    if new_session is None:
-        async with engine.connect() as connection:
-            yield OtherSession(connection)
-        return
-    raw: Any = await engine.raw_connection()
-    while _is_closed(raw.driver_connection):  # lost while idle
-        raw.invalidate()
-        # The pool is synchronous. It can call an asyncio driver only in a greenlet.
-        await greenlet_spawn(raw.close)
-        raw = await engine.raw_connection()
-    session: Session | None = None
-    try:
-        session = await new_session(raw, read_only)
-        yield session
-    finally:
-        if session is None or not session.is_usable:
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Borrow a connection. It returns to the pool if it is still usable."""
+        raw: Any = await self._engine.raw_connection()
+        while _is_closed(raw.driver_connection):  # lost while idle
             raw.invalidate()
-        await greenlet_spawn(raw.close)
+            # The pool is synchronous. It can call an asyncio driver only in a greenlet.
+            await greenlet_spawn(raw.close)
+            raw = await self._engine.raw_connection()
+        session: Session | None = None
+        try:
+            session = await self._new_session(raw)
+            yield session
+        finally:
+            if session is None or not session.is_usable:
+                raw.invalidate()
+            await greenlet_spawn(raw.close)
 
 
 def _is_closed(connection: Any) -> bool:
     return hasattr(connection, "is_closed") and connection.is_closed()
+
+
+class _OtherEngine(_PooledEngine):
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        async with self._engine.connect() as connection:
+            yield OtherSession(connection)
+
+
+def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:  # noqa: ARG001 - like other dialects
+    return _OtherEngine(profile.url, size=profile.size)
 
 
 class OtherSession:
@@ -149,7 +132,7 @@ class OtherSession:
         await self._connection.invalidate()
 
     async def prepare(self, statement: BoundStatement) -> None:  # noqa: ARG002 - of the interface
-        raise StatementRefusedError("the gateway cannot check statements of this database")
+        raise ExecutionError("the driver can only run statements, not prepare them")
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:

@@ -1,6 +1,6 @@
-"""SQL dialects: tokens, placeholders, and the types of bound values.
+"""The table of SQL dialects: packages, tokens, placeholders, and the types of bound values.
 
-`connections` contains the drivers that need more than SQLAlchemy.
+The sessions of a dialect are in the module of its name, and are opened by `connections`.
 """
 
 import datetime as dt
@@ -70,8 +70,8 @@ def items_of(schema: Json) -> JsonObject:
 
 class ValueForm(Enum):
     NATIVE = auto()
-    SQLITE = auto()
-    """Dates and UUIDs as text in the format of SQLite's functions, other values as Python objects."""
+    UTC_TEXT = auto()
+    """Dates and UUIDs as text (`2026-01-02 03:04:05`, in UTC), other values as Python objects."""
     TEXT = auto()
     """Scalars as JSON text, which the database parses, and arrays as lists."""
 
@@ -110,11 +110,11 @@ def _written(name: str, value: Json) -> str:
 
 
 def _parsed(name: str, value: str, kind: InputType, binding: ValueForm) -> Json:
-    parse, sqlite_text = _PARSERS[kind]
+    parse, utc_text = _PARSERS[kind]
     try:
         found = parse(value)
         return (
-            found if binding is ValueForm.NATIVE else sqlite_text(found) if binding is ValueForm.SQLITE else str(found)
+            found if binding is ValueForm.NATIVE else utc_text(found) if binding is ValueForm.UTC_TEXT else str(found)
         )
     except (ValueError, OverflowError) as error:
         raise ExecutionError(f"`{name}` cannot be bound: {error}") from error
@@ -140,6 +140,14 @@ _PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json],
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The first part of an SQLAlchemy URL."""
+    extra: str = "sql"
+    """The extra that contains the packages."""
+    packages: tuple[str, ...]
+    driver: str | None = None
+    """The SQLAlchemy driver that is always used, such as `postgresql+asyncpg`."""
+    title: str = ""
+    """The name in messages, for a database that is a file: its URL is the name and a path."""
+    suffix: str = ""
     tokens: re.Pattern[str]
     """Matches one token. Its groups are the keys of `_KINDS`."""
     has_nested_comments: bool = False
@@ -156,6 +164,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Escapes text between parameters for the driver."""
     binding: ValueForm = ValueForm.NATIVE
     reads_only: bool = True
+    """Whether the database rejects changes of queries without `writes: true`."""
+    can_write: bool = True
+
+    @property
+    def is_file(self) -> bool:
+        return bool(self.title)
 
 
 _LINE_COMMENT: Final = r"(?P<comment>--[^\n]*)"
@@ -176,8 +190,11 @@ def _with_escaped_colons(text: str) -> str:
     return re.sub(r":(?=\w)", r"\\:", text)
 
 
+_SQLALCHEMY: Final = ("sqlalchemy.ext.asyncio", "greenlet")
 POSTGRESQL: Final = Dialect(
     name="postgresql",
+    packages=(*_SQLALCHEMY, "asyncpg"),
+    driver="postgresql+asyncpg",
     # `E'…'` has backslash escapes (PostgreSQL manual, §4.1.2.2). It is matched before words.
     tokens=_tokens(
         _LINE_COMMENT,
@@ -204,18 +221,22 @@ POSTGRESQL: Final = Dialect(
 )
 SQLITE: Final = Dialect(
     name="sqlite",
+    packages=(*_SQLALCHEMY, "aiosqlite"),
+    title="SQLite",
+    suffix="db",
     tokens=_tokens(_LINE_COMMENT, _BLOCK, r"(?P<position>\?\d*|[@#$]\w+)", rf"(?P<quoted>\[[^\]]*\]|{_QUOTES})"),
     placeholder="?",
     reuses=False,
     # SQLite allows an empty list ("The IN and NOT IN Operators").
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
-    binding=ValueForm.SQLITE,
+    binding=ValueForm.UTC_TEXT,
 )
 # MySQL 5.7 and others require a FROM before a WHERE, and a name for each derived table.
 _NO_ROWS: Final = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
 _STANDARD: Final = Dialect(
     name="",
+    packages=_SQLALCHEMY,
     tokens=_tokens(_LINE_COMMENT, _BLOCK, rf"(?P<quoted>{_QUOTES})"),
     placeholder=":p{}",  # replaced by SQLAlchemy's `text()`
     reuses=True,
@@ -224,13 +245,42 @@ _STANDARD: Final = Dialect(
     empty_not_in=f"NOT IN {_NO_ROWS}",
     reads_only=False,
 )
-_MYSQL: Final = replace(
-    _STANDARD,
+MYSQL: Final = Dialect(
     name="mysql",
-    tokens=_tokens(r"(?P<comment>--[^\n]*|\#[^\n]*)", _BLOCK, rf"(?P<quoted>'(?:[^'\\]|\\.|'')*'|{_QUOTES})"),
+    extra="mysql",
+    packages=(*_SQLALCHEMY, "asyncmy"),
+    driver="mysql+asyncmy",
+    # `--` starts a comment only before a space or control character (MySQL manual, "Comments").
+    tokens=_tokens(
+        r"(?P<comment>(?:--(?=[\s\x00-\x1f]|\Z)|\#)[^\n]*)",
+        _BLOCK,
+        r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`)""",
+    ),
+    placeholder="%s",  # replaced by quoted text, so `%` itself is escaped
+    reuses=False,
+    escape=lambda text: text.replace("%", "%%"),
+    empty_in=f"IN {_NO_ROWS}",
+    empty_not_in=f"NOT IN {_NO_ROWS}",
+    binding=ValueForm.UTC_TEXT,
+)
+DUCKDB: Final = replace(
+    POSTGRESQL,
+    name="duckdb",
+    extra="duckdb",
+    packages=("duckdb",),
+    driver=None,
+    title="DuckDB",
+    suffix="duckdb",
+    casts={InputType.JSON: "json"},
+    empty_in="IN ()",
+    empty_not_in="NOT IN ()",
+    binding=ValueForm.NATIVE,
+    can_write=False,
 )
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    each.name: each for each in (POSTGRESQL, SQLITE, _MYSQL, replace(_MYSQL, name="mariadb"))
+    **{each.name: each for each in (POSTGRESQL, SQLITE, MYSQL, DUCKDB)},
+    "postgres": POSTGRESQL,
+    "mariadb": replace(MYSQL, name="mariadb"),
 }
 
 

@@ -10,10 +10,16 @@ import msgspec
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
-from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
+from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
-from gateway.executors.sql.sessions import DatabaseConnectionLostError, DatabaseUnavailableError, Session, failure_of
+from gateway.executors.sql.sessions import (
+    DatabaseConnectionLostError,
+    DatabaseProfile,
+    DatabaseUnavailableError,
+    Session,
+    failure_of,
+)
 from gateway.json_types import ABSENT, Json, empty
 from gateway.language.templates.templating import JsonTemplate, TextTemplate
 

@@ -1,7 +1,4 @@
-"""Connection pools: one per database and access mode, kept while a catalog uses the database.
-
-SQLAlchemy is part of the extra `sql`, so it is imported on first use.
-"""
+"""Connection pools: one per database and access mode, kept while a catalog uses the database."""
 
 import asyncio
 import importlib
@@ -10,42 +7,42 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.sql.sessions import Session
+from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.sessions import DatabaseProfile, Engine, Session
 from gateway.json_types import Json
 
 log: Final = structlog.get_logger(__name__)
 
-_PACKAGES: Final = ("sqlalchemy.ext.asyncio", "greenlet", "aiosqlite", "asyncpg")
 _CLOSE_SECONDS: Final = 5.0
-_CONNECTIONS: Final = "gateway.executors.sql.connections"
 
 
-def is_installed() -> bool:
-    """Return whether the packages of the extra `sql` are installed. Slow: imports them."""
+def is_installed(dialect: Dialect) -> bool:
+    """Return whether the packages of a dialect are installed. Slow: imports them."""
     try:
-        for name in _PACKAGES:
+        for name in dialect.packages:
             importlib.import_module(name)
     except ImportError:
         return False
     return True
 
 
-class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a database's connections. Equal profiles share a pool."""
-
-    name: str
-    dialect: str
-    url: str
-    """The SQLAlchemy URL with the password, or the path of a SQLite file."""
-    size: int
-
-    @property
-    def shown(self) -> str:
-        return f"{self.name} ({self.dialect})"
+def _engine_of(profile: DatabaseProfile, *, read_only: bool) -> Engine:
+    # Only one module is imported, because the packages of other dialects can be missing.
+    match profile.dialect:
+        case "sqlite":
+            from gateway.executors.sql.sqlite import open_engine  # noqa: PLC0415 - of an extra, like the others
+        case "postgresql":
+            from gateway.executors.sql.postgresql import open_engine  # noqa: PLC0415
+        case "mysql" | "mariadb":
+            from gateway.executors.sql.mysql import open_engine  # noqa: PLC0415
+        case "duckdb":
+            from gateway.executors.sql.duckdb import open_engine  # noqa: PLC0415
+        case _:
+            from gateway.executors.sql.connections import open_engine  # noqa: PLC0415
+    return open_engine(profile, read_only=read_only)
 
 
 class DatabasePool:
@@ -54,7 +51,7 @@ class DatabasePool:
     def __init__(self, profile: DatabaseProfile, *, read_only: bool, is_wanted: bool = True) -> None:
         self._profile: Final = profile
         self._read_only: Final = read_only
-        self._engine: Any = None
+        self._engine: Engine | None = None
         self.users = 0
         self.is_wanted = is_wanted
 
@@ -63,19 +60,17 @@ class DatabasePool:
 
     @property
     def open(self) -> int:
-        return 0 if self._engine is None else self._engine.pool.checkedin() + self._engine.pool.checkedout()
+        return 0 if self._engine is None else self._engine.open
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Borrow a connection, waiting for one if necessary."""
         # Counted before the first await: a removed pool is closed by its last user.
         self.users += 1
-        connections = importlib.import_module(_CONNECTIONS)
         try:
             if self._engine is None:
-                self._engine = connections.make_engine(self._profile, read_only=self._read_only)
-            dialect = self._profile.dialect
-            async with connections.open_session(self._engine, dialect, read_only=self._read_only) as session:
+                self._engine = _engine_of(self._profile, read_only=self._read_only)
+            async with self._engine.session() as session:
                 yield session
         finally:
             self.users -= 1
@@ -144,9 +139,15 @@ class DatabasePools:
         found: dict[str, dict[str, Json]] = {}
         for (profile, _), pool in self._pools.items():
             entry = found.setdefault(
-                profile.name, {"dialect": profile.dialect, "connections": 0, "in_use": 0, "failures": 0}
+                profile.name,
+                {
+                    "dialect": profile.dialect,
+                    "connections": 0,
+                    "in_use": 0,
+                    "failures": self.failures.get(profile.name, 0),
+                    "read_only_by": "transaction" if dialect_of(profile.dialect).reads_only else "grants of the user",
+                },
             )
             entry["connections"] += pool.open
             entry["in_use"] += pool.users
-            entry["failures"] = self.failures.get(profile.name, 0)
         return dict(found)

@@ -19,12 +19,16 @@ from asyncpg.prepared_stmt import PreparedStatement
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
+from gateway.executors.sql.connections import DriverEngine
 from gateway.executors.sql.dialects import POSTGRESQL, Kind, tokens_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import (
     DatabaseConnectionLostError,
+    DatabaseProfile,
     DatabaseUnavailableError,
+    Engine,
+    Session,
     StatementRefusedError,
     is_unavailable,
 )
@@ -61,6 +65,18 @@ Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
 """
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, most recently used last."""
+_PREPARED: Final = "mcp-gateway prepared statements"
+
+
+def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
+    async def new_session(raw: Any) -> Session:
+        if _PREPARED not in raw.info:
+            await exchange_times_exactly(raw.driver_connection)
+            raw.info[_PREPARED] = OrderedDict()
+        return PostgresqlSession(raw.driver_connection, raw.info[_PREPARED], read_only=read_only)
+
+    settings = {"server_settings": {"application_name": "mcp-gateway"}}
+    return DriverEngine(profile.url, size=profile.size, connect_args=settings, new_session=new_session)
 
 
 class PostgresqlSession:

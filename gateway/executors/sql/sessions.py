@@ -1,13 +1,32 @@
-"""The interface of database sessions, and the classification of connection errors."""
+"""The interfaces of databases, and the classification of connection errors."""
 
+import re
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
+
+import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
+_DRIVERS: Final = frozenset({"asyncpg", "aiosqlite", "sqlite3", "asyncmy", "_duckdb"})
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
 """SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
+
+
+class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a database's connections. Equal profiles share a pool."""
+
+    name: str
+    dialect: str
+    url: str
+    """The SQLAlchemy URL with the password, or the path of a file."""
+    size: int
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name} ({self.dialect})"
 
 
 class DatabaseUnavailableError(ExecutionError):
@@ -56,6 +75,17 @@ class Session(Protocol):
         """Classify a driver's error. Return None if the database did not cause it."""
 
 
+class Engine(Protocol):
+    """The read-only or the read-write connections of a database."""
+
+    @property
+    def open(self) -> int: ...
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """Borrow a connection, waiting for one if necessary."""
+
+    async def dispose(self) -> None: ...
+
+
 def is_unavailable(sqlstate: str) -> bool:
     """Return whether an SQLSTATE (PostgreSQL manual, appendix A) means that the database is unavailable."""
     return sqlstate in _UNAVAILABLE or sqlstate.startswith("08")  # class 08: connection exceptions
@@ -65,10 +95,10 @@ def failure_of(error: Exception, name: str) -> Exception:
     """Classify a connection error. Return it unchanged if the database did not cause it."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
 
-    cause: BaseException = error
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        # SQLAlchemy wraps the driver's error, which contains the reason.
-        cause = error.orig.__cause__ or error.orig
+    # SQLAlchemy wraps the driver's error, which contains the reason.
+    cause: BaseException = (error.orig or error) if isinstance(error, DBAPIError) else error
+    if cause is not error or isinstance(cause.__cause__, OSError):
+        cause = cause.__cause__ or cause
     # The message of `threading.Thread.start`, which aiosqlite uses. There is no specific class.
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
         return ExecutionError(f"cannot start a thread: {cause}")
@@ -79,9 +109,24 @@ def failure_of(error: Exception, name: str) -> Exception:
         return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
     # By name, because other drivers can be missing. A TypeError means that the URL contains a parameter that the
     # driver's `connect` does not accept.
-    if type(cause).__module__.split(".")[0] in {"asyncpg", "aiosqlite", "sqlite3"} or isinstance(cause, TypeError):
+    if type(cause).__module__.split(".")[0] in _DRIVERS or isinstance(cause, TypeError):
         return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
     return error
+
+
+_NAMED: Final = re.compile(
+    r"""near '(.*)' at line|near "(.*?)"|no such [\w ]+: (\S+)|(?:with name|Column) (\S+)|['"](.+?)['"]""", re.DOTALL
+)
+
+
+def place_of(message: str, text: str) -> int | None:
+    """Return the position of an error whose message quotes a part of the statement, or names a missing object."""
+    for match in _NAMED.finditer(message):
+        named = match[match.lastindex or 0]
+        for part in (named, named.rpartition(".")[2]):
+            if part and (found := text.find(part)) >= 0:
+                return found
+    return None
 
 
 def _reason(error: BaseException) -> str:

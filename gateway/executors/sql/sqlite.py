@@ -6,22 +6,49 @@ access to other files.
 
 import asyncio
 import sqlite3
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import aiosqlite
+from sqlalchemy import URL
 
 from gateway.errors import ExecutionError
+from gateway.executors.sql.connections import DriverEngine
 from gateway.executors.sql.dialects import SQLITE, tokens_of
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import DatabaseUnavailableError, StatementRefusedError
+from gateway.executors.sql.sessions import (
+    DatabaseProfile,
+    DatabaseUnavailableError,
+    Engine,
+    Session,
+    StatementRefusedError,
+    place_of,
+)
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
 """Seconds. Repeated, because an interrupt before the start of a statement has no effect."""
+_LOCK_SECONDS: Final = 0.25
+"""The time that SQLite waits for a lock. The executor retries afterwards."""
+_SECURED: Final = "mcp-gateway secured"
 
 
-async def secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
+def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
+    # Only a URI can set the mode. A `?` in the path must be quoted.
+    mode = {"mode": "ro" if read_only else "rwc", "uri": "true"}
+    url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
+
+    async def new_session(raw: Any) -> Session:
+        if _SECURED not in raw.info:  # kept as long as the connection
+            await _secure(raw.driver_connection, read_only=read_only)
+            raw.info[_SECURED] = True
+        return SqliteSession(raw.driver_connection, read_only=read_only)
+
+    return DriverEngine(url, size=profile.size, connect_args={"timeout": _LOCK_SECONDS}, new_session=new_session)
+
+
+async def _secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
     await connection.set_authorizer(_authorize)
     if read_only:
         await connection.execute("PRAGMA query_only = ON")
@@ -96,7 +123,7 @@ class SqliteSession:
             cursor = await self._connection.execute(f"{explain}{statement.text}", statement.values)
             await cursor.close()
         except sqlite3.Error as error:
-            raise StatementRefusedError(str(error), _place_of(str(error), statement.text)) from error
+            raise StatementRefusedError(str(error), place_of(str(error), statement.text)) from error
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:
@@ -109,11 +136,3 @@ class SqliteSession:
                 return ExecutionError("an integer exceeds SQLite's 64 bits")
             case _:
                 return None
-
-
-def _place_of(message: str, text: str) -> int | None:
-    """Return the position of an error. SQLite quotes a word (`near "FORM"`) or names the missing object."""
-    quoted = message.partition('near "')[2].partition('"')[0]
-    named = message.partition("no such ")[2].partition(": ")[2]
-    found = text.find(quoted or named) if quoted or named else -1
-    return None if found < 0 else found

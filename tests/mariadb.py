@@ -1,0 +1,133 @@
+"""A MariaDB server for tests: Debian's, run by an unprivileged user, in a temporary directory."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.programs import do_without, need
+
+_USER: Final = "tester"
+_PASSWORD: Final = "pa%ss:word"
+_START_SECONDS: Final = 90
+
+
+@dataclass
+class Mariadb:
+    """A server that can be stopped and started again."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mysql://{_USER}:{_PASSWORD.replace('%', '%25').replace(':', '%3A')}@127.0.0.1:{self.port}/shop"
+
+    def start(self) -> None:
+        setup = self.directory / "setup.sql"
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    need("mariadbd"),
+                    "--no-defaults",
+                    *(f"--datadir={self.directory / 'data'}", f"--socket={self.directory / 'socket'}"),
+                    *("--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={setup}"),
+                    *("--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", "--max-connections=40"),
+                    *("--character-set-server=utf8mb4", "--skip-name-resolve"),
+                ],
+                user=_unprivileged(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={"LC_ALL": "C", "PATH": os.defpath, "HOME": str(self.directory)},
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+            except OSError:
+                assert self.process.poll() is None, (self.directory / "log").read_text()
+                time.sleep(0.2)
+            else:
+                return
+        raise AssertionError((self.directory / "log").read_text())
+
+    def stop(self) -> None:
+        """End the server with all connections."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(timeout=60)
+            self.process = None
+
+    async def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements on a new connection, and return the rows of the last one."""
+        import asyncmy  # noqa: PLC0415 - of an extra
+
+        rows: list[tuple[Any, ...]] = []
+        connection = await asyncmy.connect(
+            host="127.0.0.1", port=self.port, user=_USER, password=_PASSWORD, database="shop", autocommit=True
+        )
+        try:
+            for statement in statements:
+                async with connection.cursor() as cursor:
+                    await cursor.execute(statement)
+                    rows = list(await cursor.fetchall())
+        finally:
+            await connection.ensure_closed()
+        return rows
+
+    async def wait_for(self, statement: str) -> None:
+        """Wait until a statement returns a row."""
+        async with asyncio.timeout(90):
+            while not await self.run(statement):
+                await asyncio.sleep(0.02)
+
+
+@contextmanager
+def running_mariadb() -> Iterator[Mariadb]:
+    """A new server, which is gone at the end."""
+    installer = shutil.which("mariadb-install-db")
+    if installer is None:
+        do_without("needs Debian's package mariadb-server")
+    directory = Path(tempfile.mkdtemp(prefix="mariadb-", dir="/tmp"))  # a socket's path is short
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    server = Mariadb(directory, port)
+    try:
+        if (user := _unprivileged()) is not None:
+            shutil.chown(directory, user)
+        subprocess.run(
+            [
+                installer,
+                *("--no-defaults", f"--datadir={directory / 'data'}", "--auth-root-authentication-method=normal"),
+                "--skip-test-db",
+            ],
+            user=_unprivileged(),
+            check=True,
+            capture_output=True,
+            timeout=240,
+            env={"LC_ALL": "C", "PATH": f"{os.defpath}:/usr/sbin", "HOME": str(directory)},
+        )
+        (directory / "setup.sql").write_text(
+            "CREATE DATABASE IF NOT EXISTS shop;\n"
+            f"CREATE USER IF NOT EXISTS '{_USER}'@'%' IDENTIFIED BY '{_PASSWORD}';\n"
+            f"GRANT ALL ON *.* TO '{_USER}'@'%';\n"
+        )
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _unprivileged() -> str | None:
+    """The user to run as: the server refuses to run as root."""
+    return "nobody" if os.geteuid() == 0 else None

@@ -156,7 +156,9 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     },
     "cli/commands/validate.py": {"gateway.cli.query_check"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
-    "executors/sql/pools.py": {"gateway.executors.sql.connections"},
+    "executors/sql/pools.py": {
+        f"gateway.executors.sql.{name}" for name in ("connections", "sqlite", "postgresql", "mysql", "duckdb")
+    },
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
 }
 """The places that import modules of our own by a string, and which: a command's when it is chosen, for the time to

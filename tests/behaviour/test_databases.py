@@ -87,7 +87,10 @@ resources:
     uri: "order://{id}"
     sql: {database: shop, query: "SELECT * FROM orders WHERE CAST(id AS char(9)) = :id"}
     complete:
-      id: {sql: {database: shop, query: "SELECT id FROM orders WHERE SUBSTR(CAST(id AS char(9)), 1, LENGTH(:value)) = :value"}}
+      id:
+        sql:
+          database: shop
+          query: SELECT id FROM orders WHERE SUBSTR(CAST(id AS char(9)), 1, LENGTH(:value)) = :value
 """
 
 SLOW: Final = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

@@ -1,19 +1,23 @@
 """Read-only sessions refuse changes, even those that checks at load would find."""
 
+import asyncio
 import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from sqlalchemy.dialects import registry
 
+from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.distribution import install_command
-from gateway.errors import ConfigError, ExecutionError
-from gateway.executors.sql.dialects import dialect_of, tokens_of
+from gateway.errors import ConfigError
 from gateway.executors.sql.pools import DatabasePools
-from gateway.executors.sql.query import BoundStatement, Statement, pieces_of, statements_of
+from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector, RowLimits
 from gateway.executors.sql.sessions import DatabaseProfile
 from tests.postgresql import Postgresql
@@ -87,46 +91,86 @@ async def test_a_read_only_session_of_postgresql(postgresql: Postgresql, stateme
     assert "read-only" in said or "read-write" in said
 
 
-def test_a_database_without_the_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncpg", None)  # not installed
-    (tmp_path / "config.yaml").write_text('databases:\n  shop: {url: "postgresql://app@db/shop"}\n')
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [
+        ("postgresql://app@db/shop", "asyncpg", "sql"),
+        ("sqlite:shop.db", "aiosqlite", "sql"),
+        ("mysql://app@db/shop", "asyncmy", "mysql"),
+        ("mariadb://app@db/shop", "asyncmy", "mysql"),
+        ("duckdb:shop.duckdb", "duckdb", "duckdb"),
+    ],
+)
+def test_missing_packages_are_named_in_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # not installed
+    (tmp_path / "config.yaml").write_text(f'databases:\n  shop: {{url: "{url}"}}\n')
     with pytest.raises(ConfigError) as raised:
         check(read_settings({"config": tmp_path / "config.yaml"}))
     [problem] = raised.value.errors
-    assert problem.message == f"needs packages that are not installed: {install_command('sql')}"
+    assert problem.message == f"needs packages that are not installed: {install_command(extra)}"
     assert problem.location is not None
     assert problem.location.line == 2
 
 
-async def test_other_databases_use_sqlalchemy(tmp_path: Path) -> None:
-    """SQLite, used as a database that only SQLAlchemy knows."""
-    url = f"sqlite+aiosqlite:///{tmp_path}/other.db"
-    profile, dialect = DatabaseProfile(name="t", dialect="other", url=url, size=1), dialect_of("other")
-    schemas = {"name": {"type": "string"}, "names": {"type": "array"}}
+OTHER: Final = """
+databases: {{shop: {{url: "other+aiosqlite:///{path}"}}}}
+tools:
+  find:
+    input: {{names: array, fixed: string}}
+    sql:
+      database: shop
+      query: "SELECT name, ':name' AS x, '5%' AS y FROM t WHERE name IN (:names) OR name = :fixed"
+  outside: {{input: {{names: array}}, sql: {{database: shop, query: "SELECT name FROM t WHERE name NOT IN (:names)"}}}}
+  add: {{input: {{name: string}}, sql: {{database: shop, writes: true, query: "INSERT INTO t VALUES (:name)"}}}}
+  fail: {{sql: {{database: shop, writes: true, query: [DELETE FROM t, SELECT * FROM missing]}}}}
+"""
 
-    def bound(text: str, **arguments: object) -> BoundStatement:
-        [tokens] = statements_of(tokens_of(text, dialect_of("other")))
-        return Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas).bind(arguments)
 
-    async def run(*statements: BoundStatement) -> list[dict[str, object]]:
-        rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
-        async with DatabasePools() as pools, pools.pool(profile, read_only=False).session() as session:
-            await session.begin(seconds=30, statements=len(statements))
-            try:
-                for statement in statements:
-                    await session.run(statement, rows)
-            except Exception as error:
-                await session.roll_back()
-                raise session.failure_of(error) or error from error
-            await session.commit()
-        return rows.rows
+async def test_other_dialects_use_sqlalchemy_and_the_grants_of_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite, under a name that the gateway does not know."""
+    registry.register("other.aiosqlite", "sqlalchemy.dialects.sqlite.aiosqlite", "dialect")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE t (name text)")
+    config = tmp_path / "config.yaml"
+    config.write_text(OTHER.format(path=tmp_path / "other.db"))
+    settings = read_settings({"config": config, "log_level": "warning", "log_format": "json"})
+    [warning] = [each for each in check(settings)[1] if "read-only" in each.message]
+    assert warning.message == (
+        "the gateway cannot make other transactions read-only, so only the grants of the database user restrict its "
+        "queries; use a user with SELECT grants only"
+    )
+    async with Gateway(settings) as gateway:
 
-    insert = bound("INSERT INTO t VALUES (:name, ':name')", name="it's :x")
-    assert await run(bound("CREATE TABLE t (name text, fixed text)"), insert) == []
-    found = [{"name": "it's :x", "fixed": ":name"}]
-    assert await run(bound("SELECT * FROM t WHERE name IN (:names)", names=["a", "it's :x"])) == found
-    assert await run(bound("SELECT * FROM t WHERE name IN (:names)", names=[])) == []
-    assert await run(bound("SELECT * FROM t WHERE name NOT IN (:names)", names=[])) == found
-    with pytest.raises(ExecutionError, match="no such table"):
-        await run(bound("DELETE FROM t"), bound("SELECT * FROM missing"))
-    assert await run(bound("SELECT * FROM t")) == found
+        async def rows(tool: str, **arguments: Any) -> Any:
+            result = await gateway.memory_client().request("tools/call", {"name": tool, "arguments": arguments})
+            return result["structuredContent"]["rows"] if not result.get("isError") else result["content"][0]["text"]
+
+        await rows("add", name="it's :x")
+        found = [{"name": "it's :x", "x": ":name", "y": "5%"}]
+        assert await rows("find", names=["a", "it's :x"], fixed="") == found
+        assert await rows("find", names=[], fixed="it's :x") == found
+        assert await rows("outside", names=[]) == [{"name": "it's :x"}]
+        assert "no such table" in await rows("fail")
+        assert gateway.status()["databases"]["shop"]["read_only_by"] == "grants of the user"
+    async with asyncio.timeout(60):
+        logged = ""
+        while warning.message not in logged:  # written by a thread
+            await asyncio.sleep(0.01)
+            logged += capsys.readouterr().err
+
+
+def test_statement_of_other_dialect_that_can_change_data_needs_writes(tmp_path: Path) -> None:
+    registry.register("other.aiosqlite", "sqlalchemy.dialects.sqlite.aiosqlite", "dialect")
+    (tmp_path / "config.yaml").write_text(
+        """databases: {shop: {url: "other+aiosqlite:///other.db"}}
+tools: {sneak: {sql: {database: shop, query: DELETE FROM t}}}
+"""
+    )
+    with pytest.raises(ConfigError) as raised:
+        check(read_settings({"config": tmp_path / "config.yaml"}))
+    [problem] = raised.value.errors
+    assert problem.message == ("DELETE is not allowed in a query: it can change data, which requires `writes: true`")

@@ -29,8 +29,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "PRAGMA": f"{_SESSION}. To read, use a function such as pragma_table_info('orders')",
     "COPY": "it reads and writes files of the server",
     "VACUUM": "it cannot run in a transaction",
-    **dict.fromkeys(("LOCK", "UNLOCK", "USE"), _SESSION),
-    "LOAD": "it reads files of the server",
 }
 _READS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "EXPLAIN"})
 """The first words of statements that read."""

@@ -19,16 +19,29 @@ from gateway.executors.sql.sessions import (
     Session,
 )
 
+_OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
 
-class _PooledEngine:
-    def __init__(self, url: URL | str, *, size: int, **options: Any) -> None:
+
+class PooledEngine:
+    """A pool of SQLAlchemy. `new_session` creates a session that controls the transactions of a driver's connection."""
+
+    def __init__(
+        self,
+        url: URL | str,
+        *,
+        size: int,
+        connect_args: Mapping[str, Any],
+        new_session: Callable[[Any], Awaitable[Session]] | None = None,
+    ) -> None:
+        self._new_session: Final = new_session
         self._engine: Final[AsyncEngine] = create_async_engine(
             url,
             pool_size=size,
             max_overflow=0,  # `pool` is the limit
             pool_timeout=86_400,  # a call's deadline comes first
             hide_parameters=True,  # keeps values out of error messages
-            **options,
+            connect_args=connect_args,
+            **({} if new_session is None else _OWN_TRANSACTIONS),
         )
 
     @property
@@ -39,26 +52,13 @@ class _PooledEngine:
     async def dispose(self) -> None:
         await self._engine.dispose()
 
-
-class DriverEngine(_PooledEngine):
-    """Connections of a driver, whose sessions control their transactions."""
-
-    def __init__(
-        self,
-        url: URL | str,
-        *,
-        size: int,
-        connect_args: Mapping[str, Any],
-        new_session: Callable[[Any], Awaitable[Session]],
-    ) -> None:
-        super().__init__(
-            url, size=size, connect_args=connect_args, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
-        )
-        self._new_session: Final = new_session
-
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         """Borrow a connection. It returns to the pool if it is still usable."""
+        if self._new_session is None:
+            async with self._engine.connect() as connection:
+                yield OtherSession(connection)
+            return
         raw: Any = await self._engine.raw_connection()
         while _is_closed(raw.driver_connection):  # lost while idle
             raw.invalidate()
@@ -79,15 +79,8 @@ def _is_closed(connection: Any) -> bool:
     return hasattr(connection, "is_closed") and connection.is_closed()
 
 
-class _OtherEngine(_PooledEngine):
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
-        async with self._engine.connect() as connection:
-            yield OtherSession(connection)
-
-
 def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:  # noqa: ARG001 - like other dialects
-    return _OtherEngine(profile.url, size=profile.size)
+    return PooledEngine(profile.url, size=profile.size, connect_args={})
 
 
 class OtherSession:

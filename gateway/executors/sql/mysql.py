@@ -17,7 +17,7 @@ from sqlalchemy import NullPool, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.connections import DriverEngine
+from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector, parsed
 from gateway.executors.sql.sessions import (
@@ -44,7 +44,7 @@ _PREPARATION: Final = (
     "SET SESSION time_zone = '+00:00', sql_mode = CONCAT_WS(',', 'STRICT_ALL_TABLES',"
     " NULLIF(REPLACE(REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES,', ''), 'NO_BACKSLASH_ESCAPES', ''), ''))"
 )
-_SESSION_STATE: Final = re.compile(r"@|\b(?:CALL|DO|\w*LOCK\w*)\b", re.IGNORECASE)
+_SESSION_STATE: Final = re.compile(r"@|\b(?:CALL|DO|USE|\w*LOCK\w*)\b", re.IGNORECASE)
 """Statements that can leave variables, locks or temporary tables behind."""
 _CONVERTERS: Final[Mapping[Any, Any]] = {
     **conversions,
@@ -82,7 +82,7 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
             raw.info[_PREPARED] = True
         return MysqlSession(connection, read_only=read_only, kill=kill)
 
-    return DriverEngine(url, size=profile.size, connect_args=connect_args, new_session=new_session)
+    return PooledEngine(url, size=profile.size, connect_args=connect_args, new_session=new_session)
 
 
 class MysqlSession:

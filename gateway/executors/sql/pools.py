@@ -17,6 +17,15 @@ from gateway.json_types import Json
 log: Final = structlog.get_logger(__name__)
 
 _CLOSE_SECONDS: Final = 5.0
+_MODULES: Final = {
+    "sqlite": "gateway.executors.sql.sqlite",
+    "postgresql": "gateway.executors.sql.postgresql",
+    "mysql": "gateway.executors.sql.mysql",
+    "mariadb": "gateway.executors.sql.mysql",
+    "duckdb": "gateway.executors.sql.duckdb",
+}
+"""Imported on first use, because the packages of a dialect can be missing."""
+_OTHER: Final = "gateway.executors.sql.connections"
 
 
 def is_installed(dialect: Dialect) -> bool:
@@ -30,19 +39,10 @@ def is_installed(dialect: Dialect) -> bool:
 
 
 def _engine_of(profile: DatabaseProfile, *, read_only: bool) -> Engine:
-    # Only one module is imported, because the packages of other dialects can be missing.
-    match profile.dialect:
-        case "sqlite":
-            from gateway.executors.sql.sqlite import open_engine  # noqa: PLC0415 - of an extra, like the others
-        case "postgresql":
-            from gateway.executors.sql.postgresql import open_engine  # noqa: PLC0415
-        case "mysql" | "mariadb":
-            from gateway.executors.sql.mysql import open_engine  # noqa: PLC0415
-        case "duckdb":
-            from gateway.executors.sql.duckdb import open_engine  # noqa: PLC0415
-        case _:
-            from gateway.executors.sql.connections import open_engine  # noqa: PLC0415
-    return open_engine(profile, read_only=read_only)
+    engine: Engine = importlib.import_module(_MODULES.get(profile.dialect, _OTHER)).open_engine(
+        profile, read_only=read_only
+    )
+    return engine
 
 
 class DatabasePool:

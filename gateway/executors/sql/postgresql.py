@@ -19,7 +19,7 @@ from asyncpg.prepared_stmt import PreparedStatement
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
-from gateway.executors.sql.connections import DriverEngine
+from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import POSTGRESQL, Kind, tokens_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
@@ -76,7 +76,7 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
         return PostgresqlSession(raw.driver_connection, raw.info[_PREPARED], read_only=read_only)
 
     settings = {"server_settings": {"application_name": "mcp-gateway"}}
-    return DriverEngine(profile.url, size=profile.size, connect_args=settings, new_session=new_session)
+    return PooledEngine(profile.url, size=profile.size, connect_args=settings, new_session=new_session)
 
 
 class PostgresqlSession:

@@ -13,7 +13,7 @@ import aiosqlite
 from sqlalchemy import URL
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.connections import DriverEngine
+from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import SQLITE, tokens_of
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
@@ -45,7 +45,7 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
             raw.info[_SECURED] = True
         return SqliteSession(raw.driver_connection, read_only=read_only)
 
-    return DriverEngine(url, size=profile.size, connect_args={"timeout": _LOCK_SECONDS}, new_session=new_session)
+    return PooledEngine(url, size=profile.size, connect_args={"timeout": _LOCK_SECONDS}, new_session=new_session)
 
 
 async def _secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:

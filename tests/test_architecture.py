@@ -223,9 +223,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_262,
-    "files": 534,
-    "classes": 971,
+    "lines": 80_717,
+    "files": 536,
+    "classes": 976,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 37,

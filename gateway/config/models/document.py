@@ -92,12 +92,13 @@ class View(Model):
 
 
 class Database(Model):
-    """A database for `sql` backends. Requires the extra `sql`."""
+    """A database for `sql` backends. Requires the extra `sql` (SQLite, PostgreSQL), `mysql` or `duckdb`."""
 
     url: Annotated[
         str, matching(r"[A-Za-z][\w+.-]*:.+", "a URL such as postgresql://app@db/shop or sqlite:notes.db"), Use.SECRET
     ]
-    """An SQLAlchemy URL (`postgresql://app@db/shop`), or `sqlite:` and a path relative to this file."""
+    """An SQLAlchemy URL (`postgresql://app@db/shop`, `mysql://app@db/shop`), or `sqlite:` or `duckdb:` and a path
+    relative to this file."""
     password: Annotated[str | None, Use.SECRET] = None
     """Password of the user in the URL, unless the URL contains it."""
     pool: PositiveCount = 5

@@ -129,7 +129,7 @@ tools:
 
 
 async def test_other_dialects_use_sqlalchemy_and_the_grants_of_the_user(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """SQLite, under a name that the gateway does not know."""
     registry.register("other.aiosqlite", "sqlalchemy.dialects.sqlite.aiosqlite", "dialect")
@@ -160,7 +160,7 @@ async def test_other_dialects_use_sqlalchemy_and_the_grants_of_the_user(
         logged = ""
         while warning.message not in logged:  # written by a thread
             await asyncio.sleep(0.01)
-            logged += capsys.readouterr().err
+            logged += capfd.readouterr().err
 
 
 def test_statement_of_other_dialect_that_can_change_data_needs_writes(tmp_path: Path) -> None:

@@ -1,38 +1,99 @@
 """Renders the configuration reference as Markdown from the JSON Schema."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import orjson
+import yaml
 
 from gateway.config.models.base import INTERPOLATION_SCHEMA
+from gateway.config.models.quantities import DURATION_SCHEMA, RATE_SCHEMA, SIZE_SCHEMA, size_text
 from gateway.config.schema import document_schema
 from gateway.json_types import Json, JsonObject
 
 _SECTION_OF: Final = "#/$defs/"
+_FILE: Final = "Document"
+_SPELLED: Final = {"Api": "API", "Http": "HTTP", "OAuth": "OAuth", "OpenApi": "OpenAPI", "Sql": "SQL", "Tls": "TLS"}
+_QUANTITIES: Final[Sequence[tuple[str, Sequence[JsonObject]]]] = (
+    ("duration", DURATION_SCHEMA["anyOf"][:2]),
+    ("size", SIZE_SCHEMA["anyOf"][:2]),
+    ("rate", [RATE_SCHEMA]),
+)
+"""Words for numbers with a unit, and the schemas of their forms."""
+_NULL: Final = {"type": "null"}
+_WORDS: Final = {"array": "list", "object": "map"}
+
+
+def reference_examples() -> dict[str, str]:
+    """Return a configuration file for each section, by the name of its model."""
+    text = Path(__file__).with_name("reference_examples.yaml").read_text(encoding="utf-8")
+    examples: dict[str, str] = yaml.safe_load(text)
+    return examples
 
 
 def keys_reference() -> str:
-    """Return one section per kind of mapping, in order of first use."""
+    """Return a list of contents, and one section for each kind of mapping, in order of first use."""
     schema = document_schema()
-    blocks = ["## The file\n", _table(schema["properties"], required=())]
-    for name in _reached(schema):
+    groups = _sections_by_key(schema)
+    examples = reference_examples()
+    users = _users(schema)
+    contents = [f"- `{key}`: {', '.join(map(_link, names))}" for key, names in groups.items() if names]
+    blocks = [
+        "## Contents\n",
+        "\n".join(
+            [
+                "- [The file](#the-file)",
+                *contents,
+                "- Templates: [Filters](#filters-in-templates), [Tests](#tests-in-templates)",
+                "",
+            ]
+        ),
+        "## The file\n",
+        _table(schema["properties"], required=()),
+        _example(examples.get(_FILE)),
+    ]
+    for name in (name for names in groups.values() for name in names):
         definition = schema["$defs"][name]
-        about = f"{definition['description']}\n" if definition.get("description") else ""
-        blocks += [f"## {name}\n", about, _table(definition.get("properties", {}), definition.get("required", ()))]
+        blocks += [
+            f"## {_title(name)}\n",
+            f"{definition['description']}\n" if definition.get("description") else "",
+            f"{users[name]}\n",
+            _table(definition.get("properties", {}), definition.get("required", ())),
+            _example(examples.get(name)),
+        ]
     return "\n".join(block for block in blocks if block)
 
 
-def _reached(schema: JsonObject) -> list[str]:
-    """Return the definitions in order of first use."""
-    seen: dict[str, None] = {}
-    waiting = list(_references(schema["properties"]))
+def _example(text: str | None) -> str:
+    return f"Example:\n\n```yaml\n{text}```\n" if text else ""
+
+
+def _title(name: str) -> str:
+    first, *others = (_SPELLED.get(word, word) for word in re.findall("OAuth|OpenApi|[A-Z][a-z]+", name))
+    return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
+
+
+def _link(name: str) -> str:
+    title = _title(name)
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
+
+
+def _sections_by_key(schema: JsonObject) -> dict[str, list[str]]:
+    """Return the definitions that each key of the file leads to, unless an earlier key does."""
+    seen: set[str] = set()
+    return {key: list(_reached(schema, field, seen)) for key, field in schema["properties"].items()}
+
+
+def _reached(schema: JsonObject, field: Json, seen: set[str]) -> Iterator[str]:
+    waiting = list(_references(field))
     while waiting:
         name = waiting.pop(0)
         if name not in seen:
-            seen[name] = None
+            seen.add(name)
+            yield name
             waiting += _references(schema["$defs"][name])
-    return list(seen)
 
 
 def _references(value: Json) -> Iterator[str]:
@@ -44,6 +105,33 @@ def _references(value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _references(item)
+
+
+def _users(schema: JsonObject) -> dict[str, str]:
+    """Return a sentence for each definition that names the keys in which it is used."""
+    owners = {"": schema, **schema["$defs"]}
+    keys: dict[str, dict[str, list[str]]] = {}
+    for owner, definition in owners.items():
+        for key, field in definition.get("properties", {}).items():
+            for name in _references(field):
+                keys.setdefault(name, {}).setdefault(key, []).append(_link(owner) if owner else "[the file](#the-file)")
+    return {
+        name: f"Used in {'; '.join(f'`{key}` of {_and(links)}' for key, links in used.items())}."
+        for name, used in keys.items()
+    }
+
+
+def _and(words: Iterable[str]) -> str:
+    return _listed(words, "and")
+
+
+def _or(words: Iterable[str]) -> str:
+    return _listed(words, "or")
+
+
+def _listed(words: Iterable[str], conjunction: str) -> str:
+    *others, last = dict.fromkeys(words)
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
 
 
 def _table(properties: JsonObject, required: Json) -> str:
@@ -62,29 +150,43 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _default_of(name: str, field: JsonObject, required: Json) -> str:
     if name in required:
         return "*required*"
-    return f"`{orjson.dumps(field['default']).decode()}`" if "default" in field else ""
+    if "default" not in field:
+        return ""
+    default = field["default"]
+    if _type_of(field) == "size":
+        default = size_text(default)
+    return f"`{default}`" if isinstance(default, str) and default else f"`{orjson.dumps(default).decode()}`"
 
 
-def _type_of(field: JsonObject) -> str:
+def _type_of(field: JsonObject, *, plural: str = "") -> str:
+    """Return the type in plain words. `plural` is the ending of nouns."""
     if "$ref" in field:
-        name = field["$ref"].removeprefix(_SECTION_OF)
-        return f"[{name}](#{name.lower()})"
-    for alternatives in ("anyOf", "oneOf"):
-        if alternatives in field:
-            words = [_type_of(each) for each in field[alternatives] if each != INTERPOLATION_SCHEMA]
-            return " or ".join(dict.fromkeys(word for word in words if word != "null"))
+        return _link(field["$ref"].removeprefix(_SECTION_OF))
+    alternatives = field.get("anyOf", field.get("oneOf", [field]))
+    words = []
+    for word, quantity in _QUANTITIES:
+        forms = [form for form in alternatives if any(each.items() <= form.items() for each in quantity)]
+        if forms:
+            words.append(word + plural)
+            alternatives = [form for form in alternatives if form not in forms]
+    if alternatives != [field]:
+        others = (form for form in alternatives if form not in (INTERPOLATION_SCHEMA, _NULL))
+        return _or([*words, *(_type_of(form, plural=plural) for form in others)])
     if "enum" in field or "const" in field:
-        return " or ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
-    return _plain_type_of(field)
+        values = field.get("enum", [field.get("const")])
+        return _or(f"`{value if isinstance(value, str) else orjson.dumps(value).decode()}`" for value in values)
+    return _plain_type_of(field, plural)
 
 
-def _plain_type_of(field: JsonObject) -> str:
-    kind = field.get("type", "any value")
+def _plain_type_of(field: JsonObject, plural: str) -> str:
+    kind = field.get("type")
+    if kind is None:
+        return "any value"
     if isinstance(kind, list):
-        return " or ".join(word for word in kind if word != "null")
+        return _or(_WORDS.get(word, str(word)) + plural for word in kind if word != "null")
     if kind == "array":
-        return f"list of {_type_of(field['items'])}" if field.get("items") else "list"
+        return f"list{plural} of {_type_of(field['items'], plural='s')}" if field.get("items") else f"list{plural}"
     members = field.get("additionalProperties")
     if kind == "object" and isinstance(members, Mapping) and members:
-        return f"map of {_type_of(members)}"
-    return "map" if kind == "object" else str(kind)
+        return f"map{plural} of {_type_of(members, plural='s')}"
+    return _WORDS.get(kind, str(kind)) + plural

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import (
     DISTINCT,
+    INTERPOLATION_SCHEMA,
     ONE_OR_MANY,
     SOME_DISTINCT,
     Count,
@@ -116,7 +117,8 @@ class Shell(Model):
     command: Argv | None = None
     """Program and arguments: `[du, -h, "{{ path }}"]`. Each item is exactly one argument, whatever text it contains."""
     script: Annotated[str | None, Use.SCRIPT] = None
-    """Text for `interpreter`, not a template. Inputs are in INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
+    """Text for `interpreter`, not a template. Inputs are in `INPUT_<NAME>`, `INPUTS_JSON` and the file `INPUTS_FILE`.
+    """
     interpreter: Annotated[Items[str], Field(min_length=1)] = ("sh", "-e")
     """Program that runs the script; the script's path is its last argument. By default, an interpreter in the script's
     first line (`#!/usr/bin/env python3`) is used, as on Linux. `#!/bin/sh` without options is `sh -e`."""
@@ -215,7 +217,7 @@ AllowPrivate = Annotated[
             "anyOf": [
                 {"type": "boolean"},
                 {"type": "array", "items": {"type": "string"}},
-                {"type": "string", "pattern": r"^\$\{"},
+                INTERPOLATION_SCHEMA,
             ]
         }
     ),

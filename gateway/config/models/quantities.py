@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 
 import msgspec
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, misplaced, typed_interpolation, value_for
@@ -47,32 +48,26 @@ _bytes = _scaled(
     at_most=2**50,
 )
 
+DURATION_SCHEMA: Final[JsonSchemaValue] = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
+        {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
+        INTERPOLATION_SCHEMA,
+    ]
+}
+SIZE_SCHEMA: Final[JsonSchemaValue] = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
+        {"type": "number", "minimum": 0, "maximum": 2**50},
+        INTERPOLATION_SCHEMA,
+    ]
+}
 Duration = Annotated[
     timedelta,
     PlainValidator(lambda value: value if isinstance(value, timedelta) else timedelta(seconds=_seconds(value))),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
-                {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
-                INTERPOLATION_SCHEMA,
-            ]
-        }
-    ),
+    WithJsonSchema(DURATION_SCHEMA),
 ]
-Size = Annotated[
-    int,
-    PlainValidator(lambda value: int(_bytes(value))),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
-                {"type": "number", "minimum": 0, "maximum": 2**50},
-                INTERPOLATION_SCHEMA,
-            ]
-        }
-    ),
-]
+Size = Annotated[int, PlainValidator(lambda value: int(_bytes(value))), WithJsonSchema(SIZE_SCHEMA)]
 
 
 def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
@@ -94,9 +89,17 @@ def duration_text(value: timedelta) -> str:
     return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
 
 
+def size_text(value: int) -> str:
+    """Format a size such as `4MiB`, `64KiB` or `100B`."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size and value % size == 0:
+            return f"{value // size}{unit}"
+    return f"{value}B"
+
+
 _RATE_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _RATE: Final = re.compile(rf"([1-9][0-9]{{0,6}})/({'|'.join(_RATE_UNITS)})")
-_RATE_SCHEMA: Final = {"type": "string", "pattern": rf"^{_RATE.pattern}$"}
+RATE_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": rf"^{_RATE.pattern}$"}
 
 
 class ParsedRate(msgspec.Struct, frozen=True):
@@ -120,7 +123,7 @@ def parse_rate(value: Json) -> ParsedRate:
     return ParsedRate(int(match[1]), _RATE_UNITS[match[2]])
 
 
-Rate = Annotated[ParsedRate, PlainValidator(parse_rate), WithJsonSchema(_RATE_SCHEMA)]
+Rate = Annotated[ParsedRate, PlainValidator(parse_rate), WithJsonSchema(RATE_SCHEMA)]
 
 
 class RateLimit(Model):
@@ -140,5 +143,5 @@ class RateLimit(Model):
         return self
 
 
-WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", _RATE_SCHEMA)]
+WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", RATE_SCHEMA)]
 """A rate, or a mapping with `per_caller` and `in_all`."""

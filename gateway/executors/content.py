@@ -5,7 +5,7 @@ Files are read for each call, so a changed file needs no reload. Blocks have the
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,12 +29,24 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """The scheme of an absolute URI (RFC 3986 §3.1)."""
 
 
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A block with one of `fill` and `render`."""
+
+    fill: Callable[[JsonObject], JsonObject] | None = None
+    """Creates a block that depends only on the arguments."""
+    render: Callable[[Invocation], Awaitable[Sequence[JsonObject]]] | None = None
+    only_copies: bool = False
+    """Whether the block is a literal text or a copy of one argument."""
+    reads: Callable[[Invocation], str] | None = None
+    """Returns the path or URI that `render` reads, if any."""
+
+
 class BlocksTemplate(msgspec.Struct, frozen=True):
-    parts: tuple["_Part", ...]
+    parts: tuple[_Part, ...]
 
     @property
     def is_immediate(self) -> bool:
-        return all(isinstance(part, _TextPart) and part.template.only_copies for part in self.parts)
+        return all(part.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
         """Render the blocks with the arguments, files and resources.
@@ -45,14 +57,14 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         """
         blocks: list[JsonObject] = []
         for part in self.parts:
-            if isinstance(part, _WRITTEN):
+            if part.fill is not None:
                 blocks.append(part.fill(invocation.variables))
-            else:
+            elif part.render is not None:
                 blocks += await part.render(invocation)
         return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
-        return [source for part in self.parts if (source := _read_by(part, invocation)) is not None]
+        return [part.reads(invocation) for part in self.parts if part.reads is not None]
 
 
 class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +89,16 @@ def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader)
     )
 
 
-def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> "_Part":
+def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
     extra = {"annotations": content_annotations(block.annotations)} if block.annotations else {}
     scope = scope.at(block.kind)
     if block.text is not None:
-        return _TextPart(compile_text(block.text, scope), extra)
+        return _compile_text(compile_text(block.text, scope), extra)
     if block.resource is not None:
         return _compile_resource(block.resource, extra, scope=scope, reader=reader)
     if block.link is not None:
-        return _LinkPart(_compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra)
+        uri, fields = _compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra
+        return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri.expand(arguments), **fields})
     media = block.image or block.audio
     assert media is not None  # noqa: S101 - the model requires one of the five
     return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
@@ -100,21 +113,12 @@ def content_annotations(annotations: ContentAnnotations) -> JsonObject:
     return {name: value for name, value in named.items() if value is not None}
 
 
-class _TextPart(msgspec.Struct, frozen=True):
-    template: TextTemplate
-    extra: JsonObject
+def _compile_text(template: TextTemplate, extra: JsonObject) -> _Part:
+    def fill(arguments: JsonObject) -> JsonObject:
+        block = {"type": "text", "text": template.render(arguments)}
+        return {**block, **extra} if extra else block
 
-    def fill(self, arguments: JsonObject) -> JsonObject:
-        block = {"type": "text", "text": self.template.render(arguments)}
-        return {**block, **self.extra} if self.extra else block
-
-
-class _LinkPart(msgspec.Struct, frozen=True):
-    uri: UriTemplate
-    fields: JsonObject
-
-    def fill(self, arguments: JsonObject) -> JsonObject:
-        return {"type": "resource_link", "uri": self.uri.expand(arguments), **self.fields}
+    return _Part(fill=fill, only_copies=template.only_copies)
 
 
 def _link_fields(link: Link) -> dict[str, object]:
@@ -128,122 +132,68 @@ def _link_fields(link: Link) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-class _Inline(msgspec.Struct, frozen=True):
-    data: str
-
-    async def base64(self, invocation: Invocation) -> str:  # noqa: ARG002 - of the interface
-        return self.data
-
-    async def contents(self, invocation: Invocation) -> JsonObject:  # noqa: ARG002 - of the interface
-        return {"blob": self.data}
-
-
-class _File(msgspec.Struct, frozen=True):
-    path: Path
-    reader: FileReader
-
-    async def base64(self, invocation: Invocation) -> str:
-        return _in_base64(await self._read(invocation))
-
-    async def contents(self, invocation: Invocation) -> JsonObject:
-        data = await self._read(invocation)
-        try:
-            # MCP 2025-11-25 schema.ts, TextResourceContents: `text` must only be set for text.
-            return {"text": data.decode()}
-        except UnicodeDecodeError:
-            return {"blob": _in_base64(data)}
-
-    async def _read(self, invocation: Invocation) -> bytes:
-        data = await self.reader.read(str(self.path), invocation)
-        if data is None:
-            raise ExecutionError(f"The file {self.path.name} no longer exists")
-        return data
-
-
-class _Text(msgspec.Struct, frozen=True):
-    template: TextTemplate
-
-    async def contents(self, invocation: Invocation) -> JsonObject:
-        return {"text": self.template.render(invocation.variables)}
-
-
 def _in_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-class _MediaPart(msgspec.Struct, frozen=True):
-    kind: str
-    data: _Inline | _File
-    mime_type: str
-    extra: JsonObject
-
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        data = await self.data.base64(invocation)
-        return [{"type": self.kind, "data": data, "mimeType": self.mime_type, **self.extra}]
-
-
-def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, reader: FileReader) -> "_Part":
-    data = _compile_data(media, scope=scope, reader=reader)
+def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
+    read, path = _compile_data(media, scope=scope, reader=reader)
     mime_type = media.mime_type or (media_type_of(media.file) if media.file else None)
     if mime_type is None:
         scope.problems.error(f"requires `mime_type`, such as {_EXAMPLES[kind]}")
     elif not mime_type.startswith(f"{kind}/"):
         scope.problems.error(f"{mime_type} is not a type of {kind}. Set `mime_type`, such as {_EXAMPLES[kind]}")
-    return _MediaPart(kind, data, mime_type or OCTETS, extra)
+
+    async def render(invocation: Invocation) -> Sequence[JsonObject]:
+        data = _in_base64(await read(invocation))
+        return [{"type": kind, "data": data, "mimeType": mime_type or OCTETS, **extra}]
+
+    return _Part(render=render, reads=path)
 
 
 _EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}
 
 
-class _EmbeddedPart(msgspec.Struct, frozen=True):
-    uri: UriTemplate
-    source: _Inline | _File | _Text
-    mime_type: str | None
-    extra: JsonObject
-
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        resource = {"uri": self.uri.expand(invocation.variables), **await self.source.contents(invocation)}
-        if self.mime_type is not None:
-            resource["mimeType"] = self.mime_type
-        return [{"type": "resource", "resource": resource, **self.extra}]
-
-
-class _ReferencePart(msgspec.Struct, frozen=True):
-    """A resource of this server, as the caller would read it. Each of its contents becomes a block."""
-
-    uri: UriTemplate
-    extra: JsonObject
-
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        contents = await invocation.context.read_resource(self.uri.expand(invocation.variables))
-        return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
-
-
-_WRITTEN: Final = (_TextPart, _LinkPart)
-"""Blocks that depend only on the arguments."""
-_Part = _TextPart | _LinkPart | _MediaPart | _EmbeddedPart | _ReferencePart
-
-
-def _read_by(part: _Part, invocation: Invocation) -> str | None:
-    match part:
-        case _ReferencePart(uri=uri):
-            return uri.expand(invocation.variables)
-        case _MediaPart(data=_File(path=path)) | _EmbeddedPart(source=_File(path=path)):
-            return str(path)
-    return None
-
-
-def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> "_Part":
+def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, reader: FileReader) -> _Part:
     uri = _compile_uri(embedded.uri, scope=scope.at("uri"))
     if embedded.is_reference:
         if embedded.mime_type is not None:
             scope.at("mime_type").problems.error(
                 "requires `text`, `file` or `base64`. A resource that is read has its own type"
             )
-        use_all_facts(scope)  # the resource can read any of them
-        return _ReferencePart(uri, extra)
+        return _compile_reference(uri, extra, scope)
     mime_type = embedded.mime_type or (media_type_of(embedded.file) if embedded.file else None)
-    return _EmbeddedPart(uri, _compile_contents(embedded, scope=scope, reader=reader), mime_type, extra)
+    typed = {} if mime_type is None else {"mimeType": mime_type}
+
+    def block(arguments: JsonObject, contents: JsonObject) -> JsonObject:
+        return {"type": "resource", "resource": {"uri": uri.expand(arguments), **contents, **typed}, **extra}
+
+    if embedded.text is not None:
+        text = compile_text(embedded.text, scope.at("text"))
+        return _Part(fill=lambda arguments: block(arguments, {"text": text.render(arguments)}))
+    read, path = _compile_data(embedded, scope=scope, reader=reader)
+
+    async def render(invocation: Invocation) -> Sequence[JsonObject]:
+        data = await read(invocation)
+        try:
+            # MCP 2025-11-25 schema.ts, TextResourceContents: `text` must only be set for text.
+            contents = {"text": data.decode()} if path is not None else {"blob": _in_base64(data)}
+        except UnicodeDecodeError:
+            contents = {"blob": _in_base64(data)}
+        return [block(invocation.variables, contents)]
+
+    return _Part(render=render, reads=path)
+
+
+def _compile_reference(uri: UriTemplate, extra: JsonObject, scope: Scope) -> _Part:
+    """Compile a resource of this server, as the caller would read it. Each of its contents becomes a block."""
+    use_all_facts(scope)  # the resource can read any of them
+
+    async def render(invocation: Invocation) -> Sequence[JsonObject]:
+        contents = await invocation.context.read_resource(uri.expand(invocation.variables))
+        return [{"type": "resource", "resource": resource, **extra} for resource in contents]
+
+    return _Part(render=render, reads=lambda invocation: uri.expand(invocation.variables))
 
 
 def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
@@ -253,16 +203,26 @@ def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
     return compile_uri_template(source, scope)
 
 
-def _compile_contents(embedded: Embedded, *, scope: Scope, reader: FileReader) -> _Inline | _File | _Text:
-    if embedded.text is not None:
-        return _Text(compile_text(embedded.text, scope.at("text")))
-    return _compile_data(embedded, scope=scope, reader=reader)
-
-
-def _compile_data(given: Media | Embedded, *, scope: Scope, reader: FileReader) -> _Inline | _File:
+def _compile_data(
+    given: Media | Embedded, *, scope: Scope, reader: FileReader
+) -> tuple[Callable[[Invocation], Awaitable[bytes]], Callable[[Invocation], str] | None]:
+    """Return a function that reads the data, and one that returns the path if the data is in a file."""
     if given.file is not None:
-        return _File(_existing(given.file, scope=scope.at("file")), reader)
-    return _Inline(_in_base64(decoded_base64(given.base64 or "", scope=scope.at("base64"))))
+        path = _existing(given.file, scope=scope.at("file"))
+
+        async def read(invocation: Invocation) -> bytes:
+            found = await reader.read(str(path), invocation)
+            if found is None:
+                raise ExecutionError(f"The file {path.name} no longer exists")
+            return found
+
+        return read, lambda _: str(path)
+    data = decoded_base64(given.base64 or "", scope=scope.at("base64"))
+
+    async def written(_invocation: Invocation) -> bytes:
+        return data
+
+    return written, None
 
 
 def _existing(file: str, *, scope: Scope) -> Path:

@@ -1,20 +1,16 @@
 """Request bodies, compiled from `json`, `form`, `multipart` and `body`."""
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlencode
-
-import msgspec
 
 from gateway.config.models.backends import Http
 from gateway.config.models.http_bodies import FileBody
 from gateway.errors import ExecutionError
 from gateway.executors.http.multipart import (
-    FileSource,
-    PartTemplate,
+    compile_files,
     compile_media_type,
     compile_parts,
-    compile_source,
     multipart_body,
     rendered_media_type,
 )
@@ -24,7 +20,7 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
-from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.language.templates.templating import compile_json, compile_text
 from gateway.net.streamed_body import Source, StreamedBody
 from gateway.threads import DaemonThreadPool
 
@@ -37,35 +33,49 @@ MAX_FORM_BYTES: Final = 16 * 2**20
 Body = tuple[bytes | StreamedBody, str]
 
 
-class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
-    template: JsonTemplate
-    has_files: bool
-    is_optional: bool
-    declared: Collection[str] | None
-    """The declared inputs, if other arguments also become members of the body."""
+BodyTemplate = Callable[[JsonObject], Body | None]
+"""Returns the body for the arguments, or None if there is no body.
 
-    def render(self, arguments: JsonObject) -> Body | None:
-        value = self.template.render(arguments)
-        value = value if self.declared is None else {**_undeclared(arguments, self.declared), **value}
-        if value is ABSENT or (self.is_optional and value == {}):
+Raises:
+    ExecutionError: a value is not allowed, or a file cannot be read.
+"""
+
+
+def _compile_json(config: Http, scope: Scope) -> BodyTemplate:
+    template, has_files = compile_json(config.json_, scope.at("json").taking_files()), scope.inputs.has_files
+    is_optional = config.optional_body and isinstance(config.json_, Mapping)
+    declared = _declared(config, scope)
+
+    def render(arguments: JsonObject) -> Body | None:
+        value = template.render(arguments)
+        value = value if declared is None else {**_undeclared(arguments, declared), **value}
+        if value is ABSENT or (is_optional and value == {}):
             return None
-        return json_of(json_with_files(value) if self.has_files else value).encode(), JSON
+        return json_of(json_with_files(value) if has_files else value).encode(), JSON
+
+    return render
 
 
-class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
-    template: JsonTemplate
-    is_optional: bool
-    styles: Mapping[str, Style]
-    declared: Collection[str] | None
+def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
+    template = compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED)
+    styles = {name: style_of(each) for name, each in config.form_styles.items()}
+    declared = _declared(config, scope)
 
-    def render(self, arguments: JsonObject) -> Body | None:
-        fields = self.template.render(arguments)
-        if self.declared is not None:
+    def render(arguments: JsonObject) -> Body | None:
+        fields = template.render(arguments)
+        if declared is not None:
             # With a bracket, a name could overwrite a member of a fixed field.
-            others = {_plain(name): value for name, value in _undeclared(arguments, self.declared).items()}
+            others = {_plain(name): value for name, value in _undeclared(arguments, declared).items()}
             fields = {**others, **fields}
-        data = _encoded_form(fields, self.styles)
-        return None if self.is_optional and not data else (data, _FORM)
+        data = _encoded_form(fields, styles)
+        return None if config.optional_body and not data else (data, _FORM)
+
+    return render
+
+
+def _declared(config: Http, scope: Scope) -> Collection[str] | None:
+    """Return the declared inputs, if other arguments also become members of the body."""
+    return scope.inputs.schemas.keys() if config.open_body else None
 
 
 def _undeclared(arguments: JsonObject, declared: Collection[str]) -> JsonObject:
@@ -132,45 +142,38 @@ def _plain(key: str) -> str:
     return key
 
 
-class _MultipartBody(msgspec.Struct, frozen=True, kw_only=True):
-    parts: tuple[tuple[str, PartTemplate], ...]
-    is_optional: bool
+def _compile_multipart(config: Http, scope: Scope, threads: DaemonThreadPool) -> BodyTemplate:
+    parts = tuple(compile_parts(config.multipart or {}, scope.at("multipart"), threads=threads))
 
-    def render(self, arguments: JsonObject) -> Body | None:
-        contents = [content for field, part in self.parts for content in part.contents(field, arguments)]
-        if self.is_optional and not contents:
-            return None
-        return multipart_body(contents)
+    def render(arguments: JsonObject) -> Body | None:
+        contents = [content for part in parts for content in part(arguments)]
+        return None if config.optional_body and not contents else multipart_body(contents)
 
-
-class _FileBody(msgspec.Struct, frozen=True, kw_only=True):
-    source: FileSource
-    media_type: TextTemplate | None
-
-    def render(self, arguments: JsonObject) -> Body | None:
-        media_type = rendered_media_type(self.media_type, arguments)
-        for file in self.source.files(arguments):
-            return _whole(file.data), media_type or file.media_type or OCTETS
-        return None
+    return render
 
 
-class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
-    template: TextTemplate
-    is_optional: bool
+def _compile_file(body: FileBody, scope: Scope, threads: DaemonThreadPool) -> BodyTemplate:
+    files = compile_files(body.file, scope.at("file"), threads=threads)
+    media_type = compile_media_type(body.type, scope.at("type"))
 
-    def render(self, arguments: JsonObject) -> Body | None:
-        if self.template.single is not None and isinstance(value := self.template.value(arguments), FileArgument):
+    def render(arguments: JsonObject) -> Body | None:
+        given = rendered_media_type(media_type, arguments)
+        return next(((_whole(file.data), given or file.media_type or OCTETS) for file in files(arguments)), None)
+
+    return render
+
+
+def _compile_text(config: Http, scope: Scope) -> BodyTemplate:
+    template = compile_text(config.body if isinstance(config.body, str) else "", scope.at("body").taking_files())
+
+    def render(arguments: JsonObject) -> Body | None:
+        if template.single is not None and isinstance(value := template.value(arguments), FileArgument):
             return _whole(value.data), value.media_type or OCTETS
-        text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
+        text = template.render_element(arguments) if config.optional_body else template.render(arguments)
         # A lone surrogate has no UTF-8 encoding.
         return None if text is None else (text.encode(errors="replace"), _TEXT)
 
-
-BodyTemplate = _JsonBody | _FormBody | _MultipartBody | _FileBody | _TextBody
-"""A compiled body. `render` returns None if there is no body.
-
-Raises `ExecutionError` if a value is not allowed or a file cannot be read.
-"""
+    return render
 
 
 def _whole(data: bytes | Source) -> StreamedBody:
@@ -179,38 +182,16 @@ def _whole(data: bytes | Source) -> StreamedBody:
 
 
 def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> BodyTemplate | None:
-    is_optional = config.optional_body
-    declared = scope.inputs.schemas.keys() if config.open_body else None
     match config.body_kind:
         case "json_":
-            return _JsonBody(
-                template=compile_json(config.json_, scope.at("json").taking_files()),
-                has_files=scope.inputs.has_files,
-                is_optional=is_optional and isinstance(config.json_, Mapping),
-                declared=declared,
-            )
+            return _compile_json(config, scope)
         case "form":
-            return _FormBody(
-                template=compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED),
-                is_optional=is_optional,
-                styles={name: style_of(each) for name, each in config.form_styles.items()},
-                declared=declared,
-            )
+            return _compile_form(config, scope)
         case "multipart":
-            return _MultipartBody(
-                parts=tuple(compile_parts(config.multipart or {}, scope.at("multipart"), threads=threads)),
-                is_optional=is_optional,
-            )
+            return _compile_multipart(config, scope, threads)
         case "body" if isinstance(config.body, FileBody):
-            return _FileBody(
-                source=compile_source(config.body.file, scope.at("body", "file"), threads=threads),
-                media_type=compile_media_type(config.body.type, scope.at("body", "type")),
-            )
+            return _compile_file(config.body, scope.at("body"), threads)
         case "body":
-            source = config.body if isinstance(config.body, str) else ""
-            return _TextBody(
-                template=compile_text(source, scope.at("body").taking_files()),
-                is_optional=is_optional,
-            )
+            return _compile_text(config, scope)
         case None:
             return None

@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -24,13 +24,7 @@ from gateway.language.files.file_inputs import is_file_input
 from gateway.language.files.media_types import media_type_of, suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
-from gateway.language.templates.templating import (
-    JsonTemplate,
-    TextTemplate,
-    compile_json,
-    compile_text,
-    has_expressions,
-)
+from gateway.language.templates.templating import TextTemplate, compile_json, compile_text, has_expressions
 from gateway.net.streamed_body import Source, StreamedBody
 from gateway.threads import DaemonThreadPool
 
@@ -87,15 +81,6 @@ class SentFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
 
 
-class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-    threads: DaemonThreadPool
-
-    def files(self, arguments: JsonObject) -> Iterator[SentFile]:  # noqa: ARG002 - of the interface
-        file = _disk_file(self.path, threads=self.threads)
-        yield SentFile(data=file, media_type=media_type_of(self.path), name=base_name(self.path))
-
-
 def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
     try:
         with opened_regular(path) as descriptor:
@@ -110,38 +95,46 @@ def _unreadable(path: str, error: OSError) -> ExecutionError:
     return ExecutionError(f"cannot read {path}: {why}")
 
 
-class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
-    template: TextTemplate
-
-    def files(self, arguments: JsonObject) -> Iterator[SentFile]:
-        value = self.template.value(arguments)
-        for file in value if isinstance(value, list) else [value]:
-            if isinstance(file, FileArgument):
-                yield sent_file(file)
-            elif file is not None and file is not UNDEFINED:
-                raise ExecutionError(f"{self.template.place}: the value is not a file of an input with `type: file`")
-
-
-FileSource = _LiteralPath | _GivenFiles
-"""`files` raises `ExecutionError` if a value is not a file or cannot be read."""
+Files = Callable[[JsonObject], Iterator[SentFile]]
+"""Yields files for the arguments. Raises `ExecutionError` if a value is not a file or cannot be read."""
 
 
 def sent_file(file: FileArgument) -> SentFile:
     return SentFile(data=file.data, media_type=file.media_type, name=file.name)
 
 
-def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> FileSource:
+def compile_files(written: str, scope: Scope, *, threads: DaemonThreadPool) -> Files:
     """Compile a literal path, or an expression whose value is a caller's file. A caller's value is never a path."""
-    if not has_expressions(written):
-        path = str(scope.problems.directory / written)
-        if not is_file(path):
-            scope.problems.warning(f"the file `{written}` does not exist")
-        return _LiteralPath(path=path, threads=threads)
+    return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope, threads)
+
+
+def _compile_path(written: str, scope: Scope, threads: DaemonThreadPool) -> Files:
+    path = str(scope.problems.directory / written)
+    if not is_file(path):
+        scope.problems.warning(f"the file `{written}` does not exist")
+
+    def files(_arguments: JsonObject) -> Iterator[SentFile]:
+        file = _disk_file(path, threads=threads)
+        yield SentFile(data=file, media_type=media_type_of(path), name=base_name(path))
+
+    return files
+
+
+def _compile_given(written: str, scope: Scope) -> Files:
     template = compile_text(written, scope.taking_files())
     schema = scope.inputs.schemas.get(template.input or "")
     if template.single is None or (schema is not None and not _may_be_files(schema)):
         scope.problems.error("expected a literal path, or one expression for an input of `type: file`")
-    return _GivenFiles(template=template)
+
+    def files(arguments: JsonObject) -> Iterator[SentFile]:
+        value = template.value(arguments)
+        for file in value if isinstance(value, list) else [value]:
+            if isinstance(file, FileArgument):
+                yield sent_file(file)
+            elif file is not None and file is not UNDEFINED:
+                raise ExecutionError(f"{template.place}: the value is not a file of an input with `type: file`")
+
+    return files
 
 
 def _may_be_files(schema: JsonObject) -> bool:
@@ -234,70 +227,11 @@ def _quoted(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
-class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part whose format depends on its value."""
-
-    template: TextTemplate
-
-    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
-        value = self.template.value(arguments)
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, FileArgument):
-                yield _file_part(field, sent_file(item), media_type=None, name=None)
-            elif isinstance(item, Mapping | list):
-                yield PartContent(field=field, data=json_of(json_with_files(item)).encode(), media_type=JSON)
-            elif item is not None and item is not UNDEFINED:
-                # RFC 7578 §4.4: the default type is text/plain.
-                yield PartContent(field=field, data=text_of(item).encode(errors="replace"))
+PartTemplate = Callable[[JsonObject], Iterator[PartContent]]
+"""Yields the parts for the arguments. Raises `ExecutionError` if a value is not allowed or a file cannot be read."""
 
 
-class _TextPart(msgspec.Struct, frozen=True, kw_only=True):
-    template: TextTemplate
-    media_type: TextTemplate | None
-
-    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
-        text = self.template.render_element(arguments)
-        if text is not None:
-            media_type = rendered_media_type(self.media_type, arguments)
-            yield PartContent(field=field, data=text.encode(errors="replace"), media_type=media_type)
-
-
-class _JsonPart(msgspec.Struct, frozen=True, kw_only=True):
-    template: JsonTemplate
-    media_type: TextTemplate | None
-    name: TextTemplate | None
-
-    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
-        value = self.template.render(arguments)
-        if value is not ABSENT:
-            yield PartContent(
-                field=field,
-                data=json_of(json_with_files(value)).encode(),
-                media_type=rendered_media_type(self.media_type, arguments) or JSON,
-                file_name=_name(self.name, arguments),
-            )
-
-
-class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
-    source: FileSource
-    media_type: TextTemplate | None
-    name: TextTemplate | None
-
-    def contents(self, field: str, arguments: JsonObject) -> Iterator[PartContent]:
-        media_type, name = rendered_media_type(self.media_type, arguments), _name(self.name, arguments)
-        for file in self.source.files(arguments):
-            yield _file_part(field, file, media_type=media_type, name=name)
-
-
-PartTemplate = _ValuePart | _TextPart | _JsonPart | _FilePart
-"""A compiled part. `contents` raises `ExecutionError` if a value is not allowed or a file cannot be read."""
-
-
-def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
-    return None if template is None else template.render_element(arguments)
-
-
-def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str | None) -> PartContent:
+def _file_part(field: str, file: SentFile, media_type: str | None = None, name: str | None = None) -> PartContent:
     """Return a part with a file name, which makes servers treat it as a file."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
@@ -306,26 +240,66 @@ def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str 
 
 def compile_parts(
     written: Mapping[str, MultipartField], scope: Scope, *, threads: DaemonThreadPool
-) -> Iterator[tuple[str, PartTemplate]]:
+) -> Iterator[PartTemplate]:
     for name, value in written.items():
         if isinstance(value, list):
             for index, part in enumerate(value):
-                yield name, _compile_part(part, scope.at(name, index), threads=threads)
+                yield _compile_part(name, part, scope.at(name, index), threads=threads)
         else:
-            yield name, _compile_part(value, scope.at(name), threads=threads)
+            yield _compile_part(name, value, scope.at(name), threads=threads)
 
 
-def _compile_part(written: str | Part, scope: Scope, *, threads: DaemonThreadPool) -> PartTemplate:
+def _compile_part(field: str, written: str | Part, scope: Scope, *, threads: DaemonThreadPool) -> PartTemplate:
     if isinstance(written, str):
-        return _ValuePart(template=compile_text(written, scope.taking_files()))
+        return _compile_value(field, written, scope)
     media_type = compile_media_type(written.type, scope.at("type"))
     name = None if written.name is None else compile_text(written.name, scope.at("name"))
     match written.kind:
         case "file":
-            source = compile_source(written.file or "", scope.at("file"), threads=threads)
-            return _FilePart(source=source, media_type=media_type, name=name)
+            files = compile_files(written.file or "", scope.at("file"), threads=threads)
+            return lambda arguments: (
+                _file_part(field, file, rendered_media_type(media_type, arguments), _name(name, arguments))
+                for file in files(arguments)
+            )
         case "text":
-            return _TextPart(template=compile_text(written.text or "", scope.at("text")), media_type=media_type)
+            text = compile_text(written.text or "", scope.at("text"))
+            return lambda arguments: _contents(
+                field, text.render_element(arguments), rendered_media_type(media_type, arguments)
+            )
         case _:
             template = compile_json(written.json_, scope.at("json").taking_files())
-            return _JsonPart(template=template, media_type=media_type, name=name)
+            return lambda arguments: _contents(
+                field,
+                None if (value := template.render(arguments)) is ABSENT else json_of(json_with_files(value)),
+                rendered_media_type(media_type, arguments) or JSON,
+                _name(name, arguments),
+            )
+
+
+def _contents(
+    field: str, text: str | None, media_type: str | None = None, file_name: str | None = None
+) -> Iterator[PartContent]:
+    if text is not None:
+        data = text.encode(errors="replace")
+        yield PartContent(field=field, data=data, media_type=media_type, file_name=file_name)
+
+
+def _compile_value(field: str, written: str, scope: Scope) -> PartTemplate:
+    """Compile a part whose format depends on its value."""
+    template = compile_text(written, scope.taking_files())
+
+    def contents(arguments: JsonObject) -> Iterator[PartContent]:
+        value = template.value(arguments)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, FileArgument):
+                yield _file_part(field, sent_file(item))
+            elif isinstance(item, Mapping | list):
+                yield from _contents(field, json_of(json_with_files(item)), JSON)
+            elif item is not None and item is not UNDEFINED:
+                yield from _contents(field, text_of(item))  # RFC 7578 §4.4: the default type is text/plain
+
+    return contents
+
+
+def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
+    return None if template is None else template.render_element(arguments)

@@ -165,7 +165,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             ExecutionError: a value is not allowed where the template uses it.
         """
         arguments = invocation.variables
-        body, media_type = (None if self.body is None else self.body.render(arguments)) or (None, "")
+        body, media_type = (None if self.body is None else self.body(arguments)) or (None, "")
         headers = self._headers(invocation)
         if body is not None and "content-type" not in headers:
             headers["content-type"] = Header(name="Content-Type", value=media_type, is_bound=False)

@@ -67,7 +67,7 @@ def _size_of(outcome: Outcome) -> int | None:
 class Keyed(Protocol):
     """An executor that computes its own cache key."""
 
-    def cache_key(self, invocation: Invocation) -> bytes:
+    async def cache_key(self, invocation: Invocation) -> bytes:
         """Return a key such that calls with equal keys have equal outcomes for all callers."""
 
 
@@ -95,16 +95,16 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return replace(explained, facts={**explained.facts, "cache_seconds": self.ttl.total_seconds()})
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        key = (self.key_prefix, self._key_of(invocation), invocation.caller_values)
+        key = (self.key_prefix, await self._key_of(invocation), invocation.caller_values)
         outcome = self.cache.get(key)
         if outcome is None:
             outcome = await self.executor.execute(invocation)
             self.cache.put(key, outcome, ttl=self.ttl)
         return outcome
 
-    def _key_of(self, invocation: Invocation) -> Hashable:
+    async def _key_of(self, invocation: Invocation) -> Hashable:
         if isinstance(self.executor, Keyed):
-            return self.executor.cache_key(invocation)
+            return await self.executor.cache_key(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
         # Only the size of outcomes is limited, so large arguments are replaced by a digest.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

@@ -11,6 +11,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from types import TracebackType
 from typing import Final, Self
 
@@ -26,10 +27,11 @@ from gateway.net.address_guard import AddressGuard
 from gateway.net.answer import Answer
 from gateway.net.request import Request
 from gateway.net.request_facts import steps_of_requests
-from gateway.net.streamed_body import PiecesPayload, StreamedBody
 from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
+_MAX_AT_ONCE: Final = 2**20
+"""Bytes. Longer bodies are written in chunks."""
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 
 
@@ -59,26 +61,19 @@ class Pool:
 
         Raises:
             aiohttp.ClientError: There is no response.
-            ExecutionError: The body cannot be read.
             ValueError: A header contains a line break.
         """
-        body = PiecesPayload(request.body) if isinstance(request.body, StreamedBody) else request.body
+        body = request.body
         sending = self.session.request(
             request.method,
             request.url.with_user(None),  # aiohttp would create an `Authorization` header from it.
             headers=[(header.name, header.value) for header in request.headers],
-            data=body,
+            data=BytesIO(body) if body is not None and len(body) > _MAX_AT_ONCE else body,
             skip_auto_headers=("Content-Type",),  # A body sets its own type.
             allow_redirects=False,
         )
-        try:
-            async with self, sending as answer:
-                yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
-        except aiohttp.ClientError as error:
-            # aiohttp reports a body that cannot be written as a failed connection.
-            if isinstance(body, PiecesPayload) and body.error is not None:
-                raise body.error from error
-            raise
+        async with self, sending as answer:
+            yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
 
     async def __aenter__(self) -> aiohttp.ClientSession:
         self.users += 1

@@ -7,7 +7,7 @@ import msgspec
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from gateway.net.streamed_body import StreamedBody
+from gateway.json_types import Json
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,18 +21,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: URL
     headers: tuple[Header, ...]
-    body: bytes | StreamedBody | None = None
+    body: bytes | None = None
+    body_summary: Json = None
+    """Describes a body that is not text, for `explain`."""
     has_secret_body: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A cache key. Equal for identical requests, regardless of the multipart boundary."""
-        if isinstance(self.body, StreamedBody):
-            boundary = self.body.boundary.decode()
-            values = [
-                (each.name, each.value.replace(boundary, "") if boundary else each.value) for each in self.headers
-            ]
-            return self.method, str(self.url), values, self.body.key
+        """A cache key, equal for identical requests."""
         return self.method, str(self.url), self.headers, self.body
 
 

@@ -31,10 +31,9 @@ def facts_of(request: Request) -> dict[str, Json]:
         "url": f"{url}{question_mark}{'&'.join(_fields(query))}",
         "headers": {header.name: _value(header) for header in request.headers},
     }
-    if isinstance(request.body, bytes):
-        facts["body"] = request.body.decode(errors="replace")
-    elif request.body is not None:
-        facts["body"] = request.body.description
+    if request.body is not None:
+        text = request.body.decode(errors="replace") if request.body_summary is None else None
+        facts["body"] = request.body_summary if text is None else text
     return facts
 
 

@@ -30,7 +30,6 @@ from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import Request
-from gateway.net.streamed_body import StreamedBody
 from gateway.openapi.document import DocumentError, Source, read
 from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
 from tests.corpus.packages import directory, node
@@ -217,12 +216,7 @@ class Sent:
         self.full_url_pattern = unquote(path)
         self.method = request.method.lower()
         headers = [(each.name, each.value) for each in request.headers]
-        body = request.body
-        self.body = (
-            b"".join(each for each in body.pieces if isinstance(each, bytes))
-            if isinstance(body, StreamedBody)
-            else body or b""
-        )
+        self.body = request.body or b""
         self.content_type = dict(headers).get("Content-Type", "")
         pairs = list(request.url.query.items()) if query else []
         self.parameters = RequestParameters(query=ImmutableMultiDict(pairs), header=Headers(headers))

@@ -1,6 +1,5 @@
 """Bodies of HTTP backends, checked by a real server: multipart, nested forms, files."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -123,16 +122,16 @@ async def test_a_body_is_sent_again_whole(services: Services, server: Server) ->
     assert server.seen[-1].headers["Content-Type"] == "image/png"
 
 
-async def test_a_file_of_this_machine_that_changes_while_it_is_sent_is_an_error(
-    services: Services, server: Server, tmp_path: Path
+async def test_file_of_the_configuration_is_limited_and_must_exist(
+    services: Services, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "big").write_bytes(bytes(2**22))
     executor = compiled(services, server, {"body": {"file": "big"}}, tmp_path)
     await sent(executor)
-    request = executor.request.render(make_invocation({}))
-    (tmp_path / "big").write_bytes(bytes(2**21))
-    with pytest.raises(ExecutionError, match="has changed while it was sent"):
-        await executor.sender.send(request, deadline=asyncio.get_running_loop().time() + 30)
+    assert server.bodies == [bytes(2**22)]
+    monkeypatch.setattr("gateway.executors.http.multipart.MAX_FILE", 2**21)
+    with pytest.raises(ExecutionError, match="is larger than 2 MiB"):
+        await sent(executor)
     (tmp_path / "big").unlink()
     with pytest.raises(ExecutionError, match=r"cannot read .*: No such file"):
         await sent(executor)
@@ -223,7 +222,7 @@ async def test_forms_nest_by_brackets_and_lists_repeat(services: Services, serve
 async def test_the_key_of_a_request_is_its_content_whatever_its_boundary(services: Services, server: Server) -> None:
     executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
     keys = [
-        executor.cache_key(make_invocation({"f": FileArgument(data, name=name), "v": value}))
+        await executor.cache_key(make_invocation({"f": FileArgument(data, name=name), "v": value}))
         for data, name, value in (
             (b"1", "a", "x"),
             (b"1", "a", "x"),

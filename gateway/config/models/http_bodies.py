@@ -34,7 +34,7 @@ class Part(Model):
     """A part of a multipart body. Exactly one of `file`, `text` and `json` is required."""
 
     file: Template | None = None
-    """A path relative to this file, or one expression that refers to an input of `type: file`, or to several."""
+    """A path relative to this file (at most 64 MiB), or one expression for one or more inputs of `type: file`."""
     text: ScalarTemplate | None = None
     """Text."""
     json_: Json = Field(None, alias="json")

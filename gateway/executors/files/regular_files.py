@@ -50,15 +50,8 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         TooLargeError: the file is larger than `max_size`.
         OSError: the file does not exist or cannot be read.
     """
-    with opened_regular(path) as descriptor:
-        return _read_all(descriptor, max_size=max_size)
-
-
-@contextmanager
-def opened_regular(path: str) -> Iterator[int]:
-    """Open a file for reading. Follows links. Raises like `read_regular`."""
     with _opened_file(path) as descriptor:
-        yield descriptor
+        return _read_all(descriptor, max_size=max_size)
 
 
 def read_beneath(place: str, relative: str, *, max_size: int) -> bytes:

@@ -21,8 +21,6 @@ from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import compile_json, compile_text
-from gateway.net.streamed_body import Source, StreamedBody
-from gateway.threads import DaemonThreadPool
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -30,7 +28,8 @@ MAX_FORM_BYTES: Final = 16 * 2**20
 """Nested fields repeat the names of outer ones, so a form can be larger than its arguments."""
 
 
-Body = tuple[bytes | StreamedBody, str]
+Body = tuple[bytes, str, Json]
+"""The bytes, the media type, and a description if the bytes are not text."""
 
 
 BodyTemplate = Callable[[JsonObject], Body | None]
@@ -51,7 +50,7 @@ def _compile_json(config: Http, scope: Scope) -> BodyTemplate:
         value = value if declared is None else {**_undeclared(arguments, declared), **value}
         if value is ABSENT or (is_optional and value == {}):
             return None
-        return json_of(json_with_files(value) if has_files else value).encode(), JSON
+        return json_of(json_with_files(value) if has_files else value).encode(), JSON, None
 
     return render
 
@@ -68,7 +67,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
             others = {_plain(name): value for name, value in _undeclared(arguments, declared).items()}
             fields = {**others, **fields}
         data = _encoded_form(fields, styles)
-        return None if config.optional_body and not data else (data, _FORM)
+        return None if config.optional_body and not data else (data, _FORM, None)
 
     return render
 
@@ -142,8 +141,8 @@ def _plain(key: str) -> str:
     return key
 
 
-def _compile_multipart(config: Http, scope: Scope, threads: DaemonThreadPool) -> BodyTemplate:
-    parts = tuple(compile_parts(config.multipart or {}, scope.at("multipart"), threads=threads))
+def _compile_multipart(config: Http, scope: Scope) -> BodyTemplate:
+    parts = tuple(compile_parts(config.multipart or {}, scope.at("multipart")))
 
     def render(arguments: JsonObject) -> Body | None:
         contents = [content for part in parts for content in part(arguments)]
@@ -152,13 +151,13 @@ def _compile_multipart(config: Http, scope: Scope, threads: DaemonThreadPool) ->
     return render
 
 
-def _compile_file(body: FileBody, scope: Scope, threads: DaemonThreadPool) -> BodyTemplate:
-    files = compile_files(body.file, scope.at("file"), threads=threads)
+def _compile_file(body: FileBody, scope: Scope) -> BodyTemplate:
+    files = compile_files(body.file, scope.at("file"))
     media_type = compile_media_type(body.type, scope.at("type"))
 
     def render(arguments: JsonObject) -> Body | None:
         given = rendered_media_type(media_type, arguments)
-        return next(((_whole(file.data), given or file.media_type or OCTETS) for file in files(arguments)), None)
+        return next((_whole(file, given) for file in files(arguments)), None)
 
     return render
 
@@ -168,29 +167,28 @@ def _compile_text(config: Http, scope: Scope) -> BodyTemplate:
 
     def render(arguments: JsonObject) -> Body | None:
         if template.single is not None and isinstance(value := template.value(arguments), FileArgument):
-            return _whole(value.data), value.media_type or OCTETS
+            return _whole(value)
         text = template.render_element(arguments) if config.optional_body else template.render(arguments)
         # A lone surrogate has no UTF-8 encoding.
-        return None if text is None else (text.encode(errors="replace"), _TEXT)
+        return None if text is None else (text.encode(errors="replace"), _TEXT, None)
 
     return render
 
 
-def _whole(data: bytes | Source) -> StreamedBody:
-    size = len(data) if isinstance(data, bytes) else data.size
-    return StreamedBody(pieces=(data,), description={"size": size})
+def _whole(file: FileArgument, media_type: str | None = None) -> Body:
+    return file.data, media_type or file.media_type or OCTETS, {"size": len(file.data)}
 
 
-def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> BodyTemplate | None:
+def compile_body(config: Http, scope: Scope) -> BodyTemplate | None:
     match config.body_kind:
         case "json_":
             return _compile_json(config, scope)
         case "form":
             return _compile_form(config, scope)
         case "multipart":
-            return _compile_multipart(config, scope, threads)
+            return _compile_multipart(config, scope)
         case "body" if isinstance(config.body, FileBody):
-            return _compile_file(config.body, scope.at("body"), threads)
+            return _compile_file(config.body, scope.at("body"))
         case "body":
             return _compile_text(config, scope)
         case None:

@@ -1,12 +1,13 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from itertools import count
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -31,6 +32,7 @@ from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
 from gateway.telemetry.trace import TRACEPARENT, TraceContext
+from gateway.threads import DaemonThreadPool, run_in_thread
 
 log: Final = structlog.get_logger(__name__)
 
@@ -44,36 +46,37 @@ _WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
 _NoResponse = ConnectionFailedError | DeadlineExceededError
 
 
-class RequestSender(Protocol):
-    async def send(self, request: Request, *, deadline: float) -> Response: ...
-    def facts(self, host: str) -> Mapping[str, Json]: ...
-
-
 class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     request: RequestTemplate
-    sender: RequestSender
+    sender: Sender
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None
     """The limit for one attempt. The invocation's deadline limits all attempts together."""
     sanitizer: Sanitizer
+    threads: DaemonThreadPool
     authorization: Authorization | None = None
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
-            request = self.request.render(invocation)
+            request = await self._render(invocation) if self.request.reads_files else self.request.render(invocation)
             response = await with_sign_in(invocation, lambda: self._send_with_retries(request, invocation))
             return self._outcome(response, request.url.raw_host or "")
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
 
-    def cache_key(self, invocation: Invocation) -> bytes:
+    async def _render(self, invocation: Invocation) -> Request:
+        render = partial(self.request.render, invocation)
+        return await run_in_thread(render, what="Reading the files", call=invocation, threads=self.threads)
+
+    async def cache_key(self, invocation: Invocation) -> bytes:
         """Return a digest of the request. Includes the caller's identity if the service sees it."""
         subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
         # `repr` quotes strings, so different values never have the same digest.
-        return hashlib.sha256(repr((self.request.render(invocation).key, who)).encode()).digest()
+        key = (await self._render(invocation)).key if self.request.reads_files else self.request.render(invocation).key
+        return hashlib.sha256(repr((key, who)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
         request = self.request.render(invocation)
@@ -150,7 +153,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return RawOutput(
             data=response.body,
             media_type=_field(response.headers, "Content-Type"),
-            variables=_Variables(response),
+            variables={"status": response.status, "headers": _fields(response.headers)},
             success="\n".join(_summary(response)) if response.status in _WITHOUT_CONTENT else None,
         )
 
@@ -174,29 +177,8 @@ def _summary(response: Response) -> list[str]:
     return said
 
 
-class _Variables(Mapping[str, Json]):
-    """Variables of `output.template`. Header fields are converted only if the template uses them."""
-
-    __slots__ = ("_response",)
-
-    def __init__(self, response: Response) -> None:
-        self._response = response
-
-    def __getitem__(self, name: str) -> Json:
-        match name:
-            case "status":
-                return self._response.status
-            case "headers":
-                fields = self._response.headers
-                return {name.lower(): _field(fields, name) for name in fields}
-            case _:
-                raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("status", "headers"))
-
-    def __len__(self) -> int:
-        return 2
+def _fields(headers: CIMultiDictProxy[str]) -> dict[str, Json]:
+    return {name.lower(): _field(headers, name) for name in headers}
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
@@ -235,7 +217,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     sender = _compile_sender(config, connection, scope=scope, services=services)
     if connection is not None and connection[1].auth is not None:
         check_no_authorization(config.headers, scope.at("headers").problems)
-    request = compile_request(config, connection=connection, scope=scope, threads=services.worker_threads)
+    request = compile_request(config, connection=connection, scope=scope)
     _check_cache(config, request.method, scope)
     shared = connection[1] if connection else None
     return HttpExecutor(
@@ -245,6 +227,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
         retry=_compile_retry(config, shared, is_repeatable=idempotent or request.method in IDEMPOTENT, scope=scope),
         timeout=config.timeout or (shared.timeout if shared else None),
         sanitizer=Sanitizer(redactor=redactor),
+        threads=services.worker_threads,
         authorization=None if connection is None else authorizations.get(connection[0]),
     )
 

@@ -1,14 +1,14 @@
 """Multipart/form-data bodies (RFC 7578), in the format of browsers (HTML, "Multipart form data").
 
 Threats: a caller's name, file name or media type that adds headers or parts (escaped), a file that contains the
-boundary (128 random bits), and a file name with a path (removed, RFC 7578 §4.2).
+boundary (128 unpredictable bits), and a file name with a path (removed, RFC 7578 §4.2).
 """
 
-import asyncio
-import os
+import hashlib
+import hmac
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from gateway.config.machine_facts import is_file
 from gateway.config.models.http_bodies import MultipartField, Part
 from gateway.errors import ExecutionError
-from gateway.executors.files.regular_files import NotServedError, opened_regular
+from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_regular
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
@@ -25,8 +25,6 @@ from gateway.language.files.media_types import media_type_of, suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import TextTemplate, compile_json, compile_text, has_expressions
-from gateway.net.streamed_body import Source, StreamedBody
-from gateway.threads import DaemonThreadPool
 
 # RFC 6838 §4.2: at most 127 characters each for type and subtype.
 _MEDIA_TYPE: Final = re.compile(
@@ -35,87 +33,35 @@ _MEDIA_TYPE: Final = re.compile(
 )
 _MAX_NAME: Final = 255
 """Characters of a file name. File systems allow no more."""
-_READ_SECONDS: Final = 60.0
-"""The limit for reading one chunk, because a disk can hang."""
+MAX_FILE: Final = 64 * 2**20
+"""Bytes of a file that the configuration names."""
+_BOUNDARY_KEY: Final = secrets.token_bytes(32)
 
 
-class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A local file, with the size and modification time found when the request was built."""
-
-    path: str
-    size: int
-    modified_ns: int
-    threads: DaemonThreadPool
-
-    @property
-    def identity(self) -> str:
-        return repr((self.path, self.size, self.modified_ns))
-
-    async def read(self, offset: int, size: int) -> bytes:
-        deadline = asyncio.get_running_loop().time() + _READ_SECONDS
-        try:
-            return await self.threads.run(self._read, offset, size, deadline=deadline)
-        except TimeoutError as error:
-            raise ExecutionError(f"reading {self.path} took too long") from error
-
-    def _read(self, offset: int, size: int) -> bytes:
-        """Read a chunk. Opens the file each time, because the thread can outlive the call.
-
-        Raises:
-            ExecutionError: the file cannot be read or has changed.
-        """
-        try:
-            with opened_regular(self.path) as descriptor:
-                found = os.fstat(descriptor)
-                chunk = os.pread(descriptor, size, offset)
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-        if not chunk or (found.st_size, found.st_mtime_ns) != (self.size, self.modified_ns):
-            raise ExecutionError(f"{self.path} has changed while it was sent")
-        return chunk
-
-
-class SentFile(msgspec.Struct, frozen=True, kw_only=True):
-    data: bytes | DiskFile
-    media_type: str | None
-    name: str | None
-
-
-def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
-    try:
-        with opened_regular(path) as descriptor:
-            found = os.fstat(descriptor)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return DiskFile(path=path, size=found.st_size, modified_ns=found.st_mtime_ns, threads=threads)
-
-
-def _unreadable(path: str, error: OSError) -> ExecutionError:
-    why = "not a regular file" if isinstance(error, NotServedError) else error.strerror
-    return ExecutionError(f"cannot read {path}: {why}")
-
-
-Files = Callable[[JsonObject], Iterator[SentFile]]
+Files = Callable[[JsonObject], Iterator[FileArgument]]
 """Yields files for the arguments. Raises `ExecutionError` if a value is not a file or cannot be read."""
 
 
-def sent_file(file: FileArgument) -> SentFile:
-    return SentFile(data=file.data, media_type=file.media_type, name=file.name)
-
-
-def compile_files(written: str, scope: Scope, *, threads: DaemonThreadPool) -> Files:
+def compile_files(written: str, scope: Scope) -> Files:
     """Compile a literal path, or an expression whose value is a caller's file. A caller's value is never a path."""
-    return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope, threads)
+    return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope)
 
 
-def _compile_path(written: str, scope: Scope, threads: DaemonThreadPool) -> Files:
+def _compile_path(written: str, scope: Scope) -> Files:
     path = str(scope.problems.directory / written)
     if not is_file(path):
         scope.problems.warning(f"the file `{written}` does not exist")
 
-    def files(_arguments: JsonObject) -> Iterator[SentFile]:
-        file = _disk_file(path, threads=threads)
-        yield SentFile(data=file, media_type=media_type_of(path), name=base_name(path))
+    def files(_arguments: JsonObject) -> Iterator[FileArgument]:
+        try:
+            data = read_regular(path, max_size=MAX_FILE)
+        except NotServedError as error:
+            raise ExecutionError(f"cannot read {path}: not a regular file") from error
+        except TooLargeError as error:
+            raise ExecutionError(f"cannot read {path}: it is larger than {MAX_FILE // 2**20} MiB") from error
+        except OSError as error:
+            raise ExecutionError(f"cannot read {path}: {error.strerror}") from error
+        yield FileArgument(data, media_type=media_type_of(path), name=base_name(path))
 
     return files
 
@@ -126,11 +72,11 @@ def _compile_given(written: str, scope: Scope) -> Files:
     if template.single is None or (schema is not None and not _may_be_files(schema)):
         scope.problems.error("expected a literal path, or one expression for an input of `type: file`")
 
-    def files(arguments: JsonObject) -> Iterator[SentFile]:
+    def files(arguments: JsonObject) -> Iterator[FileArgument]:
         value = template.value(arguments)
         for file in value if isinstance(value, list) else [value]:
             if isinstance(file, FileArgument):
-                yield sent_file(file)
+                yield file
             elif file is not None and file is not UNDEFINED:
                 raise ExecutionError(f"{template.place}: the value is not a file of an input with `type: file`")
 
@@ -185,29 +131,28 @@ _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
 
 class PartContent(msgspec.Struct, frozen=True, kw_only=True):
     field: str
-    data: bytes | Source
+    data: bytes
     media_type: str | None = None
     file_name: str | None = None
 
     @property
     def description(self) -> Json:
-        size = len(self.data) if isinstance(self.data, bytes) else self.data.size
-        if self.file_name is None and isinstance(self.data, bytes):
+        if self.file_name is None:
             return {"field": self.field, "type": self.media_type, "text": self.data.decode(errors="replace")}
-        return {"field": self.field, "name": self.file_name, "type": self.media_type, "size": size}
+        return {"field": self.field, "name": self.file_name, "type": self.media_type, "size": len(self.data)}
 
 
-def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
-    # RFC 2046 §5.1.1: at most 70 characters.
-    boundary = f"mcp-gateway-{secrets.token_hex(16)}"
-    pieces: list[bytes | Source] = []
-    described: list[Json] = []
+def multipart_body(parts: Sequence[PartContent]) -> tuple[bytes, str, Json]:
+    """Return the body, its media type, and a description without the bytes of files."""
+    # Equal parts have equal boundaries, so that the cache finds equal requests. RFC 2046 §5.1.1: at most 70 characters.
+    digest = hmac.new(_BOUNDARY_KEY, digestmod="sha256")
     for part in parts:
-        pieces += (_head(part, boundary), part.data, b"\r\n")
-        described.append({key: value for key, value in part.description.items() if value is not None})
-    pieces.append(f"--{boundary}--\r\n".encode())
-    body = StreamedBody(pieces=tuple(pieces), description=described, boundary=boundary.encode())
-    return body, f"multipart/form-data; boundary={boundary}"
+        digest.update(repr((_head(part, ""), hashlib.sha256(part.data).digest())).encode())
+    boundary = f"mcp-gateway-{digest.hexdigest()[:32]}"
+    pieces = [piece for part in parts for piece in (_head(part, boundary), part.data, b"\r\n")]
+    described = [{key: value for key, value in part.description.items() if value is not None} for part in parts]
+    body = b"".join([*pieces, f"--{boundary}--\r\n".encode()])
+    return body, f"multipart/form-data; boundary={boundary}", described
 
 
 def _head(part: PartContent, boundary: str) -> bytes:
@@ -231,32 +176,30 @@ PartTemplate = Callable[[JsonObject], Iterator[PartContent]]
 """Yields the parts for the arguments. Raises `ExecutionError` if a value is not allowed or a file cannot be read."""
 
 
-def _file_part(field: str, file: SentFile, media_type: str | None = None, name: str | None = None) -> PartContent:
+def _file_part(field: str, file: FileArgument, media_type: str | None = None, name: str | None = None) -> PartContent:
     """Return a part with a file name, which makes servers treat it as a file."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
 
 
-def compile_parts(
-    written: Mapping[str, MultipartField], scope: Scope, *, threads: DaemonThreadPool
-) -> Iterator[PartTemplate]:
+def compile_parts(written: Mapping[str, MultipartField], scope: Scope) -> Iterator[PartTemplate]:
     for name, value in written.items():
         if isinstance(value, list):
             for index, part in enumerate(value):
-                yield _compile_part(name, part, scope.at(name, index), threads=threads)
+                yield _compile_part(name, part, scope.at(name, index))
         else:
-            yield _compile_part(name, value, scope.at(name), threads=threads)
+            yield _compile_part(name, value, scope.at(name))
 
 
-def _compile_part(field: str, written: str | Part, scope: Scope, *, threads: DaemonThreadPool) -> PartTemplate:
+def _compile_part(field: str, written: str | Part, scope: Scope) -> PartTemplate:
     if isinstance(written, str):
         return _compile_value(field, written, scope)
     media_type = compile_media_type(written.type, scope.at("type"))
     name = None if written.name is None else compile_text(written.name, scope.at("name"))
     match written.kind:
         case "file":
-            files = compile_files(written.file or "", scope.at("file"), threads=threads)
+            files = compile_files(written.file or "", scope.at("file"))
             return lambda arguments: (
                 _file_part(field, file, rendered_media_type(media_type, arguments), _name(name, arguments))
                 for file in files(arguments)
@@ -292,7 +235,7 @@ def _compile_value(field: str, written: str, scope: Scope) -> PartTemplate:
         value = template.value(arguments)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, FileArgument):
-                yield _file_part(field, sent_file(item))
+                yield _file_part(field, item)
             elif isinstance(item, Mapping | list):
                 yield from _contents(field, json_of(json_with_files(item)), JSON)
             elif item is not None and item is not UNDEFINED:

@@ -22,10 +22,9 @@ from gateway.executors.invocation import Invocation
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
-from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
 from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
 from gateway.net.request import Header, Request, parse_url
-from gateway.threads import DaemonThreadPool
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +156,8 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: tuple[str, ...]
     body: BodyTemplate | None
     has_secret_body: bool
+    reads_files: bool
+    """Whether `render` reads files that the configuration names."""
 
     def render(self, invocation: Invocation) -> Request:
         """Build the request of a call.
@@ -165,7 +166,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             ExecutionError: a value is not allowed where the template uses it.
         """
         arguments = invocation.variables
-        body, media_type = (None if self.body is None else self.body(arguments)) or (None, "")
+        body, media_type, summary = (None if self.body is None else self.body(arguments)) or (None, "", None)
         headers = self._headers(invocation)
         if body is not None and "content-type" not in headers:
             headers["content-type"] = Header(name="Content-Type", value=media_type, is_bound=False)
@@ -174,6 +175,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             url=_url(self.url, self.query, arguments),
             headers=tuple(headers.values()),
             body=body,
+            body_summary=summary,
             has_secret_body=self.has_secret_body,
         )
 
@@ -215,9 +217,7 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         raise ExecutionError(f"the URL is not valid: {error}") from error
 
 
-def compile_request(
-    config: Http, *, connection: tuple[str, Connection] | None, scope: Scope, threads: DaemonThreadPool
-) -> RequestTemplate:
+def compile_request(config: Http, *, connection: tuple[str, Connection] | None, scope: Scope) -> RequestTemplate:
     """Compile the request of an `http:` block. Reports problems there and at the connection."""
     query, headers, base_url = {}, {}, None
     if connection is not None:
@@ -240,9 +240,19 @@ def compile_request(
         headers=tuple(headers.values()),
         cookies=tuple(cookies.values()),
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
-        body=compile_body(config, scope, threads=threads),
+        body=compile_body(config, scope),
         has_secret_body=any(map(has_secret_in, (config.json_, config.form, config.multipart, config.body))),
+        reads_files=any(not has_expressions(file) for file in _files_of(config)),
     )
+
+
+def _files_of(config: Http) -> Iterator[str]:
+    if isinstance(config.body, FileBody):
+        yield config.body.file
+    for field in (config.multipart or {}).values():
+        for part in field if isinstance(field, list) else [field]:
+            if isinstance(part, Part) and part.file is not None:
+                yield part.file
 
 
 def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:

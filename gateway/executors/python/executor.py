@@ -98,8 +98,8 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         facts = {"code.function.name": self.signature.name}
         with invocation.trace.step("python", kind="internal", facts=facts):
             attempt = await call(invocation, convert)
-            if isinstance(attempt, _Raised):
-                self._fail(attempt.error, invocation.call.id)
+            if isinstance(attempt, BaseException):
+                self._fail(attempt, invocation.call.id)
             return attempt
 
     def _arguments(self, invocation: Invocation) -> JsonObject:
@@ -114,8 +114,8 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         is_shown = not self.has_files or given is None
         return repr(value if is_shown else with_files_replaced(given, dict))
 
-    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "T | _Raised":
-        async def attempted() -> T | _Raised:
+    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> T | BaseException:
+        async def attempted() -> T | BaseException:
             CURRENT.set(invocation.trace)  # for this task and tasks that it starts
             try:
                 bound = self.signature.bind(self._arguments(invocation), invocation.context)
@@ -123,7 +123,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 return convert(await returning)
             except BaseException as error:  # noqa: BLE001 - Boundary: plugins can raise anything
                 # In a task, SystemExit and KeyboardInterrupt would stop the event loop.
-                return _Raised(error)
+                return error
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
         try:
@@ -136,17 +136,17 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 task.cancel()
                 invocation.permit.hold_until_done(self.threads.track_orphan(task))
 
-    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "T | _Raised":
+    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> T | BaseException:
         context = BlockingContext(invocation.context, asyncio.get_running_loop())
         has_begun = threading.Event()
 
-        def attempted() -> T | _Raised:
+        def attempted() -> T | BaseException:
             has_begun.set()
             try:
                 bound = self.signature.bind(self._arguments(invocation), context)
                 return convert(self.signature.function(**bound))
             except BaseException as error:  # noqa: BLE001 - Boundary: plugins can raise anything
-                return _Raised(error)
+                return error
 
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
@@ -181,7 +181,3 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         log.error("plugin raised", **facts, exc_info=error)
         # The error can contain secrets and paths, so the caller receives only a correlation id.
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
-
-
-class _Raised(msgspec.Struct, frozen=True):
-    error: BaseException

@@ -5,7 +5,7 @@ that is read as an option (rejected unless it follows a literal `--`), and a val
 enum).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -38,58 +38,53 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(text.split())[:80]
 
 
-class _Literal(msgspec.Struct, frozen=True):
-    argument: Argument
-
-    def arguments(self, _variables: JsonObject) -> Sequence[Argument] | None:
-        return (self.argument,)
+Item = Callable[[JsonObject], Sequence[Argument] | None]
+"""Returns the arguments for the variables, or None if a value is absent and the item is left out."""
 
 
-class _Text(msgspec.Struct, frozen=True, kw_only=True):
-    template: TextTemplate
-    source: str
+def _literal(argument: Argument) -> Item:
+    return lambda _variables: (argument,)
 
-    def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
-        if (copy := self.template.copy_of(variables)) is not None:
-            return [Argument(text=copy, source=self.source, begins_with_value=True)]
-        if self.template.single is not None:
-            value = self.template.value(variables)
+
+def _text(template: TextTemplate, source: str) -> Item:
+    def arguments(variables: JsonObject) -> Sequence[Argument] | None:
+        if (copy := template.copy_of(variables)) is not None:
+            return [Argument(text=copy, source=source, begins_with_value=True)]
+        if template.single is not None:
+            value = template.value(variables)
             if isinstance(value, list):
                 # An empty list counts as absent, so its group is left out.
                 return [
-                    Argument(text=text_of(item), source=self.source, begins_with_value=True)
+                    Argument(text=text_of(item), source=source, begins_with_value=True)
                     for item in value
                     if item is not None
                 ] or None
-        rendering = self.template.rendering(variables, in_element=True)
+        rendering = template.rendering(variables, in_element=True)
         if rendering is None:
             return None
-        return [Argument(text=rendering.text, source=self.source, begins_with_value=rendering.begins_with_value)]
+        return [Argument(text=rendering.text, source=source, begins_with_value=rendering.begins_with_value)]
+
+    return arguments
 
 
-class _Group(msgspec.Struct, frozen=True, kw_only=True):
-    members: "Sequence[Item]"
-
-    def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
-        made = [member.arguments(variables) for member in self.members]
+def _group(members: Sequence[Item]) -> Item:
+    def arguments(variables: JsonObject) -> Sequence[Argument] | None:
+        made = [member(variables) for member in members]
         # [--since, "{{ since }}"]: without its value, the option would consume the next argument.
         if any(arguments is None for arguments in made):
             return None
         return [argument for arguments in made for argument in arguments or ()]
 
+    return arguments
 
-class _Conditional(msgspec.Struct, frozen=True, kw_only=True):
-    condition: Expression
-    then: "Sequence[Item]"
 
-    def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
-        if not self.condition.is_true(variables):
+def _conditional(condition: Expression, then: Sequence[Item]) -> Item:
+    def arguments(variables: JsonObject) -> Sequence[Argument] | None:
+        if not condition.is_true(variables):
             return None
-        return [argument for item in self.then for argument in item.arguments(variables) or ()]
+        return [argument for item in then for argument in item(variables) or ()]
 
-
-Item = _Literal | _Text | _Group | _Conditional
-"""An item of a command. `arguments` returns None if a value is absent and the item is left out."""
+    return arguments
 
 
 class Argv(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,13 +98,13 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: an argument cannot be passed or would be read as an option.
         """
-        program = self.items[0].arguments(variables)
+        program = self.items[0](variables)
         if not program:
             raise ExecutionError("the program to run is missing")
         built = [_passable(program[0]).text]
         options_end = False
         for item in self.items[1:]:
-            for argument in item.arguments(variables) or ():
+            for argument in item(variables) or ():
                 if argument.begins_with_value and argument.text.startswith("-") and not options_end:
                     raise ExecutionError(
                         f"the argument {argument.shown} must not start with `-`: {built[0]} would read it as an option"
@@ -153,9 +148,9 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
                 return self._text(item, place)
             case Conditional():
                 then = [self._text(text, place.at("then", index)) for index, text in enumerate(item.then)]
-                return _Conditional(condition=compile_expression(item.if_, place.at("if")), then=then)
+                return _conditional(compile_expression(item.if_, place.at("if")), then)
             case _:
-                return _Group(members=[self._text(text, place.at(index)) for index, text in enumerate(item)])
+                return _group([self._text(text, place.at(index)) for index, text in enumerate(item)])
 
     def _text(self, source: str, place: Scope) -> Item:
         template = compile_text(source, place)
@@ -167,8 +162,8 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
         self.places.append(place)
         if template.literal is not None:
-            return _Literal(Argument(text=str(source), source=source, ends_options=source == "--"))
-        return _Text(template=template, source=source)
+            return _literal(Argument(text=str(source), source=source, ends_options=source == "--"))
+        return _text(template, source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:
         """Return the possible values of an input if it is always present and all its values are strings."""

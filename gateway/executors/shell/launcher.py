@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,33 +30,15 @@ _SIGNAL_OFFSET: Final = 128
 """Shells and bubblewrap add it to the number of the signal that ended their child."""
 
 
-class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
-    key: str
-    shown: str
-    signals: frozenset[int] = frozenset()
-    """Signals that the kernel sends only for this limit."""
-    hints: tuple[str, ...] = ()
-    """Lower-case texts in error messages of programs."""
-
-    def met(self, exit_code: int, stderr: str) -> str | None:
-        """Return a sentence if the command has apparently reached the limit."""
-        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
-        if number in self.signals:
-            return f"It reached its limit `shell.limits.{self.key}` ({self.shown})."
-        said = stderr.lower()
-        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), but it can have other causes.
-        if (self.key == "cpu" and number == signal.SIGKILL) or any(hint in said for hint in self.hints):
-            return f"It probably reached its limit `shell.limits.{self.key}` ({self.shown})."
-        return None
-
-
 class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     shim: tuple[str, ...]
     """The command line that sets the limits and then runs the command."""
-    limits: tuple[ChildLimit, ...]
+    signals: Mapping[int, str]
+    """Signals that the kernel sends only for a limit, and the sentence about each."""
 
-    def met(self, exit_code: int, stderr: str) -> str | None:
-        return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
+    def met(self, exit_code: int) -> str | None:
+        """Return a sentence if a signal shows that the command has reached a limit."""
+        return self.signals.get(-exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET)
 
 
 # Like prlimit(1), with its error message. Python ignores two signals, which the command would inherit.
@@ -94,63 +77,37 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
-    options, limits = _options_and_limits(config, is_sandboxed=is_sandboxed)
+    options, signals = _options_and_signals(config)
     # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
-    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), limits=limits)
+    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), signals=signals)
 
 
-def _options_and_limits(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
+def _options_and_signals(config: ProcessLimits) -> tuple[list[str], dict[int, str]]:
     options: list[str] = []
-    limits: list[ChildLimit] = []
+    signals: dict[int, str] = {}
     if config.memory is not None:
         # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
         options.append(_option("as", config.memory))
-        shown = f"{config.memory:,} bytes of memory for each process"
-        limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
     if config.cpu is not None:
         seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
         # The soft limit sends SIGXCPU, and the hard limit kills.
         options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
-        limits.append(
-            ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
-        )
+        signals[signal.SIGXCPU] = _reached("cpu", f"{seconds} s of processor time")
     if config.processes is not None:
         options.append(_option("nproc", config.processes))
-        whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
-        shown = f"{config.processes} processes and threads {whose}"
-        limits.append(ChildLimit(key="processes", shown=shown, hints=_NO_PROCESS))
     if config.file_size is not None:
         options.append(_option("fsize", config.file_size))
-        shown = f"{config.file_size:,} bytes in one file"
-        signals = frozenset({signal.SIGXFSZ})
-        limits.append(ChildLimit(key="file_size", shown=shown, signals=signals, hints=("file too large",)))
-    return options, tuple(limits)
+        signals[signal.SIGXFSZ] = _reached("file_size", f"{config.file_size:,} bytes in one file")
+    return options, signals
+
+
+def _reached(key: str, shown: str) -> str:
+    return f"It reached its limit `shell.limits.{key}` ({shown})."
 
 
 def _option(name: str, value: int) -> str:
     attainable = _attainable(value, getattr(resource, f"RLIMIT_{name.upper()}"))
     return f"--{name}={attainable}:{attainable}"
-
-
-# Messages of libc, Python, C++, GNU programs, the dynamic loader and the JVM.
-_NO_MEMORY: Final = (
-    "cannot allocate memory",
-    "memoryerror",
-    "out of memory",
-    "bad_alloc",
-    "memory exhausted",
-    "failed to map segment",
-    "insufficient memory",
-    "could not reserve enough space",
-)
-# Messages of shells, libc (EAGAIN), Python and the JVM.
-_NO_PROCESS: Final = (
-    "cannot fork",
-    "can't fork",
-    "resource temporarily unavailable",
-    "can't start new thread",
-    "unable to create native thread",
-)
 
 
 def _attainable(value: int, kind: int) -> int:

@@ -272,7 +272,14 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         reload=reloads.reload if workers is None else partial(workers.reload, reloads.reload),
         config=served_config,
         tasks=TaskReport(dispatcher.tasks, redactor=redactor, progress=progress),
-        about=partial(daemon_info, pipeline=pipeline, state=core.state, http=http, has_console=console is not None),
+        about=partial(
+            daemon_info,
+            config=settings.config,
+            pipeline=pipeline,
+            state=core.state,
+            http=http,
+            has_console=console is not None,
+        ),
         workers=workers,
         console=None if console is None else console.page,
     )
@@ -514,6 +521,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         url = endpoint_url(pipeline.first.listen, http, request.client_endpoint.base_url if is_main else None)
         return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
 
+    catalog = CatalogApi(files, pipeline=pipeline, upstreams=upstreams, redactor=redactor)
     apis = (
         activity,
         OverviewApi(
@@ -522,9 +530,10 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
             store=pipeline.store,
             rates=activity.rates,
             clients=clients,
+            counts=catalog.counts,
             redactor=redactor,
         ),
-        CatalogApi(files, pipeline=pipeline, upstreams=upstreams, redactor=redactor),
+        catalog,
         ExplainApi(store=pipeline.store, services=core.services, views=views),
         ConfigApi(files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
         McpApi(http.streamable_http, views),

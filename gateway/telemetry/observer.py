@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 import msgspec
+import orjson
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import RpcError
@@ -164,6 +165,16 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     limit: str = ""
     response: bytes | None = None
     """The JSON-RPC response. None for a cancelled call."""
+
+    @property
+    def reason(self) -> str:
+        """The message of an error, unmasked and in one line. Empty for other outcomes."""
+        if self.error is not None:
+            return self.error.message
+        if self.outcome is not Outcome.TOOL_ERROR or self.response is None:
+            return ""
+        blocks = orjson.loads(self.response).get("result", {}).get("content", ())
+        return " ".join(" ".join(block.get("text", "") for block in blocks).split())
 
 
 class Observer(Protocol):

@@ -1,5 +1,6 @@
 """The routes of the catalog, explanations and configuration files."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,45 @@ async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_o
         assert found["prompt", "ask"]["takesInput"]
         narrowed = await daemon.get("/catalog", {"kind": "tool", "q": "some GREET", "tag": "fast", "offered": "true"})
         assert [each["name"] for each in narrowed["entries"]] == ["greet"]
+
+
+async def test_overview_counts_the_entries_of_the_catalog(folder: Path) -> None:
+    skill = folder / "skills" / "greeting"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: greeting\ndescription: Greets.\n---\nGreet.\n")
+    (folder / "more.yaml").write_text(VISIBLE)
+    async with watched(folder, CONSOLE + AUTH + FILE + "skills: [{dir: skills/greeting}]\n") as daemon:
+        as_ann(daemon)
+        counts = (await daemon.get("/overview"))["counts"]
+        found = Counter(
+            each["kind"] if each["offered"] else "unavailable" for each in (await daemon.get("/catalog"))["entries"]
+        )
+        assert (
+            counts
+            == dict(found)
+            == {"tool": 1, "resource": 1, "template": 1, "prompt": 1, "skill": 1, "unavailable": 2}
+        )
+
+
+async def test_refused_reload_is_not_the_last_reload(folder: Path) -> None:
+    async with watched(folder, CONSOLE + FILE) as daemon:
+        before = (await daemon.get("/overview"))["status"]
+        assert before["last_refused"] is None
+        daemon.config.write_text(CONSOLE + FILE.replace("description: Asks.", "descriptoin: Asks."))
+        after = before
+        while after["last_refused"] in {None, before["last_reload"]}:  # the times have seconds
+            await daemon.ask("POST", "/reload", status=422)
+            after = (await daemon.get("/overview"))["status"]
+        assert after["last_reload"] == before["last_reload"]
+
+
+@pytest.mark.parametrize(
+    ("server", "label"),
+    [("", "config.yaml"), ("server: {name: ops}\n", "ops"), ("server: {name: ops, title: Ops tools}\n", "Ops tools")],
+)
+async def test_label_is_the_name_of_the_server_or_of_its_file(tmp_path: Path, server: str, label: str) -> None:
+    async with watched(tmp_path, server + MORE) as daemon:
+        assert (await daemon.get("/"))["label"] == label
 
 
 async def test_locked_out_definitions_are_listed(folder: Path) -> None:

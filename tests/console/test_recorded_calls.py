@@ -26,6 +26,9 @@ tools:
     content: [{text: "Hello {{ name }}"}]
   fails: {description: Fails., shell: {command: ["false"]}}
   leaks: {description: Leaks., shell: {command: [printenv, PASSWORD], env: {PASSWORD: "${env:PASSWORD}"}}}
+  leaks_and_fails:
+    description: Leaks and fails.
+    shell: {script: 'echo "$PASSWORD" >&2; exit 2', env: {PASSWORD: "${env:PASSWORD}"}}
   reports: {python: "house:reports"}
 """
 PLUGIN: Final = '''
@@ -88,6 +91,19 @@ async def test_a_call_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> N
             assert large[f"{body}Truncated"]
             assert large[f"{body}Bytes"] > 2 * MAX_BODY
             assert MAX_BODY - 2000 < len(large[body]) <= MAX_BODY
+
+
+async def test_failed_call_has_the_masked_message_of_its_error(tmp_path: Path) -> None:
+    async with watched(folder_of(tmp_path), FILE) as daemon:
+        for tool in ("greet", "fails", "leaks_and_fails", "no_such_tool"):
+            await daemon.call(tool, **({"name": "Ada"} if tool == "greet" else {}))
+        reasons = {call["name"]: call["reason"] for call in (await daemon.get("/calls"))["calls"]}
+        assert reasons["greet"] is None
+        assert "exit code 1" in reasons["fails"]
+        assert reasons["no_such_tool"] == "Unknown tool: no_such_tool"
+        assert "***" in reasons["leaks_and_fails"]
+        assert "correct-horse" not in str(reasons)
+        assert (await daemon.only_call(q="exit code 1"))["name"] == "fails"
 
 
 async def test_secrets_are_masked_in_arguments_and_in_results(tmp_path: Path) -> None:

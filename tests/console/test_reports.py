@@ -22,6 +22,7 @@ limits:
 tools:
   often: {description: Often., content: [{text: again}], rate_limit: 3/hour}
 """
+TOOL: Final = "tools: {often: {description: Often., content: again}}\n"
 BUSY: Final = """
 tools:
   waits:
@@ -109,6 +110,8 @@ async def test_limits_list_callers_and_refusals(tmp_path: Path) -> None:
         assert (rate["used"], rate["limit"], rate["per"]) == (3, 3, "h")
         assert (sessions["used"], sessions["limit"]) == (1, 1)
         assert rate["caller"] == sessions["caller"] == "anonymous@127.0.0.1"
+        assert {each["countedBy"] for each in limits["callers"]} == {"caller"}
+        assert "limits.connections.per_caller" not in near  # loopback has no limit of its own
         assert [(each["what"], each["limit"]) for each in limits["refusals"]] == [
             ("tools/call often", "tools.often.rate_limit"),
             ("sessions", "limits.sessions"),
@@ -116,6 +119,14 @@ async def test_limits_list_callers_and_refusals(tmp_path: Path) -> None:
         assert limits["refused"]["rate"] == 1
         refused = await daemon.only_call(outcome="tool_error")
         assert refused["limit"] == "tools.often.rate_limit"
+
+
+async def test_connections_are_counted_by_address(tmp_path: Path) -> None:
+    async with watched(tmp_path, "limits: {connections: {per_caller: 3, in_all: 9}}\n" + TOOL) as daemon:
+        await daemon.call("often")
+        near = {each["name"]: each for each in (await daemon.get("/limits"))["callers"]}
+        connections = near["limits.connections.per_caller"]
+        assert (connections["caller"], connections["countedBy"], connections["limit"]) == ("127.0.0.1", "address", 3)
 
 
 async def test_a_call_says_what_it_waited_for(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ async def test_connections_are_limited_per_address() -> None:
     ):
         told = await third.rest()
         assert told.startswith(b"HTTP/1.1 503 ")
-        assert b"You have 2 connections, the maximum per caller (limits.connections.per_caller)" in told
+        assert b"You have 2 connections, the maximum per address (limits.connections.per_caller)" in told
         async with line(served, "127.0.0.2") as other:
             for working in (first, second, other):
                 working.say(HEAD + b"\r\n")

@@ -16,7 +16,7 @@ from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
-from gateway.config.models.server import Listen, Quota
+from gateway.config.models.server import Listen, Quota, Server
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
@@ -144,9 +144,10 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
     }
 
 
-def daemon_info(
+def daemon_info(  # noqa: PLR0913 - the parts of the daemon that it describes
     base_url: str | None,
     *,
+    config: Path,
     pipeline: ReloadPipeline,
     state: DaemonState,
     http: HttpServer | None,
@@ -154,11 +155,13 @@ def daemon_info(
 ) -> JsonObject:
     """Return the body of `/-/api/` without the caller. `base_url` is None unless its listener has the MCP endpoint."""
     document = pipeline.served.document
+    name = document.server.name
     return {
         "api": _API_VERSION,
         "version": gateway.__version__,
-        "name": document.server.name,
+        "name": name,
         "title": document.server.title,
+        "label": document.server.title or (name if name != Server().name else config.name),
         "console": has_console,
         "endpoint": endpoint_url(pipeline.first.listen, http, base_url),
         "features": {
@@ -181,7 +184,8 @@ def _files(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> dict[str,
     return {
         "generation": pipeline.store.current.generation,
         "files": {str(path): digest for path, digest in pipeline.served.files.items()},
-        "last_reload": reloader.status.at.isoformat(timespec="seconds"),
+        "last_reload": reloader.last_good.isoformat(timespec="seconds"),
+        "last_refused": None if reloader.status.is_good else reloader.status.at.isoformat(timespec="seconds"),
         "problems": [str(problem) for problem in reloader.status.problems],
         "warnings": [str(problem) for problem in pipeline.store.current.warnings],
         "restart_required": pipeline.restart_required,

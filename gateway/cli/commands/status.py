@@ -74,7 +74,7 @@ def _problems(status: JsonObject) -> Iterator[str]:
     if status.get("state") not in {"ready", None}:
         yield f"the server is {status['state']} and accepts no calls"
     if problems := status.get("problems"):
-        since = _ago(status.get("last_reload"))
+        since = _ago(status.get("last_refused") or status.get("last_reload"))
         yield f"the files are invalid ({since}); generation {status.get('generation')} is still served"
         yield from (f"  {problem}" for problem in problems)
     if problem := (status.get("audit") or {}).get("trouble"):

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
+from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, counts, entries, section_of
 from gateway.console.api.config import ConfigFileReader
 from gateway.console.console import Route
 from gateway.console.responses import error_response, json_response, json_response_by_thread
@@ -44,6 +44,10 @@ class CatalogApi:
     def routes(self) -> Iterator[Route]:
         yield Route(path="/catalog", endpoint=self._catalog)
         yield Route(path="/catalog/{kind}", endpoint=self._definition)
+
+    def counts(self, request: HttpRequest) -> dict[str, int]:
+        """Return the numbers of entries that the caller can and cannot use."""
+        return counts(self._snapshot(request))
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
         """Return all entries that match the query; 400 if the query is too long."""

@@ -1,5 +1,6 @@
 """Entries of the console's catalog: all definitions of the files and sources, available or not. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -54,11 +55,28 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
     """Yield an entry for each definition in list order, then the omitted ones."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.whole.primitives():
-        if isinstance(primitive, Resource) and primitive.skill is not None:
+        if _is_skill_file(primitive):
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
     yield from (_skill(skill, uri, snapshot) for uri, skill in snapshot.current.skills.items())
     yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out if each.kind in _KIND_OF_SECTION)
+
+
+def counts(snapshot: CatalogSnapshot) -> dict[str, int]:
+    """Return the number of available entries by kind, and of `unavailable` ones. Faster than `entries`."""
+    offered = Counter(
+        kind_of(each)
+        for each in snapshot.current.primitives()
+        if not _is_skill_file(each) and snapshot.identity.holds(each.access.scopes)
+    )
+    every = sum(not _is_skill_file(each) for each in snapshot.whole.primitives())
+    left_out = sum(each.kind in _KIND_OF_SECTION for each in snapshot.current.left_out)
+    return {
+        **dict.fromkeys(KINDS, 0),
+        **offered,
+        "skill": len(snapshot.current.skills),
+        "unavailable": every + left_out - offered.total(),
+    }
 
 
 def kind_of(primitive: Primitive) -> str:
@@ -187,6 +205,10 @@ def _uri_of(primitive: Primitive) -> str | None:
             return primitive.uri_template
         case _:
             return None
+
+
+def _is_skill_file(primitive: Primitive) -> bool:
+    return isinstance(primitive, Resource) and primitive.skill is not None
 
 
 def _identifier(primitive: Primitive) -> tuple[str, str]:

@@ -33,15 +33,20 @@ class OverviewApi:
         store: CatalogStore,
         rates: Callable[[], Awaitable[JsonObject]],
         clients: Callable[[HttpRequest], Iterable[JsonObject]],
+        counts: Callable[[HttpRequest], JsonObject],
         redactor: LiveRedactor,
     ) -> None:
-        """`status` and `rates` return values of all workers. `clients` returns a snippet for each client."""
+        """`status` and `rates` return values of all workers.
+
+        `clients` returns a snippet for each client, and `counts` the numbers of definitions.
+        """
         self._status: Final = status
         self._reloader: Final = reloader
         self._store: Final = store
         self._redactor: Final = redactor
         self._rates: Final = rates
         self._clients: Final = clients
+        self._counts: Final = counts
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/overview", endpoint=self._overview)
@@ -59,11 +64,15 @@ class OverviewApi:
             "rates": await self._rates(),
             "problemCounts": dict(Counter(each.severity.value for each in problems)),
             "clients": list(self._clients(request)),
+            "counts": self._counts(request),
         }
 
         def made() -> Json:
             shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
-            return {**answer, "problems": self._redactor.json([_group_json(each) for each in shown])}
+            return {
+                **answer,
+                "problems": self._redactor.json([_group_json(each) for each in shown]),
+            }
 
         return await json_response_by_thread(made, request)
 

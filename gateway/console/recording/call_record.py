@@ -33,6 +33,7 @@ _TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0
 
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
+_MAX_REASON: Final = 300
 
 
 # gc=False: it contains no references, so the garbage collector can skip thousands of them.
@@ -81,6 +82,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     trace: TraceContext | None = None
     outcome: Outcome | None = None
     limit: str = ""
+    reason: str = ""
+    """The message of an error, masked."""
     ended_seq: int = 0
     """Sequence number of the end; 0 while the call runs."""
     seconds: float | None = None
@@ -101,6 +104,9 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
         self.call = None
         self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit
+        # The text of a larger error is not worth the time. The details show it.
+        if ending.response is None or len(ending.response) <= MAX_BODY:
+            self.reason = self.redactor.text(ending.reason)[:_MAX_REASON]
         self.ended_seq, self.response = seq, response
 
     def add_line(self, line: JsonObject) -> None:
@@ -150,6 +156,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             "revision": self.revision,
             "transport": self.transport,
             "outcome": self.state,
+            "reason": self.reason or None,
             "requestBytes": self.request.size,
             "responseBytes": None if self.response is None else self.response.size,
             "view": self.view,

@@ -25,7 +25,7 @@ MAX_LISTED: Final = 2000
 _DEFAULT_LISTED: Final = 200
 _EXACT: Final = ("method", "name", "outcome", "caller", "kind", "view", "revision", "transport", "sessionId")
 """Query parameters that filter the member with the same name. Values are separated by commas."""
-_SEARCHED: Final = ("id", "method", "name", "caller", "address", "client", "sessionId")
+_SEARCHED: Final = ("id", "method", "name", "caller", "address", "client", "sessionId", "reason")
 
 
 class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +219,7 @@ class RecordedCalls:
             {
                 "at": timestamp(record.at),
                 "caller": record.principal or record.address or None,
+                "countedBy": "caller",
                 "what": " ".join(filter(None, (record.method, record.shown_name))),
                 "limit": record.limit,
             }

@@ -143,6 +143,7 @@ class ThisWorker:
             "streams": len(self._http.limits.streams),
             "tasks": {str(status): count for status, count in counts.items() if count},
             "upstreams": dict(upstream_states(self._upstreams)),
+            "upstreamsDown": sum(bool(server.pool.circuit.reason) for server in self._upstreams.servers.values()),
             "rate": self._calls.rates.last_seconds(),
         }
 

@@ -1,9 +1,11 @@
 /** The frame of the console: navigation, sign-in, connection state, reload notes and the current page. */
 import { get, onSignedOut, remove, signedOut } from "./api.js";
-import { Badge, Button, html, render, useEffect, useErrorBoundary, useRef, useState } from "./components.js";
+import { Badge, Button, html, render, useEffect, useErrorBoundary, useState } from "./components.js";
+import { forgetCalls } from "./call/history.js";
 import { forgetDocuments } from "./data.js";
 import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
 import { counted } from "./format.js";
+import { Keys } from "./keys.js";
 import { HOME, currentRoute, followLinks, hadInvalidToken, link, useRoute } from "./router.js";
 import { SignIn } from "./sign-in.js";
 
@@ -11,17 +13,17 @@ const EXPIRED_LINK =
   "This link is invalid or has expired. Use the newest link from the gateway's log. A restart creates a new link unless " +
   "MCP_GATEWAY_SECRET_KEY is set.";
 
-/** Name, label and module of each page. */
+/** Name, label, module, and the key that opens the page after "g". */
 const PAGES = [
-  ["overview", "Overview", "./pages/overview.js"],
-  ["catalog", "Catalog", "./pages/catalog.js"],
-  ["call", "Call", "./call/page.js"],
-  ["traffic", "Traffic", "./pages/traffic.js"],
-  ["sessions", "Sessions", "./pages/sessions.js"],
-  ["tasks", "Tasks", "./pages/tasks.js"],
-  ["upstreams", "Upstreams", "./pages/upstreams.js"],
-  ["config", "Config", "./pages/config.js"],
-  ["limits", "Limits", "./pages/limits.js"],
+  ["overview", "Overview", "./pages/overview.js", "o"],
+  ["catalog", "Catalog", "./pages/catalog.js", "c"],
+  ["call", "Call", "./call/page.js", "a"],
+  ["traffic", "Traffic", "./pages/traffic.js", "t"],
+  ["sessions", "Sessions", "./pages/sessions.js", "s"],
+  ["tasks", "Tasks", "./pages/tasks.js", "k"],
+  ["upstreams", "Upstreams", "./pages/upstreams.js", "u"],
+  ["config", "Config", "./pages/config.js", "f"],
+  ["limits", "Limits", "./pages/limits.js", "l"],
 ];
 const NOTE_MS = 8000;
 const modules = new Map();
@@ -63,6 +65,7 @@ function App() {
     return onSignedOut(() => {
       disconnect();
       forgetDocuments();
+      forgetCalls();
       setFacts(null);
       setState("out");
     });
@@ -82,35 +85,37 @@ function Frame({ facts }) {
   const route = useRoute();
   const label = PAGES.find(([page]) => page === route.page)?.[1] ?? route.page;
   useEffect(() => {
-    document.title = `${label} – ${facts.title || facts.name || "mcp-gateway"}`;
+    document.title = `${facts.label} – ${label}`;
   }, [label, facts]);
   // Calls are most of the stream, and only this page shows them.
   useEffect(() => wantCalls(route.page === "traffic"), [route.page]);
   return html`<a class="skip" href="#main">Skip to content</a>
     <${Header} facts=${facts} />
-    <nav class="nav" aria-label="Pages">
-      <ul>${PAGES.map(([page, text]) => html`<${NavLink} key=${page} page=${page} text=${text} current=${route.page} />`)}
-        </ul>
-    </nav>
+    <${Navigation} current=${route.page} label=${label} />
     <main class="main" id="main" tabindex="-1"><${CurrentPage} route=${route} facts=${facts} /></main>
     <${ReloadNote} />`;
 }
 
-function NavLink({ page, text, current }) {
-  const element = useRef(null);
-  const isOpen = page === current;
-  useEffect(() => {
-    if (isOpen) element.current.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [isOpen]);
-  return html`<li>
-    <a href=${link(page)} ref=${element} aria-current=${isOpen ? "page" : null} onPointerEnter=${() => loadPage(page)}>
-      ${text}</a>
-  </li>`;
+/** The links to the pages. On a narrow screen, they are folded into a menu. */
+function Navigation({ current, label }) {
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => setOpen(false), [current]);
+  const close = (event) => event.key === "Escape" && setOpen(false);
+  return html`<nav class="nav" aria-label="Pages" onKeyDown=${close}>
+    <button type="button" class="button menu" aria-expanded=${String(isOpen)} aria-controls="pages" onClick=${() => setOpen(!isOpen)}>
+      <span aria-hidden="true">☰</span> ${label}</button>
+    <ul id="pages" class=${isOpen ? "open" : ""}>${PAGES.map(
+      ([page, text, , key]) => html`<li key=${page}>
+      <a href=${link(page)} title=${`g ${key}`} aria-current=${page === current ? "page" : null} onClick=${() => setOpen(false)}
+        onPointerEnter=${() => loadPage(page)}>${text}</a></li>`,
+    )}</ul>
+  </nav>`;
 }
 
 function Header({ facts }) {
   const connection = useLive((live) => live.connection);
   const state = useLive((live) => (live.draining ? "draining" : (live.status?.state ?? null)));
+  const down = useLive((live) => live.status?.upstreamsDown ?? 0);
   const signOut = async () => {
     // Show the sign-in form even if the gateway does not respond.
     await remove("session").catch(() => {});
@@ -123,12 +128,17 @@ function Header({ facts }) {
     closed: "Not connected",
   };
   return html`<header class="top">
-    <a class="brand" href=${link(HOME)}>${facts.title || facts.name || "mcp-gateway"}</a>
-    ${state && html`<${Badge} state=${state} />`}
+    <a class="brand" href=${link(HOME)}>${facts.label}</a>
+    ${
+      state === "ready" && down > 0
+        ? html`<a href=${link("upstreams")}><${Badge} tone="bad">${counted(down, "upstream")} down<//></a>`
+        : state && html`<${Badge} state=${state} />`
+    }
     <span class="connection" role="status" aria-live="polite" data-connection=${connection}>
       <span class=${`dot ${connection === "open" ? "ok" : "bad"}`} aria-hidden="true"></span>${words[connection]}</span>
     <span class="grow"></span>
     ${facts.caller?.principal && html`<span class="caller" title=${`Scopes: ${facts.caller.scopes?.join(", ") || "none"}`}>${facts.caller.principal}</span>`}
+    <${Keys} pages=${PAGES} />
     <${ThemeButton} />
     <${Button} onClick=${signOut}>Sign out<//>
   </header>`;
@@ -221,27 +231,7 @@ function reloadText(reload) {
     .join(", ")}.`;
 }
 
-/** "/" focuses the search field. Escape leaves the field and closes the details. */
-function handleKeys(event) {
-  const typing = event.target.closest?.("input, textarea, select, [contenteditable], dialog");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    const field = document.querySelector("[data-search]");
-    if (!field) return;
-    event.preventDefault();
-    field.focus();
-    field.select();
-  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
-    if (event.target.matches?.("[data-search]")) event.target.blur();
-    else if (!typing && document.querySelector("[data-panel]"))
-      document.querySelector("[data-panel] [data-close]").click();
-  } else if (event.key === "ArrowDown" && event.target.matches?.("[data-search]")) {
-    event.preventDefault();
-    document.querySelector("[role=grid] [role=row][tabindex='0']")?.focus();
-  }
-}
-
 // Load the module of the page during the request for the session.
 loadPage(currentRoute().page);
 followLinks();
-document.addEventListener("keydown", handleKeys);
 render(html`<${App} />`, document.getElementById("app"));

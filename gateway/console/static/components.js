@@ -1,6 +1,7 @@
 /** Components that all pages share. Texts from tools and clients are only inserted as text nodes. */
 import { ago, moment } from "./format.js";
 import { setQuery } from "./router.js";
+import { colouredLines } from "./yaml.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 export * from "./vendor/htm-preact.js";
@@ -72,7 +73,7 @@ export function Waiting({ document }) {
   return document.data ? null : html`<p class="waiting" role="status" aria-busy="true">Loading…</p>`;
 }
 
-/** A button. `kind` is "primary" or "danger". */
+/** A button. `kind` is "primary", "danger" or "danger-primary". */
 export function Button({ kind = "", label, children, ...rest }) {
   return html`<button type="button" class=${`button ${kind}`} aria-label=${label} title=${label} ...${rest}>${children}
     </button>`;
@@ -107,7 +108,7 @@ export function Search({ query, label, name = "q" }) {
     setQuery({ [name]: value }, { replace: true });
   };
   return html`<input type="search" class="search" data-search aria-label=${label} placeholder=${`${label}  ( / )`} value=${text}
-    autocomplete="off" spellcheck="false" onInput=${(event) => change(event.target.value)} />`;
+    autocomplete="off" spellcheck=${false} onInput=${(event) => change(event.target.value)} />`;
 }
 
 /** A choice that sets a URL parameter. `options` are `[value, label]` or values. */
@@ -115,7 +116,7 @@ export function Choice({ query, name, label, options, all = "All" }) {
   const chosen = query.get(name) ?? "";
   const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
   if (chosen && !pairs.some(([value]) => value === chosen)) pairs.push([chosen, chosen]);
-  return html`<label class="choice"><span>${label}</span>
+  return html`<label class=${`choice ${chosen && "on"}`}><span>${label}</span>
     <select value=${chosen} onChange=${(event) => setQuery({ [name]: event.target.value })}>
       <option value="" selected=${chosen === ""}>${all}</option>
       ${pairs.map(
@@ -123,6 +124,26 @@ export function Choice({ query, name, label, options, all = "All" }) {
         </option>`,
       )}
     </select></label>`;
+}
+
+/**
+ * The search field and the filters of a list, which are parameters of the URL. `choices` are properties of `Choice`. The
+ * parameters `chips` are set by links, and shown only while they are set.
+ */
+export function Filters({ query, label, choices = [], chips = [] }) {
+  const names = ["q", ...choices.map(({ name }) => name), ...chips];
+  const clear = () => setQuery(Object.fromEntries(names.map((name) => [name, null])));
+  return html`<div class="filters" role="search" aria-label="Filters">
+    <${Search} query=${query} label=${label} />
+    ${choices.map((choice) => html`<${Choice} key=${choice.name} query=${query} ...${choice} />`)}
+    ${chips
+      .filter((name) => query.get(name))
+      .map(
+        (name) => html`<button type="button" class="chip" key=${name} title="Remove this filter"
+        onClick=${() => setQuery({ [name]: null })}>${name} <b>${query.get(name)}</b> <span aria-hidden="true">✕</span></button>`,
+      )}
+    ${names.some((name) => query.get(name)) && html`<${Button} onClick=${clear}>Clear filters<//>`}
+  </div>`;
 }
 
 /** Names and values, one pair per line. Pairs without a value are omitted. */
@@ -133,8 +154,12 @@ export function Facts({ pairs }) {
   </dl>`;
 }
 
-export function Code({ text, label, wrap = false }) {
-  return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${text}
+/** The parts of a line of YAML, in colours. */
+export const Coloured = ({ parts }) => parts.map(([kind, text]) => (kind ? html`<span class=${`yaml-${kind}`}>${text}</span>` : text));
+
+export function Code({ text, label, wrap = false, isYaml = false }) {
+  const shown = isYaml ? colouredLines(text).map((parts) => html`<${Coloured} parts=${[...parts, ["", "\n"]]} />`) : text;
+  return html`<pre class=${`code ${wrap ? "wrap" : ""}`} tabindex="0" role="region" aria-label=${label ?? "Text"}>${shown}
     </pre>`;
 }
 
@@ -165,11 +190,20 @@ function alike({ alike, alikeCount }) {
   return `${alikeCount} more: ${alike.join(", ")}${more > 0 ? `, … (${more} more)` : ""}`;
 }
 
+const isCaret = (line) => /^\s*\|\s*\^+\s*$/.test(line);
+
 /** Lines of a file with a caret below the location. */
 export function Excerpt({ text }) {
+  const box = useRef(null);
   const lines = String(text).replace(/\n$/, "").split("\n");
-  return html`<pre class="code excerpt" tabindex="0" role="region" aria-label="Excerpt">${lines.map(
-    (line, at) => html`<span key=${at} class=${/^\s*\|\s*\^+\s*$/.test(line) ? "caret" : ""}>${`${line}\n`}</span>`,
+  // On a narrow screen, the caret can be outside of the visible part.
+  useEffect(() => {
+    const { scrollWidth, clientWidth } = box.current;
+    const caret = lines.find(isCaret)?.indexOf("^") ?? 0;
+    box.current.scrollLeft = (caret / Math.max(...lines.map((line) => line.length))) * scrollWidth - clientWidth / 2;
+  }, [text]);
+  return html`<pre class="code excerpt" ref=${box} tabindex="0" role="region" aria-label="Excerpt">${lines.map(
+    (line, at) => html`<span key=${at} class=${isCaret(line) ? "caret" : ""}>${`${line}\n`}</span>`,
   )}</pre>`;
 }
 
@@ -237,7 +271,7 @@ export function Tabs({ tabs, value, onChange, label }) {
 }
 
 /** A modal dialog. The browser keeps the focus inside, and Escape closes it. */
-export function Dialog({ title, onClose, children }) {
+export function Dialog({ title, onClose, isDestructive, children }) {
   const element = useRef(null);
   useEffect(() => {
     const dialog = element.current;
@@ -248,13 +282,13 @@ export function Dialog({ title, onClose, children }) {
       opener?.focus?.();
     };
   }, []);
-  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
-    <h2>${title}</h2>${children}
+  return html`<dialog ref=${element} class=${isDestructive ? "destructive" : ""} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+    <h2>${isDestructive && html`<span aria-hidden="true">⚠ </span>`}${title}</h2>${children}
   </dialog>`;
 }
 
 /** A button that asks for confirmation, and shows why its action failed. */
-export function ConfirmButton({ children, title, question, action, kind = "danger", ...rest }) {
+export function ConfirmButton({ children, title, question, action, ...rest }) {
   const [open, setOpen] = useState(false);
   const [problem, setProblem] = useState("");
   const [busy, setBusy] = useState(false);
@@ -269,15 +303,15 @@ export function ConfirmButton({ children, title, question, action, kind = "dange
     }
     setBusy(false);
   };
-  return html`<${Button} kind=${kind} onClick=${() => setOpen(true)} ...${rest}>${children}<//>
+  return html`<${Button} kind="danger" onClick=${() => setOpen(true)} ...${rest}>${children}<//>
     ${
       open &&
-      html`<${Dialog} title=${title} onClose=${() => setOpen(false)}>
+      html`<${Dialog} title=${title} isDestructive onClose=${() => setOpen(false)}>
       <p>${question}</p>
       ${problem && html`<p class="note bad" role="alert">${problem}</p>`}
       <div class="dialog-buttons">
         <${Button} onClick=${() => setOpen(false)}>Keep<//>
-        <${Button} kind=${kind} disabled=${busy} onClick=${run}>${children}<//>
+        <${Button} kind="danger-primary" disabled=${busy} onClick=${run}>${children}<//>
       </div>
     <//>`
     }`;

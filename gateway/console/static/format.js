@@ -1,6 +1,7 @@
 /** Formats of numbers, times and sizes. */
 const numbers = new Intl.NumberFormat("en");
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const minutes = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 // The locale en-CA formats dates like ISO 8601.
 const day = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
 
@@ -26,7 +27,7 @@ export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 10) return `${Number(ms.toFixed(1))} ms`;
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 60_000) return `${Number((ms / 1000).toFixed(1))} s`;
   return long(ms / 1000);
 }
 
@@ -48,6 +49,9 @@ export function moment(text) {
   const time = clock.format(at);
   return day.format(at) === day.format(new Date()) ? time : `${day.format(at)} ${time}`;
 }
+
+/** Format a time in milliseconds as "14:05" or "14:05:10". */
+export const clockTime = (ms, hasSeconds = true) => (hasSeconds ? clock : minutes).format(ms);
 
 /** Format the time since a moment. */
 export const ago = (text) => (text ? `${long((Date.now() - new Date(text).getTime()) / 1000)} ago` : "–");

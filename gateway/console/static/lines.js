@@ -1,15 +1,17 @@
 /** A long text with numbered lines. Only visible lines are rendered. */
-import { Button, CopyButton, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
+import { Button, Coloured, CopyButton, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 import { count } from "./format.js";
+import { colouredLines } from "./yaml.js";
 
 // The height of `.lines .line` in the style sheet.
 const LINE = 20;
 const SPARE_LINES = 20;
 
-/** Shows `text`. Scrolls to `line` and marks it. `marks` maps line numbers to tones. */
+/** Shows YAML. Scrolls to `line` and marks it. `marks` maps line numbers to tones. */
 export function Lines({ text, label, line, marks = {} }) {
   const box = useRef(null);
   const lines = useMemo(() => text.split("\n"), [text]);
+  const coloured = useMemo(() => colouredLines(text), [text]);
   const [view, setView] = useState({ top: 0, height: 600 });
   const [search, setSearch] = useState("");
   const [match, setMatch] = useState(0);
@@ -31,7 +33,7 @@ export function Lines({ text, label, line, marks = {} }) {
   }, [marked]);
 
   const first = Math.max(0, Math.floor(view.top / LINE) - SPARE_LINES);
-  const shown = lines.slice(first, Math.ceil((view.top + view.height) / LINE) + SPARE_LINES);
+  const shown = coloured.slice(first, Math.ceil((view.top + view.height) / LINE) + SPARE_LINES);
   const toneOf = (number) => (number === marked ? "here" : (marks[number] ?? ""));
   const next = (event) => {
     if (event.key === "Enter" && found.length)
@@ -53,7 +55,7 @@ export function Lines({ text, label, line, marks = {} }) {
       <div style=${{ height: `${lines.length * LINE}px` }}>
         <pre style=${{ transform: `translateY(${first * LINE}px)` }}>${shown.map(
           (each, at) => html`<span key=${first + at}
-          class=${`line ${toneOf(first + at + 1)}`}><i aria-hidden="true">${first + at + 1}</i>${each}${"\n"}</span>`,
+          class=${`line ${toneOf(first + at + 1)}`}><i aria-hidden="true">${first + at + 1}</i><${Coloured} parts=${each} />${"\n"}</span>`,
         )}</pre>
       </div>
     </div>`;

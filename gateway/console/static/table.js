@@ -1,13 +1,15 @@
 /** A table of many rows. Only visible rows are rendered. */
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./components.js";
 
-// The height of `.row` in the style sheet. It is fixed, so that rows can be positioned without rendering.
-const ROW = 34;
+// The heights of `.row` in the style sheet. They are fixed, so that rows can be positioned without rendering.
+const ONE_LINE = 34;
+const TWO_LINES = 56;
 const SPARE_ROWS = 8;
 
 /**
- * Renders `rows` in `columns`, `{key, label, width, cell(row), from}`. A column with `from` is hidden in tables below
- * that width in pixels. `keyOf(row)` returns a key, `onOpen(row)` handles a click or Enter, and `openKey` is the open row.
+ * Renders `rows` in `columns`, `{key, label, width, cell(row), from, below}`. A column with `from` is hidden in tables below
+ * that width in pixels. A column with `below` is only shown in narrower tables, as a second line of each row.
+ * `keyOf(row)` returns a key, `onOpen(row)` handles a click or Enter, and `openKey` is the open row.
  * Visible rows stay at their position when rows are added or removed, unless `follow` keeps the table at the first row.
  */
 export function Table({
@@ -26,8 +28,10 @@ export function Table({
   const anchor = useRef({ key: null, offset: 0 });
   const [view, setView] = useState({ top: 0, height: 600, width: 1200 });
   const [active, setActive] = useState(null);
-  const shown = columns.filter((column) => !column.from || view.width >= column.from);
-  const template = shown.map((column) => column.width).join(" ");
+  const shown = columns.filter((column) => view.width >= (column.from ?? 0) && view.width < (column.below ?? Infinity));
+  const template = shown.map((column) => column.width).filter(Boolean).join(" ");
+  const rowHeight = shown.some((column) => column.below) ? TWO_LINES : ONE_LINE;
+  const classOf = (column) => `cell ${column.class ?? ""} ${column.below ? "second" : ""}`;
 
   useLayoutEffect(() => {
     const element = box.current;
@@ -41,50 +45,50 @@ export function Table({
   // Keep the first visible row at its position when rows are added above it.
   const anchoredAt =
     follow || anchor.current.key === null ? -1 : rows.findIndex((row) => keyOf(row) === anchor.current.key);
-  const wanted = anchoredAt >= 0 ? anchoredAt * ROW + anchor.current.offset : view.top;
-  const top = follow ? 0 : Math.min(wanted, Math.max(0, (rows.length + 1) * ROW - view.height));
+  const wanted = anchoredAt >= 0 ? anchoredAt * rowHeight + anchor.current.offset : view.top;
+  const top = follow ? 0 : Math.min(wanted, Math.max(0, rows.length * rowHeight + ONE_LINE - view.height));
   useLayoutEffect(() => {
     if ((follow || anchoredAt >= 0) && box.current.scrollTop !== top) box.current.scrollTop = top;
   }, [rows, follow]);
 
   const scrolled = useCallback(() => {
     const top = box.current.scrollTop;
-    const first = rows[Math.floor(top / ROW)];
+    const first = rows[Math.floor(top / rowHeight)];
     anchor.current =
-      first && (top > 0 || !follow) ? { key: keyOf(first), offset: top % ROW } : { key: null, offset: 0 };
-    if (follow && top > ROW) onScrolledAway?.();
+      first && (top > 0 || !follow) ? { key: keyOf(first), offset: top % rowHeight } : { key: null, offset: 0 };
+    if (follow && top > rowHeight) onScrolledAway?.();
     setView((old) => (old.top === top ? old : { ...old, top }));
-  }, [rows, follow, onScrolledAway]);
+  }, [rows, rowHeight, follow, onScrolledAway]);
 
   useEffect(() => {
     if (!follow) scrolled();
   }, [follow]);
 
   const activeAt = active === null ? -1 : rows.findIndex((row) => keyOf(row) === active);
-  const first = Math.max(0, Math.floor(top / ROW) - SPARE_ROWS);
-  const last = Math.min(rows.length, Math.ceil((top + view.height) / ROW) + SPARE_ROWS);
+  const first = Math.max(0, Math.floor(top / rowHeight) - SPARE_ROWS);
+  const last = Math.min(rows.length, Math.ceil((top + view.height) / rowHeight) + SPARE_ROWS);
   const drawn = [];
   for (let at = first; at < last; at += 1) drawn.push(at);
   // Always render the focused row, so that the focus is not lost.
   if (activeAt >= 0 && activeAt < first) drawn.unshift(activeAt);
   if (activeAt >= last) drawn.push(activeAt);
   // Only one row is in the tab order. Arrow keys move to the others (WAI-ARIA, grid).
-  const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / ROW), rows.length - 1);
+  const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / rowHeight), rows.length - 1);
 
   const focusRow = (at) => {
     const target = Math.max(0, Math.min(rows.length - 1, at));
     const element = box.current;
     const head = element.firstChild.offsetHeight;
-    const place = target * ROW;
+    const place = target * rowHeight;
     if (place < element.scrollTop) element.scrollTop = place;
-    else if (place + ROW + head > element.scrollTop + element.clientHeight)
-      element.scrollTop = place + ROW + head - element.clientHeight;
+    else if (place + rowHeight + head > element.scrollTop + element.clientHeight)
+      element.scrollTop = place + rowHeight + head - element.clientHeight;
     setActive(keyOf(rows[target]));
     requestAnimationFrame(() =>
       element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }),
     );
   };
-  const page = Math.max(1, Math.floor(view.height / ROW) - 2);
+  const page = Math.max(1, Math.floor(view.height / rowHeight) - 2);
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
   const keyDown = (event) => {
     if (event.target.getAttribute("role") !== "row") return;
@@ -105,12 +109,12 @@ export function Table({
   const rowOf = (at) => {
     const row = rows[at];
     const key = keyOf(row);
-    return html`<div role="row" key=${key} class=${`row ${rowClass?.(row) ?? ""} ${onOpen ? "openable" : ""}`}
+    return html`<div role="row" key=${key} class=${`row ${rowHeight === TWO_LINES ? "tall" : ""} ${rowClass?.(row) ?? ""} ${onOpen ? "openable" : ""}`}
       aria-rowindex=${at + 2} aria-selected=${String(key === openKey)} tabindex=${at === tabbable ? 0 : -1}
-      style=${{ transform: `translateY(${at * ROW}px)`, gridTemplateColumns: template }}
+      style=${{ transform: `translateY(${at * rowHeight}px)`, gridTemplateColumns: template }}
       onFocus=${() => setActive(key)} onClick=${(event) => click(event, row)}>
       ${shown.map(
-        (column) => html`<div role="gridcell" key=${column.key} class=${`cell ${column.class ?? ""}`}>
+        (column) => html`<div role="gridcell" key=${column.key} class=${classOf(column)}>
         ${column.cell(row)}</div>`,
       )}
     </div>`;
@@ -121,13 +125,13 @@ export function Table({
     <div role="rowgroup" class="table-head">
       <div role="row" aria-rowindex="1" class="row" style=${{ gridTemplateColumns: template }}>
       ${shown.map(
-        (column) => html`<div role="columnheader" key=${column.key} class=${`cell ${column.class ?? ""}`}>
+        (column) => html`<div role="columnheader" key=${column.key} class=${`${classOf(column)} ${column.below ? "hidden" : ""}`}>
         ${column.label}</div>`,
       )}
     </div></div>
     ${
       rows.length > 0
-        ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * ROW}px` }}>${drawn.map(rowOf)}
+        ? html`<div role="rowgroup" class="table-body" style=${{ height: `${rows.length * rowHeight}px` }}>${drawn.map(rowOf)}
           </div>`
         : html`<div role="rowgroup"><div role="row" aria-rowindex="2"><div role="gridcell">${empty}</div></div></div>`
     }

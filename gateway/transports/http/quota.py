@@ -88,7 +88,11 @@ class ResourceQuota:
         self.refusals.append(Refusal(time.time(), caller))
         reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
         if is_callers:
-            reason = f"You have {self.per_caller} {self._noun}, the maximum per caller (limits.{self._noun}.per_caller)"
+            # Connections are counted before their caller is known.
+            whose = "address" if self._noun == "connections" else "caller"
+            reason = (
+                f"You have {self.per_caller} {self._noun}, the maximum per {whose} (limits.{self._noun}.per_caller)"
+            )
         return HttpError(status=503, message=reason, headers=RETRY)
 
     def share(self, store: RedisSemaphores) -> None:

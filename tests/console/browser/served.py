@@ -38,6 +38,10 @@ tools:
       tone: {{type: string, enum: [kind, formal], default: kind}}
     output: {{schema: {{type: object, properties: {{greeting: {{type: string}}}}}}}}
     shell: {{script: 'printf "{{\\"greeting\\": \\"Hello, %s\\"}}" "$INPUT_NAME"'}}
+  services:
+    description: All services with their state.
+    output: {{schema: {{type: object}}}}
+    shell: {{command: [echo, '{{"total": 2, "list": [{{"name": "api", "restarts": 0}}, {{"name": "web"}}]}}']}}
   steps:
     description: Takes two steps, the second once the file `go` is there.
     tags: [slow]

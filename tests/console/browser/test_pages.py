@@ -1,6 +1,7 @@
 """Every page: content, accessibility, both colour schemes and narrow screens."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -58,6 +59,90 @@ async def test_a_page_shows_what_is_there_and_keeps_nobody_out(
     assert await looker.overflow() == []
     assert await looker.serious_findings() == [], "360 pixels wide"
     looker.check()
+
+
+@pytest.mark.parametrize("width", [NARROW[0], 768, 1440])
+async def test_headers_of_tables_are_not_cut(looker: Tab, width: int) -> None:
+    await looker.page.set_viewport_size({"width": width, "height": NARROW[1]})
+    for name, query in [
+        *((name, {}) for name in ("catalog", "traffic", "sessions", "tasks", "upstreams", "limits")),
+        ("sessions", {"tab": "streams"}),
+        ("sessions", {"tab": "clients"}),
+    ]:
+        await looker.open(name, **query)
+        heads = looker.page.locator("[role=columnheader]:not(.hidden)")
+        await expect(heads.first).to_be_visible()
+        cut = await heads.evaluate_all(
+            "(all) => all.filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent.trim())"
+        )
+        assert cut == [], (name, query)
+
+
+async def test_transport_is_not_cut(looker: Tab) -> None:
+    await looker.page.set_viewport_size({"width": 1440, "height": 800})
+    await looker.open("traffic")
+    cell = looker.row("greet").first.get_by_role("gridcell", name="streamable-http")
+    assert await cell.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+
+
+async def test_header_names_a_failed_upstream_and_the_title_names_the_server(looker: Tab) -> None:
+    await looker.open("overview")
+    header = looker.page.locator(".top")
+    await expect(header).to_contain_text("1 upstream down")
+    await expect(header).not_to_contain_text("ready")
+    await expect(looker.page).to_have_title("Ops tools – Overview")
+
+
+async def test_plot_has_axes_and_shows_the_values_of_a_time(looker: Tab) -> None:
+    await looker.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    await looker.open("overview")
+    plot = looker.page.locator(".plot").first
+    assert len(await plot.locator(".plot-values span").all_inner_texts()) == 3
+    await expect(looker.page.get_by_role("heading", name=re.compile("Since the start"))).to_be_visible()
+    await plot.locator("svg").hover(position={"x": 5, "y": 20})
+    await expect(plot.locator(".plot-time")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
+    await looker.page.keyboard.press("Escape")
+
+
+async def test_narrow_page_folds_the_navigation(looker: Tab) -> None:
+    page = looker.page
+    await page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    await looker.open("overview")
+    link = page.get_by_role("link", name="Limits", exact=True)
+    await expect(link).to_be_hidden()
+    await page.get_by_role("button", name="Overview").click()
+    assert await looker.serious_findings() == []
+    assert await looker.overflow() == []
+    await link.click()
+    await expect(looker.heading("Limits")).to_be_visible()
+    await expect(link).to_be_hidden()
+    await page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    await expect(link).to_be_visible()
+
+
+async def test_keys_open_pages_and_their_list(looker: Tab) -> None:
+    page = looker.page
+    await page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    await looker.open("overview")
+    await page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    await expect(dialog).to_contain_text("Go to Catalog")
+    assert await looker.serious_findings() == []
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    for keys, name in [("gt", "Traffic"), ("gl", "Limits"), ("go", "Overview")]:
+        await page.keyboard.type(keys)
+        await expect(looker.heading(name)).to_be_visible()
+    await looker.open("catalog")
+    await page.keyboard.press("/")
+    await page.keyboard.type("gt")
+    await expect(page.get_by_label("Search the catalog")).to_have_value("gt")
+
+
+async def test_configuration_has_colours(looker: Tab) -> None:
+    await looker.open("config")
+    assert await looker.page.locator(".yaml-key").first.inner_text() == "server"
+    assert await looker.serious_findings() == []
 
 
 async def test_a_narrow_page_shows_how_calls_ended(looker: Tab) -> None:

@@ -153,8 +153,8 @@ class _Calls:
         )
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
-        reason = _tool_error(ending) if ending.error is None else ending.error.message
-        error_text = f": {call.catalog.redactor.text(reason)}" if reason else ""
+        reason = call.catalog.redactor.text(ending.reason)[:_MAX_REASON]
+        error_text = f": {reason}" if reason else ""
         self._report(
             CallEnded(
                 id=call.id,
@@ -163,13 +163,6 @@ class _Calls:
                 seconds=ending.seconds,
             )
         )
-
-
-def _tool_error(ending: CallResult) -> str:
-    if ending.outcome is not Outcome.TOOL_ERROR or ending.response is None:
-        return ""
-    blocks = orjson.loads(ending.response)["result"]["content"]
-    return " ".join(" ".join(block.get("text", "") for block in blocks).split())[:_MAX_REASON]
 
 
 _WORDS: Final = {

@@ -78,21 +78,10 @@ export function useProblems(tool, schema, value) {
   const local = useMemo(() => (schema ? problemsOf(schema, value, schema) : []), [schema, value]);
   // Only use the response if the value has not changed since.
   if (answer.value !== value) return local;
-  // For alternatives, the server only reports that none matches. Show the problems of the likeliest one.
-  const within = local.filter(({ path }) => answer.problems.some((each) => path.startsWith(`${each.path}/`)));
-  return [...answer.problems, ...within];
-}
-
-export function Summary({ problems }) {
-  const show = (path) => {
-    const places = [...document.querySelectorAll(".call [data-path]")];
-    const isAbove = (each) => path === each.dataset.path || path.startsWith(`${each.dataset.path}/`);
-    places.filter(isAbove).sort((one, other) => other.dataset.path.length - one.dataset.path.length)[0]?.focus();
-  };
-  const line = ({ path, message }) => html`<li key=${path + message}>
-    <button type="button" class="button" onClick=${() => show(path)}><code>${path || "/"}</code></button> ${message}</li>`;
-  return html`<div role="status" class="problems">
-    ${problems.length > 0 && html`<ul class="note bad">${problems.map(line)}</ul>`}</div>`;
+  // For alternatives, the server only reports that none matches. Show the problems of the likeliest one instead.
+  const isBelow = (path) => (each) => each.path.startsWith(`${path}/`);
+  const within = local.filter(({ path }) => answer.problems.some((each) => isBelow(each.path)({ path })));
+  return [...answer.problems.filter(({ path }) => !within.some(isBelow(path))), ...within];
 }
 
 /** Text fields with completion (completion/complete), if the first response contains values. */

@@ -1,7 +1,7 @@
 /** The request as text for a terminal and for the file. */
 
 import { CopyButton, html } from "../components.js";
-import { Details } from "./result.js";
+import { Fold } from "./result.js";
 import { commandOf, curlOf, testOf } from "./copy.js";
 
 export function CopyAs({ request, values, facts, result, isTool }) {
@@ -12,7 +12,7 @@ export function CopyAs({ request, values, facts, result, isTool }) {
     ...(isTool ? [["Test for the file", () => testOf({ arguments: values, result })]] : []),
   ];
   const draw = () => forms.map(([name, write]) => html`<div key=${name}><h3>${name}</h3><${Written} write=${write} name=${name} /></div>`);
-  return html`<${Details} summary="Copy as …" draw=${draw} />`;
+  return html`<${Fold} summary="Copy as …" draw=${draw} />`;
 }
 
 function Written({ write, name }) {

@@ -35,9 +35,13 @@ export function Field({ schema, name, value: given, path, isRequired, onChange, 
   id.current ??= `field-${(serial += 1)}`;
   // Null marks an added part without a value, unless the schema allows null.
   const value = given === null && !field.nullable && !["alternatives", "const", "json"].includes(field.kind) ? undefined : given;
-  const problems = shared.problems.filter((each) => each.path === path).map((each) => each.message);
   const isNull = value === null && field.nullable;
   const isCompound = ["object", "array", "alternatives"].includes(field.kind) && shows(field, value);
+  const isAbsent = isCompound && value === undefined && !isRoot && !(isRequired && field.kind === "alternatives");
+  // Problems of parts without a field of their own are shown here.
+  const isLeaf = !isCompound || isAbsent || isNull;
+  const problems = shared.problems.filter((each) => each.path === path || (isLeaf && each.path.startsWith(`${path}/`)))
+    .map((each) => (each.path === path ? each.message : `${each.path.slice(path.length)} ${each.message}`));
   const isGroup = isCompound || ["boolean", "several"].includes(field.kind) || (field.kind === "choices" && field.choices.length <= FEW);
   const said = [field.description && `${id.current}-text`, problems.length && `${id.current}-bad`].filter(Boolean).join(" ");
   const aria = {
@@ -46,7 +50,6 @@ export function Field({ schema, name, value: given, path, isRequired, onChange, 
   };
   const control = { field, id: id.current, name, value, path, isRequired, onChange, shared, aria };
   const Kind = shows(field, value) ? CONTROLS[field.kind] : JsonPart;
-  const isAbsent = isCompound && value === undefined && !isRoot && !(isRequired && field.kind === "alternatives");
   const label = html`${field.title ?? name}${isRequired && html`<span class="required" title="required"> *</span>`}
     ${field.title && field.title !== name && html` <code>${name}</code>`}`;
   const beside = html`${field.nullable && !isChoice(field) && html`<label class="null"><input type="checkbox" checked=${isNull}

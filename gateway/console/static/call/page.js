@@ -3,8 +3,8 @@
 import { get } from "../api.js";
 import { Badge, Choice, Empty, PageHead, Tags, Waiting, html, useEffect, useMemo, useState } from "../components.js";
 import { useDocument } from "../data.js";
-import { link, navigate } from "../router.js";
-import { Picker } from "./picker.js";
+import { link } from "../router.js";
+import { Chooser, History, targetOf } from "./chooser.js";
 import { REVISION } from "./wire.js";
 import { Workbench } from "./workbench.js";
 
@@ -16,16 +16,19 @@ export default function Call({ query, facts }) {
   const kind = KINDS.find((each) => query.get(each));
   const name = kind && query.get(kind);
   const view = query.get("view") ?? undefined;
-  const entry = entries.find((each) => each.kind === kind && (kind === "resource" ? each.uri === name : each.name === name));
-  const pick = (each) => navigate(link("call", { [each.kind]: each.kind === "resource" ? each.uri : each.name, view }));
+  const entry = entries.find((each) => each.kind === kind && targetOf(each) === name);
   const views = catalog.data?.views ?? [];
   return html`<${PageHead} title="Call">
+      ${kind && html`<a class="button narrow-only" href=${link("call", { view })}>‹ All tools</a>`}
       ${views.length > 0 && html`<${Choice} query=${query} name="view" label="View" all="everything" options=${views} />`}<//>
     <${Waiting} document=${catalog} />
-    <div class="call"><${Picker} entries=${entries} chosen=${name} onPick=${pick} />
-    ${kind ? html`<${Target} key=${`${kind} ${name} ${view}`} kind=${kind} name=${name} entry=${entry} view=${view} facts=${facts}
-        generation=${catalog.data?.generation} />`
-      : html`<${Empty} title="Nothing selected">Select a tool, a resource or a prompt above.<//>`}</div>`;
+    <div class=${`call ${kind ? "chosen" : ""}`}>
+      ${catalog.data && html`<${Chooser} entries=${entries} kind=${kind} name=${name} view=${view} />`}
+      <div class="target">${kind
+        ? html`<${Target} key=${`${kind} ${name} ${view}`} kind=${kind} name=${name} entry=${entry} view=${view} facts=${facts}
+          generation=${catalog.data?.generation} />`
+        : catalog.data && html`<${Empty} title="Nothing selected">Select a tool, a resource or a prompt in the list. Press <kbd>/</kbd> to search.<//>`}</div>
+      <${History} /></div>`;
 }
 
 /** The selected primitive with its definition. A URI without an entry can be read too. */

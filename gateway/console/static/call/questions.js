@@ -7,7 +7,7 @@ import { Field } from "./form.js";
 import { initial } from "./schema.js";
 
 /** Shows one request after the other. `onDone` receives the responses by key. `onCancel` ends the call. */
-export function Questions({ requests, onDone, onCancel }) {
+export function Questions({ requests, onDone, onCancel, isDestructive }) {
   const [answers, setAnswers] = useState({});
   const entries = Object.entries(requests);
   const [key, { method, params = {} }] = entries.find(([each]) => !(each in answers)) ?? entries[0];
@@ -17,10 +17,16 @@ export function Questions({ requests, onDone, onCancel }) {
     if (entries.every(([each]) => each in next)) onDone(next);
   };
   const Kind = KINDS[params.mode === "url" ? "url" : method] ?? Unknown;
-  return html`<${Kind} key=${key} params=${params} method=${method} onAnswer=${answer} onCancel=${onCancel} />`;
+  return html`<${Kind} key=${key} params=${params} method=${method} onAnswer=${answer} onCancel=${onCancel} isDestructive=${isDestructive} />`;
 }
 
-function Elicitation({ params, onAnswer }) {
+/** What the buttons of a question do. `accept` is the label of the first. */
+const Choices = ({ accept }) => html`<dl class="help choices">
+  <div><dt>${accept}</dt><dd>sends your answer, and the call continues.</dd></div>
+  <div><dt>Decline</dt><dd>refuses. The tool decides what happens without an answer.</dd></div>
+  <div><dt>Cancel</dt><dd>closes the question without a decision. The tool can ask again.</dd></div></dl>`;
+
+function Elicitation({ params, onAnswer, isDestructive }) {
   const root = params.requestedSchema ?? {};
   const [value, setValue] = useState(() => initial(root, root) ?? {});
   const [isTried, setTried] = useState(false);
@@ -28,10 +34,11 @@ function Elicitation({ params, onAnswer }) {
   const accept = () => (problems.length ? setTried(true) : onAnswer({ action: "accept", content: value }));
   const shared = { root, problems: isTried ? problems : [], epoch: 0 };
   return html`<${Question} title="Input requested" onDismiss=${() => onAnswer({ action: "cancel" })} onAccept=${accept}
-      buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`} accept="Accept">
+      buttons=${html`<${Button} onClick=${() => onAnswer({ action: "decline" })}>Decline<//>`} accept="Accept" isDestructive=${isDestructive}>
     <p class="asked">${params.message}</p>
     ${Object.keys(root.properties ?? {}).length > 0
       && html`<${Field} schema=${root} name="answer" value=${value} path="" isRequired isRoot onChange=${setValue} shared=${shared} />`}
+    <${Choices} accept="Accept" />
   <//>`;
 }
 
@@ -48,6 +55,7 @@ function UrlElicitation({ params, onAnswer }) {
     ${address && (isOpened
       ? html`<p><a href=${address.href} target="_blank" rel="noreferrer noopener">Open the page in a new tab</a></p>`
       : html`<${Button} onClick=${() => setOpened(true)}>I trust this site<//>`)}
+    <${Choices} accept="I have done it" />
   <//>`;
 }
 
@@ -83,7 +91,7 @@ function Unknown({ method, onCancel }) {
 const KINDS = { "elicitation/create": Elicitation, url: UrlElicitation, "sampling/createMessage": Sampling, "roots/list": Roots };
 
 /** A dialog with one response. Escape dismisses it, and Ctrl+Enter accepts. */
-export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel", buttons, children }) {
+export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel", buttons, isDestructive, children }) {
   const body = useRef(null);
   const isOver = useRef(false);
   useEffect(() => {
@@ -100,9 +108,9 @@ export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel
     event.stopPropagation();
     onAccept?.();
   };
-  return html`<${Dialog} title=${title} onClose=${close}>
+  return html`<${Dialog} title=${title} onClose=${close} isDestructive=${isDestructive}>
     <div ref=${body} class="question" onKeyDown=${keys}>${children}
       <div class="dialog-buttons"><${Button} onClick=${close}>${dismiss}<//>${buttons}
-        ${accept && html`<${Button} kind="primary" onClick=${onAccept}>${accept}<//>`}</div></div>
+        ${accept && html`<${Button} kind=${isDestructive ? "danger-primary" : "primary"} onClick=${onAccept}>${accept}<//>`}</div></div>
   <//>`;
 }

@@ -13,7 +13,7 @@ export function useRun() {
   const [state, setState] = useState({});
   const abort = useRef(null);
   useEffect(() => () => abort.current?.abort(), []);
-  const begin = async (method, params, options) => {
+  const begin = async (method, params, { onEnd, ...options }) => {
     abort.current?.abort();
     const controller = (abort.current = new AbortController());
     const { signal } = controller;
@@ -32,7 +32,11 @@ export function useRun() {
       update({ questions: { requests, done: (answers) => { update({ questions: null }); resolve(answers); } } });
     });
     setState({ isRunning: true, since, lines: [] });
-    const ended = (outcome) => update({ isRunning: false, questions: null, outcome: { ...outcome, ms: performance.now() - since } });
+    const ended = (how) => {
+      const outcome = { ...how, ms: performance.now() - since };
+      onEnd(outcome);
+      update({ isRunning: false, questions: null, outcome });
+    };
     try {
       ended(await perform(method, params, { ...options, signal, onNotification, ask, onTask: (task) => update({ task }) }));
     } catch (error) {

@@ -1,13 +1,16 @@
 /** The request: its arguments, buttons, result, and equivalent commands. */
 
-import { Button, html, useEffect, useMemo, useRef, useState } from "../components.js";
-import { Completed, JsonText, Summary, firstDraft, useProblems, valueAt } from "./arguments.js";
+import { Button, Code, html, useEffect, useMemo, useRef, useState } from "../components.js";
+import { counted } from "../format.js";
+import { link } from "../router.js";
+import { Completed, JsonText, firstDraft, useProblems, valueAt } from "./arguments.js";
 import { fragmentOf } from "./copy.js";
 import { CopyAs } from "./copy-as.js";
 import { Field } from "./form.js";
+import { remember } from "./history.js";
 import { stringify } from "./json.js";
 import { Question, Questions } from "./questions.js";
-import { Explanation, Result } from "./result.js";
+import { Explanation, Result, stateOf } from "./result.js";
 import { post } from "./run.js";
 import { Running, useRun } from "./running.js";
 import { expand, variablesOf } from "./wire.js";
@@ -49,7 +52,12 @@ const REQUESTS = {
   },
 };
 
-export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }) {
+function focusProblem() {
+  const field = document.querySelector(".form .field-problem")?.closest(".field");
+  (field?.querySelector("input, textarea, select, button") ?? field)?.focus();
+}
+
+export function Workbench({ kind, name: target, definition, upstream, mayBeTask, view, facts }) {
   const { verb, method, schemaOf, paramsOf, reference } = REQUESTS[kind];
   const schema = useMemo(() => schemaOf(definition), [definition]);
   const [draft, setDraft] = useState(() => firstDraft(schema));
@@ -58,21 +66,32 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   const [asTask, setAsTask] = useState(false);
   const [explanation, setExplanation] = useState(null);
   const [isAsking, setAsking] = useState(false);
+  const [isRefused, setRefused] = useState(false);
   const run = useRun();
   const { value, error } = draft;
   const params = paramsOf(definition, value);
   const problems = useProblems(kind === "tool" && definition.name, schema, value);
   const request = { method, params, view, schema: kind === "tool" ? schema : null };
+  // Only if the hint is set: its default is true, so every tool would ask.
+  const isDestructive = kind === "tool" && definition.annotations?.destructiveHint === true;
   const begin = () => {
-    setTried(true);
     setAsking(false);
+    setRefused(false);
     setExplanation(null);
-    run.begin(method, params, { view, schema: request.schema, asTask });
+    const fragment = fragmentOf(value, schema);
+    const onEnd = (outcome) => remember({
+      name: target, href: link("call", { [kind]: target, view }) + fragment, at: new Date().toISOString(), ms: outcome.ms, state: stateOf(outcome),
+      shown: decodeURIComponent(fragment.slice(1)).slice(0, 100),
+    });
+    run.begin(method, params, { view, schema: request.schema, asTask, onEnd });
   };
-  const call = () => {
+  const call = (isForced = false) => {
     if (error || run.isRunning) return;
-    // Only if the hint is set: its default is true, so every tool would ask.
-    if (definition.annotations?.destructiveHint === true && kind === "tool") setAsking(true);
+    setTried(true);
+    if (problems.length && !isForced) {
+      setRefused(true);
+      requestAnimationFrame(focusProblem);
+    } else if (isDestructive) setAsking(true);
     else begin();
   };
   const explain = async () => {
@@ -120,20 +139,23 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
             onChange=${change} />`
           : html`<${Field} schema=${schema} name="arguments" value=${value} path="" isRequired isRoot shared=${shared}
             onChange=${change} />`}</fieldset>
-      <${JsonText} draft=${draft} onDraft=${(next) => { setTouched(true); setDraft(next); }} /></div>
-      <${Summary} problems=${shown} />`}
+      <${JsonText} draft=${draft} onDraft=${(next) => { setTouched(true); setDraft(next); }} /></div>`}
+    ${isRefused && problems.length > 0 && html`<p class="note bad" role="alert">Not sent. ${counted(problems.length, "problem")} in the arguments.
+      ${" "}<${Button} onClick=${() => call(true)}>Send anyway<//></p>`}
     <div class="call-buttons">
-      <${Button} kind="primary" disabled=${Boolean(error)} aria-disabled=${String(Boolean(run.isRunning))}
-        aria-keyshortcuts="Control+Enter" onClick=${call}>${verb}<//>
+      <${Button} kind=${isDestructive ? "danger-primary" : "primary"} disabled=${Boolean(error)} aria-disabled=${String(Boolean(run.isRunning))}
+        aria-keyshortcuts="Control+Enter" onClick=${() => call()}>${verb}<//>
       ${run.isRunning && html`<${Button} kind="danger" onClick=${run.cancel}>Cancel<//>`}
       <${Button} disabled=${Boolean(error) || run.isRunning} onClick=${explain}>Explain<//>
       ${mayBeTask && html`<label>
         <input type="checkbox" checked=${asTask} onChange=${(event) => setAsTask(event.target.checked)} /> as a task, if it can be one</label>`}
       ${kind === "template" && html`<code>${params.uri}</code>`}</div>
-    ${isAsking && html`<${Question} title=${`Run ${definition.name}?`} accept="Run" onAccept=${begin} onDismiss=${() => setAsking(false)}>
-      <p>The tool is marked as destructive.</p><//>`}
+    ${isAsking && html`<${Question} title=${`Run ${definition.name}?`} accept="Run" isDestructive onAccept=${begin} onDismiss=${() => setAsking(false)}>
+      <p>This tool is marked as destructive: it can change or delete data.</p>
+      <${Code} text=${stringify(value, "  ")} label="Arguments" wrap /><//>`}
     <${Running} run=${run} />
-    ${run.questions && html`<${Questions} requests=${run.questions.requests} onDone=${run.questions.done} onCancel=${run.cancel} />`}
+    ${run.questions && html`<${Questions} requests=${run.questions.requests} onDone=${run.questions.done} onCancel=${run.cancel}
+      isDestructive=${isDestructive} />`}
     ${result}
     ${explanation && (explanation.failure
       ? html`<p class="note bad" role="alert">${explanation.failure.message}</p>`

@@ -1,14 +1,13 @@
 /** The Catalog page: all definitions of the file and the upstreams, available or not, and their form in each revision. */
 import {
   Badge,
-  Choice,
   CopyButton,
   Code,
   Empty,
   Facts,
+  Filters,
   PageHead,
   Panel,
-  Search,
   Tabs,
   Tags,
   Waiting,
@@ -30,8 +29,16 @@ const KINDS = [
   ["prompt", "Prompts"],
   ["skill", "Skills"],
 ];
+/** Narrower tables, in pixels, have two lines per row. */
+const NARROW = 620;
 const keyOf = (entry) => `${entry.kind}:${entry.name}`;
 const open = (entry) => setQuery({ open: keyOf(entry) });
+
+/** The description, or why the definition is not available. */
+const about = (entry) =>
+  entry.offered
+    ? (entry.description ?? entry.title ?? "")
+    : html`<${Badge} tone="warn">not available<//> ${entry.reason ?? entry.description}`;
 
 const COLUMNS = [
   {
@@ -40,14 +47,8 @@ const COLUMNS = [
     width: "minmax(9rem, 1.4fr)",
     cell: (entry) => html`<span class="mono">${entry.name}</span>`,
   },
-  { key: "kind", label: "Kind", width: "5.5rem", from: 420, cell: (entry) => entry.kind },
-  {
-    key: "description",
-    label: "Description",
-    width: "minmax(8rem, 2.6fr)",
-    from: 640,
-    cell: (entry) => entry.title ?? entry.description ?? entry.reason ?? "",
-  },
+  { key: "kind", label: "Kind", width: "5.5rem", cell: (entry) => entry.kind },
+  { key: "description", label: "Description", width: "minmax(8rem, 2.6fr)", from: NARROW, cell: about },
   {
     key: "tags",
     label: "Tags",
@@ -63,13 +64,7 @@ const COLUMNS = [
     from: 1000,
     cell: (entry) => entry.upstream ?? entry.source?.split("/").at(-1) ?? "",
   },
-  {
-    key: "offered",
-    label: "On offer",
-    width: "5rem",
-    from: 520,
-    cell: (entry) => (entry.offered ? "yes" : html`<${Badge} tone="warn">no<//>`),
-  },
+  { key: "more", label: "Description", below: NARROW, cell: (entry) => html`<span class="quiet">${about(entry)}</span>` },
 ];
 
 /** The text that is searched. */
@@ -108,6 +103,21 @@ export default function CatalogPage({ query }) {
     () => [...new Set((entries ?? []).map((entry) => entry.backend).filter(Boolean))].sort(),
     [entries],
   );
+  const [tags, views] = [document.data?.tags ?? [], document.data?.views ?? []];
+  const choices = [
+    { name: "kind", label: "Kind", options: KINDS },
+    { name: "tag", label: "Tag", options: tags },
+    { name: "view", label: "View", options: views },
+    { name: "backend", label: "Backend", options: backends },
+    {
+      name: "offered",
+      label: "Available",
+      options: [
+        ["yes", "Yes"],
+        ["no", "No"],
+      ],
+    },
+  ].filter(({ name, options }) => options.length || query.get(name));
   const openKey = query.get("open");
   const summary =
     entries &&
@@ -119,17 +129,7 @@ export default function CatalogPage({ query }) {
     html`<span role="status" data-count=${rows.length}>
     ${summary}</span>`
   } />
-    <div class="filters" role="search" aria-label="Filter the catalog">
-      <${Search} query=${query} label="Search the catalog" />
-      <${Choice} query=${query} name="kind" label="Kind" options=${KINDS} />
-      ${document.data?.tags.length > 0 && html`<${Choice} query=${query} name="tag" label="Tag" options=${document.data.tags} />`}
-      ${document.data?.views.length > 0 && html`<${Choice} query=${query} name="view" label="View" options=${document.data.views} />`}
-      <${Choice} query=${query} name="backend" label="Backend" options=${backends} />
-      <${Choice} query=${query} name="offered" label="Available" options=${[
-        ["yes", "Yes"],
-        ["no", "No"],
-      ]} />
-    </div>
+    <${Filters} query=${query} label="Search the catalog" choices=${choices} />
     <${Waiting} document=${document} />
     ${
       entries &&
@@ -214,7 +214,7 @@ function Definition({ document }) {
       ...limitsOf(limits),
       ["Traffic", html`<a href=${link("traffic", { name: entry.name })}>Calls of this ${entry.kind}</a>`],
     ]} />
-    ${yaml && html`<h3>In the file</h3><${Code} text=${yaml} label="Definition in the file" />`}
+    ${yaml && html`<h3>In the file</h3><${Code} text=${yaml} label="Definition in the file" isYaml />`}
     ${
       revisions.length > 0 &&
       html`<h3>As clients see it</h3>

@@ -63,6 +63,7 @@ function Effective() {
 function Files({ data, query }) {
   const file = fileOf(data.files, query.get("file")) ?? data.files[0];
   const problems = data.problems.filter((problem) => problem.file && fileOf([file], problem.file));
+  const hasErrors = problems.some((problem) => problem.severity !== "warning");
   const marks = useMemo(
     () =>
       Object.fromEntries(problems.map((problem) => [problem.line, problem.severity === "warning" ? "warn" : "bad"])),
@@ -74,7 +75,12 @@ function Files({ data, query }) {
       ${data.files.length === 1 && html`<code>${file.path}</code>`}
       <span class="quiet">SHA-256 <code title=${file.digest}>${file.digest?.slice(0, 12)}</code></span>
     </div>
-    ${problems.slice(0, 3).map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
+    ${
+      problems.length > 0 &&
+      html`<details open=${hasErrors}><summary>${counted(problems.length, hasErrors ? "problem" : "warning")} in this file</summary>
+      ${problems.slice(0, 3).map((problem, at) => html`<${Problem} key=${at} problem=${problem} href=${link("config", { file: problem.file, line: problem.line })} />`)}
+      ${problems.length > 3 && html`<a href=${link("config", { tab: "problems" })}>Show all</a>`}</details>`
+    }
     <${Lines} key=${file.path} text=${file.text} label=${file.path} line=${Number(query.get("line")) || problems[0]?.line} marks=${marks} />`;
 }
 

@@ -12,40 +12,46 @@ const usedOf = (row) =>
 const withKeys = (rows) => rows.map((row, at) => ({ ...row, key: at }));
 const keyOf = (row) => row.key;
 
-/** The connection limit counts client addresses instead of callers. */
-const isOfConnections = (name) => name?.startsWith("limits.connections");
+/** A caller, or the address whose connections a limit counts. */
+function whose({ caller, countedBy }) {
+  if (!caller) return "All callers";
+  if (countedBy === "address") return `Address ${caller}`;
+  const [, address] = /^anonymous@(.*)/.exec(caller) ?? [];
+  return html`<a href=${link("traffic", { q: address ?? caller })}>${address ? `${address} (anonymous)` : caller}</a>`;
+}
+
+/** Narrower tables, in pixels, have two lines per row. */
+const NARROW = 560;
 
 const CALLERS = [
-  {
-    key: "caller",
-    label: "Caller",
-    width: "minmax(7rem, 1.2fr)",
-    cell: (row) => {
-      if (!row.caller) return "All callers";
-      if (isOfConnections(row.name)) return `Address ${row.caller}`;
-      return html`<a href=${link("traffic", { caller: row.caller })}>${row.caller}</a>`;
-    },
-  },
-  { key: "limit", label: "Limit", width: "minmax(7rem, 1.2fr)", cell: (row) => row.name },
+  { key: "caller", label: "Who", width: "minmax(8rem, 1.4fr)", cell: whose },
+  { key: "limit", label: "Limit", width: "minmax(7rem, 1.4fr)", from: NARROW, cell: (row) => row.name },
   {
     key: "used",
     label: "Used",
-    width: "minmax(6rem, .8fr)",
+    width: "minmax(6rem, 1fr)",
     cell: (row) => `${usedOf(row)}${row.per ? ` per ${row.per}` : ""}`,
   },
   {
     key: "meter",
     label: "Level",
     width: "minmax(5rem, 1fr)",
-    from: 560,
+    from: NARROW,
     cell: (row) => meter(row, `${row.name} of ${row.caller ?? "all callers"}`),
   },
+  { key: "more", label: "Limit", below: NARROW, cell: (row) => html`<span class="quiet">${row.name}</span>` },
 ];
 const REFUSALS = [
-  { key: "at", label: "Time", width: "6rem", cell: (row) => html`<${Moment} at=${row.at} />` },
-  { key: "caller", label: "Caller", width: "minmax(7rem, 1fr)", cell: (row) => (row.caller && isOfConnections(row.limit) ? `Address ${row.caller}` : (row.caller ?? "–")) },
-  { key: "what", label: "Refused", width: "minmax(8rem, 1.6fr)", cell: (row) => row.what },
-  { key: "limit", label: "Limit", width: "minmax(6rem, 1fr)", from: 560, cell: (row) => row.limit ?? "" },
+  { key: "at", label: "Time", width: "5.2rem", cell: (row) => html`<${Moment} at=${row.at} />` },
+  { key: "caller", label: "Who", width: "minmax(7rem, 1fr)", cell: (row) => (row.caller ? whose(row) : "–") },
+  { key: "what", label: "Refused", width: "minmax(8rem, 1.6fr)", from: NARROW, cell: (row) => row.what },
+  { key: "limit", label: "Limit", width: "minmax(6rem, 1.4fr)", from: NARROW, cell: (row) => row.limit ?? "" },
+  {
+    key: "more",
+    label: "Refused",
+    below: NARROW,
+    cell: (row) => html`<span class="quiet">${row.what}, by ${row.limit}</span>`,
+  },
 ];
 
 export default function Limits() {
@@ -61,9 +67,9 @@ export default function Limits() {
         (quota) => html`<li key=${quota.name}>
         <code>${quota.name}</code> <span>${usedOf(quota)}</span> ${meter(quota, quota.name)}</li>`,
       )}</ul></section>
-      <h2>Callers closest to a limit</h2>
+      <h2>Callers and addresses closest to a limit</h2>
       <${Table} label="Callers" columns=${CALLERS} rows=${withKeys(data.callers)} keyOf=${keyOf}
-        empty=${html`<${Empty} title="No caller uses a limit">
+        empty=${html`<${Empty} title="No limit is in use">
           <p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
       <h2>Last refusals</h2>
       <${Table} label="Refusals" columns=${REFUSALS} rows=${withKeys([...data.refusals].reverse())} keyOf=${keyOf}

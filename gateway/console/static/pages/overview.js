@@ -18,6 +18,7 @@ import {
 import { useDocument } from "../data.js";
 import { useLive } from "../events.js";
 import { bytes, count, counted, duration, long } from "../format.js";
+import { intervalsSince } from "../axis.js";
 import { Plot } from "../plot.js";
 import { link } from "../router.js";
 
@@ -31,6 +32,8 @@ export default function Overview({ query, facts }) {
     everyMs: REFRESH_MS,
   });
   const { data } = document;
+  const hasErrors = data?.problemCounts.error > 0;
+  const problems = data && html`<${Problems} problems=${data.problems} counts=${data.problemCounts} status=${data.status} />`;
   return html`<${PageHead} title="Overview" summary=${data && summary(data.status)}>
     <${ReloadButton} onDone=${document.refresh} /><//>
     <${Waiting} document=${document} />
@@ -38,13 +41,14 @@ export default function Overview({ query, facts }) {
       data &&
       html`
       <${Unreachable} upstreams=${data.status.upstreams} />
-      <${Problems} problems=${data.problems} counts=${data.problemCounts} status=${data.status} />
+      ${hasErrors && problems}
       <div class="cards">
         <${Now} status=${data.status} />
-        <${Rates} rates=${data.rates} />
+        <${Rates} rates=${data.rates} status=${data.status} />
       </div>
+      ${!hasErrors && problems}
       <div class="cards">
-        <${OnOffer} status=${data.status} />
+        <${OnOffer} status=${data.status} counts=${data.counts} />
         <${Parts} status=${data.status} facts=${facts} />
         <${Upstreams} upstreams=${data.status.upstreams} />
       </div>
@@ -87,7 +91,7 @@ function Unreachable({ upstreams }) {
       .slice(0, SHOWN_PROBLEMS)
       .map(
         ([name, each]) =>
-          html`<li key=${name}><a href=${link("upstreams", { open: name })}>${name}</a>: ${each.reason}</li>`,
+          html`<li key=${name}><a href=${link("upstreams", { open: name })}>${name}</a> <span>${each.reason}</span></li>`,
       )}</ul>
   </section>`;
 }
@@ -118,45 +122,50 @@ function Now({ status }) {
     ["Sessions", count(live?.sessions ?? status.sessions)],
     ["Streams", count(live?.streams ?? status.streams)],
   ];
-  const isUnreachable = unreachable(status.upstreams).length > 0;
-  const state = live?.state ?? status.state;
-  const badge =
-    isUnreachable && state === "ready" ? html`<${Badge} tone="bad">upstream down<//>` : html`<${Badge} state=${state} />`;
-  return html`<section class="card wide"><h2>Now ${badge}</h2>
+  return html`<section class="card wide"><h2>Now</h2>
     <div class="figures">${figures.map(([name, value]) => html`<div key=${name}><b>${value}</b>${name}</div>`)}</div>
   </section>`;
 }
 
-function Rates({ rates }) {
+function Rates({ rates, status }) {
+  const size = intervalsSince(status.uptime_seconds, rates.seconds, rates.calls.length);
+  const recent = (values) => values.slice(-size);
   const shared = { seconds: rates.seconds, end: rates.end };
-  const perSecond = (values) => values.map((value) => value / rates.seconds);
-  const rate = (value) => (value === null ? "–" : `${Number(value.toFixed(1))}/s`);
+  const perSecond = (values) => recent(values).map((value) => value / rates.seconds);
+  const rate = (value) => (value === null ? "–" : `${Number(value.toFixed(2))}/s`);
   const series = [
     { name: "Calls", tone: "", values: perSecond(rates.calls) },
     { name: "Errors", tone: "bad", values: perSecond(rates.errors) },
   ];
   const times = [
-    { name: "Median", tone: "", values: rates.p50Ms },
-    { name: "95th percentile", tone: "warn", values: rates.p95Ms },
+    { name: "Median", tone: "", values: recent(rates.p50Ms) },
+    { name: "95th percentile", tone: "warn", values: recent(rates.p95Ms) },
   ];
-  return html`<section class="card wide"><h2>Last hour</h2><div class="plots">
+  const title = size < rates.calls.length ? `Since the start, ${long(status.uptime_seconds)} ago` : "Last hour";
+  return html`<section class="card wide"><h2>${title}</h2><div class="plots">
     <${Plot} title="Calls" series=${series} format=${rate} ...${shared} />
     <${Plot} title="Duration" series=${times} format=${duration} ...${shared} /></div>
   </section>`;
 }
 
-function OnOffer({ status }) {
-  const kinds = [
-    ["tool", "Tools"],
-    ["resource", "Resource definitions"],
-    ["prompt", "Prompts"],
-    ["skill", "Skills"],
-  ];
-  const absent = status.left_out + status.disabled;
-  return html`<section class="card"><h2>On offer</h2>
-    <div class="figures">${kinds.map(
-      ([kind, text]) => html`<div key=${kind}><b>${count(status[`${kind}s`])}</b>
-      <a href=${link("catalog", { kind })}>${text}</a></div>`,
+const KINDS = [
+  ["tool", "Tools"],
+  ["resource", "Resources"],
+  ["template", "Resource templates"],
+  ["prompt", "Prompts"],
+  ["skill", "Skills"],
+];
+
+const viewText = ({ tools, resources, prompts }) =>
+  [counted(tools, "tool"), prompts && counted(prompts, "prompt"), resources && "resources"].filter(Boolean).join(", ");
+
+/** The numbers of definitions, as the Catalog page counts them. */
+function OnOffer({ status, counts }) {
+  const absent = counts.unavailable;
+  return html`<section class="card"><h2>Catalog</h2>
+    <div class="figures">${KINDS.filter(([kind]) => counts[kind] || kind === "tool").map(
+      ([kind, text]) => html`<div key=${kind}><b>${count(counts[kind])}</b>
+      <a href=${link("catalog", { kind, offered: "yes" })}>${text}</a></div>`,
     )}
       ${
         absent > 0 &&
@@ -168,7 +177,7 @@ function OnOffer({ status }) {
       html`<h3>Views</h3><ul class="list">${Object.entries(status.views).map(
         ([name, view]) => html`<li key=${name}>
       <a href=${link("catalog", { view: name })}>${name}</a> <span class="quiet">
-        ${counted(view.tools, "tool")}, ${counted(view.resources, "resource")}, ${counted(view.prompts, "prompt")}</span>
+        ${viewText(view)}</span>
           </li>`,
       )}</ul>`
     }
@@ -189,7 +198,12 @@ function Parts({ status, facts }) {
     <${Facts} pairs=${[
       ["Version", status.version],
       ["File", html`<a href=${link("config")}>${status.config}</a>`],
-      [status.problems?.length ? "Last reload (failed)" : "Last reload", html`<${Moment} at=${status.last_reload} />`],
+      ["Last reload", html`<${Moment} at=${status.last_reload} />`],
+      [
+        "Last refused",
+        status.problems?.length > 0 &&
+          html`<${Moment} at=${status.last_refused} /> <a href=${link("config", { tab: "problems" })}>${counted(status.problems.length, "error")}</a>`,
+      ],
       ["Needs a restart", status.restart_required?.length ? status.restart_required.join(", ") : null],
       ["Watching", status.watch_error ? html`<${Badge} tone="bad">${status.watch_error}<//>` : null],
       ["Endpoint", facts.endpoint && html`<code>${facts.endpoint}</code>`],

@@ -5,10 +5,10 @@ import {
   ConfirmButton,
   Empty,
   Facts,
+  Filters,
   Moment,
   PageHead,
   Panel,
-  Search,
   Tabs,
   Waiting,
   html,
@@ -44,7 +44,7 @@ const revision = { key: "revision", label: "Revision", width: "6rem", from: 560,
 const transport = {
   key: "transport",
   label: "Transport",
-  width: "minmax(6rem, .8fr)",
+  width: "8.6rem",
   from: 760,
   cell: (row) => row.transport ?? "",
 };
@@ -64,18 +64,18 @@ const COLUMNS = {
     transport,
     { key: "lastUsed", label: "Last used", width: "7rem", cell: (row) => ago(row.lastUsedAt) },
     { key: "created", label: "Opened", width: "7rem", from: 900, cell: (row) => ago(row.createdAt) },
-    { key: "calls", label: "Calls", width: "4.5rem", class: "number", from: 640, cell: (row) => count(row.calls) },
+    { key: "calls", label: "Calls", width: "5rem", class: "number", from: 640, cell: (row) => count(row.calls) },
     {
       key: "streams",
       label: "Streams",
-      width: "4.5rem",
+      width: "5.5rem",
       class: "number",
       from: 980,
       cell: (row) => count(row.streams),
     },
   ],
   streams: [
-    { key: "kind", label: "Kind", width: "4.5rem", cell: (row) => row.kind },
+    { key: "kind", label: "Kind", width: "5rem", cell: (row) => row.kind },
     client,
     caller,
     revision,
@@ -84,7 +84,7 @@ const COLUMNS = {
     {
       key: "subscriptions",
       label: "Subscriptions",
-      width: "7rem",
+      width: "8rem",
       class: "number",
       from: 900,
       cell: (row) => count(row.subscriptions?.length ?? 0),
@@ -95,8 +95,8 @@ const COLUMNS = {
     revision,
     transport,
     { key: "era", label: "Era", width: "5rem", from: 500, cell: (row) => row.era ?? "" },
-    { key: "sessions", label: "Sessions", width: "6rem", class: "number", cell: (row) => count(row.sessions) },
-    { key: "calls", label: "Recent calls", width: "7rem", class: "number", cell: (row) => count(row.calls) },
+    { key: "sessions", label: "Sessions", width: "6.5rem", class: "number", cell: (row) => count(row.sessions) },
+    { key: "calls", label: "Recent calls", width: "8rem", class: "number", cell: (row) => count(row.calls) },
   ],
 };
 const KEYS = {
@@ -133,8 +133,7 @@ export default function Sessions({ query }) {
   const openId = tab === "sessions" ? query.get("open") : null;
   return html`<${PageHead} title="Sessions" summary=${data && `${counted(data.total, "session")}, ${counted(lists.streams.length, "open stream")}`} />
     <${Tabs} label="Lists" tabs=${TABS} value=${tab} onChange=${(value) => setQuery({ tab: value === "sessions" ? null : value, open: null })} />
-    <div class="filters" role="search" aria-label="Filter the list">
-      <${Search} query=${query} label="Search clients and callers" /></div>
+    <${Filters} query=${query} label="Search clients and callers" />
     <${Waiting} document=${document} />
     ${
       data &&

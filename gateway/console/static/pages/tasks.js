@@ -2,14 +2,13 @@
 import { post } from "../api.js";
 import {
   Badge,
-  Choice,
   ConfirmButton,
   Empty,
   Facts,
+  Filters,
   Moment,
   PageHead,
   Panel,
-  Search,
   Waiting,
   html,
   useMemo,
@@ -70,10 +69,7 @@ export default function Tasks({ query }) {
     .map(([state, size]) => `${size} ${state.replaceAll("_", " ")}`)
     .join(", ");
   return html`<${PageHead} title="Tasks" summary=${data && (counts || "No tasks")} />
-    <div class="filters" role="search" aria-label="Filter the tasks">
-      <${Search} query=${query} label="Search tasks" />
-      <${Choice} query=${query} name="status" label="Status" options=${STATES} />
-    </div>
+    <${Filters} query=${query} label="Search tasks" choices=${[{ name: "status", label: "Status", options: STATES }]} />
     <${Waiting} document=${document} />
     ${
       data &&

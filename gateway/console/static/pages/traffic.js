@@ -3,13 +3,12 @@ import { get } from "../api.js";
 import {
   Badge,
   Button,
-  Choice,
   Empty,
   Facts,
+  Filters,
   Moment,
   PageHead,
   Panel,
-  Search,
   Waiting,
   html,
   useEffect,
@@ -24,6 +23,8 @@ import { JsonTree } from "../json-tree.js";
 import { link, setQuery } from "../router.js";
 import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
+import { fragmentOf } from "../call/copy.js";
+import { Failure, Fold, Parts } from "../call/result.js";
 
 const OUTCOMES = [
   ["running", "Running"],
@@ -47,6 +48,10 @@ const METHODS = [
 ];
 const FILTERS = ["method", "name", "client", "outcome", "caller", "q"];
 const HISTORY = 1000;
+/** What the gateway shows in the place of secrets. */
+const MASK = "***";
+/** Narrower tables, in pixels, have two lines per row. */
+const NARROW = 620;
 const TYPING_MS = 300;
 
 const keyOf = (call) => call.seq;
@@ -60,6 +65,7 @@ const search = searchOf((call) => [
   call.id,
   call.sessionId,
   call.outcome,
+  call.reason,
 ]);
 
 const COLUMNS = [
@@ -67,41 +73,57 @@ const COLUMNS = [
   {
     key: "outcome",
     label: "Outcome",
-    width: "7.5rem",
+    width: "7.6rem",
     cell: (call) => html`<${Badge} state=${call.outcome} />`,
   },
   {
     key: "name",
     label: "Name",
-    width: "minmax(7rem, 1.5fr)",
+    width: "minmax(7rem, 1.2fr)",
     cell: (call) => html`<span class="mono">${call.name ?? "–"}</span>`,
   },
-  { key: "method", label: "Method", width: "minmax(6rem, 1fr)", from: 620, cell: (call) => call.method },
+  {
+    key: "reason",
+    label: "Error",
+    width: "minmax(9rem, 2fr)",
+    from: NARROW,
+    cell: (call) => html`<span class="reason" title=${call.reason}>${call.reason}</span>`,
+  },
   {
     key: "ms",
     label: "Duration",
-    width: "5rem",
+    width: "5.2rem",
     class: "number",
     from: 430,
     cell: (call) => (call.ms === null ? "…" : duration(call.ms)),
   },
-  { key: "client", label: "Client", width: "minmax(6rem, 1fr)", from: 760, cell: (call) => call.client },
+  { key: "method", label: "Method", width: "minmax(6.5rem, .8fr)", from: 760, cell: (call) => call.method },
+  { key: "client", label: "Client", width: "minmax(6rem, 1fr)", from: 880, cell: (call) => call.client },
   {
     key: "caller",
     label: "Caller",
-    width: "minmax(5rem, .8fr)",
-    from: 900,
+    width: "minmax(6rem, .8fr)",
+    from: 1000,
     cell: (call) => call.caller ?? call.address,
   },
-  { key: "revision", label: "Revision", width: "6.2rem", from: 1050, cell: (call) => call.revision },
-  { key: "transport", label: "Transport", width: "minmax(6rem, .8fr)", from: 1200, cell: (call) => call.transport },
+  { key: "transport", label: "Transport", width: "8.6rem", from: 1120, cell: (call) => call.transport },
+  { key: "revision", label: "Revision", width: "6.2rem", from: 1280, cell: (call) => call.revision },
   {
     key: "bytes",
     label: "Response",
-    width: "6rem",
+    width: "5.5rem",
     class: "number",
-    from: 980,
+    from: 1380,
     cell: (call) => bytes(call.responseBytes),
+  },
+  {
+    key: "more",
+    label: "Error or client",
+    below: NARROW,
+    cell: (call) =>
+      call.reason
+        ? html`<span class="reason">${call.reason}</span>`
+        : html`<span class="quiet">${[call.method, call.client].filter(Boolean).join(", ")}</span>`,
   },
 ];
 
@@ -171,12 +193,10 @@ export default function Traffic({ query }) {
       <${Button} aria-pressed=${String(isPaused)} onClick=${() => setQuery({ paused: isPaused ? null : "1" }, { replace: true })}>${isPaused ? "Resume" : "Pause"}<//>
       <${Button} aria-pressed=${String(follow)} onClick=${() => setQuery({ follow: follow ? "0" : null, paused: null }, { replace: true })}>Follow<//>
     <//>
-    <div class="filters" role="search" aria-label="Filter the calls">
-      <${Search} query=${query} label="Search calls" />
-      <${Choice} query=${query} name="outcome" label="Outcome" options=${OUTCOMES} />
-      <${Choice} query=${query} name="method" label="Method" options=${METHODS} />
-      ${["name", "client", "caller"].filter((name) => query.get(name)).map((name) => html`<${Button} key=${name} label=${`Remove the filter ${name}`} onClick=${() => setQuery({ [name]: null })}>${name}: ${query.get(name)} ✕<//>`)}
-    </div>
+    <${Filters} query=${query} label="Search calls" chips=${["name", "client", "caller"]} choices=${[
+      { name: "outcome", label: "Outcome", options: OUTCOMES },
+      { name: "method", label: "Method", options: METHODS },
+    ]} />
     ${history.error && html`<${Waiting} document=${history} />`}
     <div class="split">
       <${Table} label="Calls" columns=${COLUMNS} rows=${rows} keyOf=${keyOf} onOpen=${open} openKey=${openSeq && Number(openSeq)}
@@ -201,64 +221,90 @@ function Details({ seq }) {
     if (document.data?.ms === null && ended !== null) document.refresh();
   }, [ended]);
   const call = document.data ?? listed;
-  return html`<${Panel} title=${call ? (call.name ?? call.method) : `Call ${seq}`} onClose=${() => setQuery({ open: null })}>
+  const again = document.data && callAgain(document.data);
+  return html`<${Panel} title=${call ? (call.name ?? call.method) : `Call ${seq}`} onClose=${() => setQuery({ open: null })}
+      actions=${again && html`<a class="button" href=${again}>Call again</a>`}>
     <${Waiting} document=${document} />
-    ${call && html`<${CallFacts} call=${call} />`}
-    ${document.data && html`<${Bodies} call=${document.data} />`}
+    ${call && html`<p><${Badge} state=${call.outcome} /> ${duration(call.ms)}</p>`}
+    ${document.data && html`<${Answer} call=${document.data} />`}
+    ${document.data && html`<${Request} call=${document.data} />`}
+    ${call && html`<h3>Details</h3><${CallFacts} call=${call} />`}
+    ${document.data && html`<${Reports} call=${document.data} />`}
   <//>`;
 }
 
-function CallFacts({ call }) {
-  const by = (name, value) => value && html`<a href=${link("traffic", { [name]: value })}>${value}</a>`;
-  return html`<p><${Badge} state=${call.outcome} /> ${duration(call.ms)}</p>
-    <${Facts} pairs=${[
-      ["Began", html`<${Moment} at=${call.at} />`],
-      ["Method", by("method", call.method)],
-      ["Name", by("name", call.name)],
-      ["Caller", by("caller", call.caller)],
-      ["Address", call.address],
-      ["Client", by("client", call.client)],
-      ["Revision", `${call.revision} (${call.era})`],
-      ["Transport", call.transport],
-      ["View", call.view],
-      ["Session", call.sessionId && html`<a href=${link("sessions", { open: call.sessionId })}>${call.sessionId}</a>`],
-      ["Sizes", `${bytes(call.requestBytes)} in, ${bytes(call.responseBytes)} out`],
-      ["Trace", call.traceId && html`<code>${call.traceId}</code>`],
-      ["Request id", call.id],
-      ["Waited for", call.waits?.map((wait) => `${wait.for} ${duration(wait.ms)}`).join(", ")],
-    ]} />
-  `;
+const TARGETS = { "tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource" };
+
+/** Return a link to the Call page with the arguments of a call, except masked ones. Null if they are not kept. */
+function callAgain(call) {
+  const { name, uri, arguments: values = {} } = call.request?.params ?? {};
+  const kind = TARGETS[call.method];
+  if (!kind || call.requestTruncated) return null;
+  const open = Object.entries(values).filter(([, value]) => !JSON.stringify(value).includes(MASK));
+  return link("call", { [kind]: uri ?? name, view: call.view }) + fragmentOf(Object.fromEntries(open), null);
 }
 
-function Bodies({ call }) {
-  return html`<${Body} title="Request" value=${call.request} truncated=${call.requestTruncated} />
-    <${Body} title="Response" value=${call.response} truncated=${call.responseTruncated} running=${call.ms === null} />
-    ${
-      call.progress?.length > 0 &&
-      html`<h3>Progress</h3><ul class="list">
+function CallFacts({ call }) {
+  const by = (name, value) =>
+    value && html`<a class="chip" title=${`Show only calls with this ${name}`} href=${link("traffic", { [name]: value })}>${value}</a>`;
+  return html`<${Facts} pairs=${[
+    ["Started", html`<${Moment} at=${call.at} />`],
+    ["Method", by("method", call.method)],
+    ["Name", by("name", call.name)],
+    ["Caller", by("caller", call.caller)],
+    ["Address", call.address],
+    ["Client", by("client", call.client)],
+    ["Revision", `${call.revision} (${call.era})`],
+    ["Transport", call.transport],
+    ["View", call.view],
+    ["Session", call.sessionId && html`<a href=${link("sessions", { open: call.sessionId })}>${call.sessionId}</a>`],
+    ["Sizes", `${bytes(call.requestBytes)} in, ${bytes(call.responseBytes)} out`],
+    ["Limit", call.limit && html`<code>${call.limit}</code>`],
+    ["Trace", call.traceId && html`<code>${call.traceId}</code>`],
+    ["Request id", call.id],
+    ["Waited for", call.waits?.map((wait) => `${wait.for} ${duration(wait.ms)}`).join(", ")],
+  ]} />`;
+}
+
+/** The result or error of a call, and its message as JSON. */
+function Answer({ call }) {
+  const { response, responseTruncated } = call;
+  const title = html`<h3>Answer</h3>`;
+  if (response === null || response === undefined)
+    return html`${title}<p class="quiet">${call.ms === null ? "The call is still running." : "Not kept."}</p>`;
+  if (responseTruncated) return html`${title}<${Cut} /><${JsonTree} value=${response} label="Response" />`;
+  if (response.error) return html`${title}<${Failure} error=${response.error} />`;
+  if (!(call.method in TARGETS)) return html`${title}<${JsonTree} value=${response.result} label="Response" />`;
+  return html`${title}<${Parts} result=${response.result} view=${call.view} />`;
+}
+
+function Request({ call }) {
+  const { request, requestTruncated } = call;
+  const title = html`<h3>Request</h3>`;
+  if (request === null || request === undefined) return html`${title}<p class="quiet">Not kept.</p>`;
+  if (requestTruncated) return html`${title}<${Cut} /><${JsonTree} value=${request} label="Request" />`;
+  const { _meta, ...params } = request.params ?? {};
+  return html`${title}<${JsonTree} value=${params} open=${4} label="Request" />
+    <${Fold} summary="Whole request as JSON" draw=${() => html`<${JsonTree} value=${request} open=${4} label="Whole request" />`} />`;
+}
+
+const Cut = () => html`<p class="note warn">Truncated, because it exceeds the maximum size.</p>`;
+
+function Reports({ call }) {
+  return html`${
+    call.progress?.length > 0 &&
+    html`<h3>Progress</h3><ul class="list">
       ${call.progress.map(
         (each, at) => html`<li key=${at}>
         ${each.progress ?? ""}${each.total ? ` of ${each.total}` : ""} ${each.message ?? ""}</li>`,
       )}</ul>`
-    }
+  }
     ${
       call.log?.length > 0 &&
       html`<h3>Log</h3><ul class="list">${call.log.map(
         (line, at) => html`<li key=${at}>
       <${LogLine} line=${line} /></li>`,
       )}</ul>`
-    }`;
-}
-
-function Body({ title, value, truncated, running }) {
-  const none = running ? "The call is still running." : "Not kept.";
-  return html`<h3>${title}</h3>
-    ${truncated && html`<p class="note warn">Truncated, because it exceeds the maximum size.</p>`}
-    ${
-      value === null || value === undefined
-        ? html`<p class="quiet">${none}
-      </p>`
-        : html`<${JsonTree} value=${value} open=${4} label=${title} />`
     }`;
 }
 

@@ -6,10 +6,10 @@ import {
   Code,
   Empty,
   Facts,
+  Filters,
   Moment,
   PageHead,
   Panel,
-  Search,
   Waiting,
   html,
   useMemo,
@@ -44,7 +44,7 @@ const COLUMNS = [
     width: "minmax(7rem, 1fr)",
     cell: (each) => html`<span class="mono">${each.name}</span>`,
   },
-  { key: "state", label: "State", width: "8rem", cell: (each) => html`<${Badge} state=${each.state} />` },
+  { key: "state", label: "State", width: "7rem", cell: (each) => html`<${Badge} state=${each.state} />` },
   {
     key: "offers",
     label: "Offers",
@@ -73,11 +73,7 @@ export default function Upstreams({ query }) {
   const openName = query.get("open");
   const opened = data?.upstreams.find((each) => each.name === openName);
   return html`<${PageHead} title="Upstreams" summary=${data && counted(data.upstreams.length, "upstream")} />
-    ${
-      data?.upstreams.length > 0 &&
-      html`<div class="filters" role="search" aria-label="Filter the upstreams">
-      <${Search} query=${query} label="Search upstreams" /></div>`
-    }
+    ${data?.upstreams.length > 0 && html`<${Filters} query=${query} label="Search upstreams" />`}
     <${Waiting} document=${document} />
     ${
       data &&

@@ -1,4 +1,4 @@
-"""Tests of the Call page's modules that need no browser, with Node's test runner."""
+"""Tests of the JavaScript modules that need no browser, with Node's test runner."""
 
 import subprocess
 from pathlib import Path
@@ -12,9 +12,7 @@ HERE: Final = Path(__file__).parent
 SECONDS: Final = 120
 
 
-@pytest.mark.parametrize(
-    "file", sorted(HERE.glob("call_*.test.mjs")), ids=lambda file: file.name.removesuffix(".test.mjs")
-)
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name.removesuffix(".test.mjs"))
 def test_javascript_module_tests_pass(file: Path) -> None:
     done = subprocess.run(
         [node_program(), "--test", "--test-reporter=tap", file],

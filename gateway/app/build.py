@@ -484,7 +484,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
     history.start(reloader.status)
     events.subscribe(ReloadAttempt, history.attempted)
     own = ThisWorker(
-        calls,
+        calls=calls,
         dispatcher=core.dispatcher,
         upstreams=upstreams,
         http=http,
@@ -495,10 +495,10 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
     ticker = StatusTicker(feed, upstreams=upstreams, own=own, ask_others=ask_others)
     stack.push_async_callback(ticker.close)
     activity = ActivityApi(
-        calls,
+        calls=calls,
         feed=feed,
         stream=EventEndpoint(
-            feed,
+            feed=feed,
             calls=calls,
             reloads=history,
             ticker=ticker,
@@ -510,8 +510,8 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         status=status,
         ask_others=ask_others,
         redactor=redactor,
-        events=events,
     )
+    activity.subscribe(events)
     files = ConfigFileReader(pipeline, reloader)
 
     def clients(request: HttpRequest) -> Iterable[JsonObject]:
@@ -521,7 +521,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         url = endpoint_url(pipeline.first.listen, http, request.client_endpoint.base_url if is_main else None)
         return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
 
-    catalog = CatalogApi(files, pipeline=pipeline, upstreams=upstreams, redactor=redactor)
+    catalog = CatalogApi(files=files, pipeline=pipeline, upstreams=upstreams, redactor=redactor)
     apis = (
         activity,
         OverviewApi(
@@ -535,8 +535,8 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         ),
         catalog,
         ExplainApi(store=pipeline.store, services=core.services, views=views),
-        ConfigApi(files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
-        McpApi(http.streamable_http, views),
+        ConfigApi(files=files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
+        McpApi(endpoint=http.streamable_http, views=views),
     )
     access = ConsoleAccess(
         authenticator=core.authenticator,

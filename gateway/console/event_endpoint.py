@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -98,6 +99,7 @@ class StatusTicker:
 KEEPALIVE_SECONDS: Final = 15.0
 _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 """`no-transform` prevents proxies from compressing and buffering the stream."""
+_PACE: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
 _MAX_REPLAYED: Final = 200
@@ -107,40 +109,27 @@ _NO_ROOM: Final = HttpError(
 )
 
 
-class EventEndpoint:
-    def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
-        self,
-        feed: EventFeed,
-        *,
-        calls: RecordedCalls,
-        reloads: ReloadHistory,
-        ticker: StatusTicker,
-        store: CatalogStore,
-        active_requests: ActiveRequests,
-    ) -> None:
-        self._feed: Final = feed
-        self._calls: Final = calls
-        self._reloads: Final = reloads
-        self._ticker: Final = ticker
-        self._store: Final = store
-        self._active_requests: Final = active_requests
-        self._started: Final = timestamp(time.time())
-        self._pace: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
+class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    feed: EventFeed
+    calls: RecordedCalls
+    reloads: ReloadHistory
+    ticker: StatusTicker
+    store: CatalogStore
+    active_requests: ActiveRequests
+    started: str = msgspec.field(default_factory=lambda: timestamp(time.time()))
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
-        if not self._feed.has_room:
+        if not self.feed.has_room:
             return error_response(_NO_ROOM, request.response_headers)
         since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
-        stream = EventStream(
-            request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
-        )
+        stream = EventStream(request.raw, pace=_PACE, headers={**request.response_headers, **_FIELDS}, caller="console")
         # Registered as a request, so that a reload can end the stream and a drain waits for it.
-        active, task = self._active_requests, current_task()
+        active, task = self.active_requests, current_task()
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
         try:
-            with self._feed.watch(wants_calls=wants_calls) as queue, self._ticker.running():
+            with self.feed.watch(wants_calls=wants_calls) as queue, self.ticker.running():
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
@@ -157,17 +146,17 @@ class EventEndpoint:
         hello: JsonObject = {
             "api": 1,
             "version": __version__,
-            "generation": self._store.current.generation,
-            "started": self._started,
+            "generation": self.store.current.generation,
+            "started": self.started,
         }
-        return framed("hello", hello, self._calls.numbers.next())
+        return framed("hello", hello, self.calls.numbers.next())
 
     def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
         if since is None:
             return
-        for number, reload in self._reloads.since(since):
+        for number, reload in self.reloads.since(since):
             yield framed("reload", reload, number)
-        calls = self._calls.since(since) if wants_calls else []
+        calls = self.calls.since(since) if wants_calls else []
         if len(calls) > _MAX_REPLAYED:
             yield skipped_event(len(calls) - _MAX_REPLAYED)
         for number, record in calls[-_MAX_REPLAYED:]:

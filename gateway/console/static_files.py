@@ -20,14 +20,8 @@ INDEX: Final = "index.html"
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
-    ".ico": "image/x-icon",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".md": "text/plain; charset=utf-8",
-    ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".woff2": "font/woff2",
 }
 """Media types by suffix. `mimetypes` depends on the machine."""
 _REVISION: Final = b"@LATEST_MODERN@"

@@ -156,7 +156,7 @@ async def test_call_is_explained_in_the_requested_view(folder: Path) -> None:
         await post(daemon, "/explain", prompt)
         await post(daemon, "/explain?view=small", prompt, status=422)
         for name in ("closed", "none"):
-            assert "no such view" in (await post(daemon, f"/explain?view={name}", greet, status=404))["error"]
+            assert "Unknown view" in (await post(daemon, f"/explain?view={name}", greet, status=404))["error"]
 
 
 async def test_the_overview_counts_definitions_instead_of_naming_them(folder: Path) -> None:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from aiohttp import web
 
 from gateway.config.secrets.redactor import LiveRedactor
@@ -28,29 +29,19 @@ from gateway.upstreams.source import UpstreamSource
 _NO_CALL: Final = HttpError(status=404, message="Unknown call. Only the latest calls are kept")
 
 
-class ActivityApi:
-    def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
-        self,
-        calls: RecordedCalls,
-        *,
-        feed: EventFeed,
-        stream: EventEndpoint,
-        own: ThisWorker,
-        upstreams: UpstreamSource,
-        status: Callable[[], Awaitable[JsonObject]],
-        ask_others: AskOthers,
-        redactor: LiveRedactor,
-        events: Events,
-    ) -> None:
-        """Subscribe to the events of sessions and tasks. `status` returns the masked status of all workers."""
-        self._calls: Final = calls
-        self._feed: Final = feed
-        self._stream: Final = stream
-        self._own: Final = own
-        self._upstreams: Final = upstreams
-        self._status: Final = status
-        self._ask_others: Final = ask_others
-        self._redactor: Final = redactor
+class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
+    calls: RecordedCalls
+    feed: EventFeed
+    stream: EventEndpoint
+    own: ThisWorker
+    upstreams: UpstreamSource
+    status: Callable[[], Awaitable[JsonObject]]
+    """Returns the masked status of all workers."""
+    ask_others: AskOthers
+    redactor: LiveRedactor
+
+    def subscribe(self, events: Events) -> None:
+        """Publish the events of sessions and tasks."""
         events.subscribe(TaskChanged, self._task_changed)
         events.subscribe(TaskProgressed, self._task_progressed)
         events.subscribe(SessionOpened, self._session_opened)
@@ -64,21 +55,21 @@ class ActivityApi:
         yield Route(path="/upstreams", endpoint=self._list_upstreams)
         yield Route(path="/upstreams/{name}/reconnect", endpoint=self._reconnect, methods=("POST",))
         yield Route(path="/limits", endpoint=self._list_limits)
-        yield Route(path="/events", endpoint=self._stream.answer, methods=("GET",))
+        yield Route(path="/events", endpoint=self.stream.answer, methods=("GET",))
 
     async def rates(self) -> JsonObject:
-        others = await self._ask_others("GET", "rates")
-        return self._calls.rates.shown(map(intervals_of, others))
+        others = await self.ask_others("GET", "rates")
+        return self.calls.rates.shown(map(intervals_of, others))
 
     def _task_changed(self, event: TaskChanged) -> None:
-        self._feed.publish("task", {"taskId": event.task.id, "status": event.task.status.value})
+        self.feed.publish("task", {"taskId": event.task.id, "status": event.task.status.value})
 
     def _task_progressed(self, event: TaskProgressed) -> None:
         task = event.task
         # Progress can arrive many times per second, so it is only masked for watchers.
-        if len(self._feed):
-            message = self._redactor.text(task.message)
-            self._feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
+        if len(self.feed):
+            message = self.redactor.text(task.message)
+            self.feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
 
     async def _list_calls(self, request: HttpRequest) -> web.Response:
         try:
@@ -86,26 +77,26 @@ class ActivityApi:
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
         # Still encoded, because a decoded `#` would start a fragment.
-        others = await self._ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
-        return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
+        others = await self.ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
+        return json_response(merged_calls([self.calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
         found: Json = None
         with suppress(ValueError):
             path = f"calls/{int(request.raw.match_info['seq'])}"
             # Only ask other workers if necessary, because one that hangs would delay the response.
-            found = await self._own.answer("GET", path, {}) or next(iter(await self._ask_others("GET", path)), None)
+            found = await self.own.answer("GET", path, {}) or next(iter(await self.ask_others("GET", path)), None)
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
-        sessions, status = await self._everywhere("sessions"), await self._status()
+        sessions, status = await self._everywhere("sessions"), await self.status()
         return json_response({**merged_sessions(sessions), "clients": status["clients"]}, request)
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
-        error = await self._own.end_session(name)
+        error = await self.own.end_session(name)
         # It can belong to another worker: HTTP+SSE binds a session to the process of its stream.
-        if error is NO_SESSION and await self._ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
+        if error is NO_SESSION and await self.ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request.response_headers)
 
@@ -115,24 +106,24 @@ class ActivityApi:
     async def _reconnect(self, request: HttpRequest) -> web.Response:
         """Reconnect an upstream in every worker, because each has its own connections."""
         name = request.raw.match_info["name"]
-        error = reconnect(self._upstreams, name)
+        error = reconnect(self.upstreams, name)
         if error is not None:
             return error_response(error, request.response_headers)
-        await self._ask_others("POST", f"upstreams/{quote(name, safe='')}")
+        await self.ask_others("POST", f"upstreams/{quote(name, safe='')}")
         return json_response({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
-        limits, status = await self._everywhere("limits"), await self._status()
+        limits, status = await self._everywhere("limits"), await self.status()
         answer = {"quotas": quotas(status), **merged_limits(limits), "refused": status["refused"]}
         return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
-        own = await self._own.answer("GET", path, {})
-        return [own, *await self._ask_others("GET", path)]
+        own = await self.own.answer("GET", path, {})
+        return [own, *await self.ask_others("GET", path)]
 
     def _session_opened(self, event: SessionOpened) -> None:
-        self._feed.publish("session", {"change": "opened", "id": short_id(event.session_id)})
+        self.feed.publish("session", {"change": "opened", "id": short_id(event.session_id)})
 
     def _session_ended(self, event: SessionEnded) -> None:
-        self._calls.session_ended(event.session_id)
-        self._feed.publish("session", {"change": "ended", "id": short_id(event.session_id)})
+        self.calls.session_ended(event.session_id)
+        self.feed.publish("session", {"change": "ended", "id": short_id(event.session_id)})

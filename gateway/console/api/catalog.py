@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.catalog.primitives import Primitive, Tool
@@ -32,14 +33,11 @@ _TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_S
 _NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
 
 
-class CatalogApi:
-    def __init__(
-        self, files: ConfigFileReader, *, pipeline: ReloadPipeline, upstreams: UpstreamSource, redactor: LiveRedactor
-    ) -> None:
-        self._files: Final = files
-        self._pipeline: Final = pipeline
-        self._upstreams: Final = upstreams
-        self._redactor: Final = redactor
+class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
+    files: ConfigFileReader
+    pipeline: ReloadPipeline
+    upstreams: UpstreamSource
+    redactor: LiveRedactor
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/catalog", endpoint=self._catalog)
@@ -54,7 +52,7 @@ class CatalogApi:
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request.response_headers)
-        snapshot, redactor = self._snapshot(request), self._redactor
+        snapshot, redactor = self._snapshot(request), self.redactor
 
         def made() -> Json:
             return redactor.json(
@@ -75,7 +73,7 @@ class CatalogApi:
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request.response_headers)
-        definition, written = _written(found, snapshot), await self._files.written()
+        definition, written = _written(found, snapshot), await self.files.written()
         answer = {
             "entry": found.facts,
             "definitions": _definitions(found),
@@ -83,16 +81,16 @@ class CatalogApi:
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
-        return json_response(self._redactor.json(answer), request)
+        return json_response(self.redactor.json(answer), request)
 
     def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
-        served = self._pipeline.served
+        served = self.pipeline.served
         return CatalogSnapshot(
             document=served.document,
             whole=served.catalog,
-            current=self._pipeline.store.current,
+            current=self.pipeline.store.current,
             places=served.places,
-            upstreams={name: server.status() for name, server in self._upstreams.servers.items()},
+            upstreams={name: server.status() for name, server in self.upstreams.servers.items()},
             identity=request.identity,
         )
 

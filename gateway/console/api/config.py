@@ -1,6 +1,7 @@
 """`/-/api/config`: the files on disk, and the effective configuration, both masked."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -72,53 +73,48 @@ class ConfigFileReader:
             return ConfigFiles()
 
 
-class ConfigApi:
-    def __init__(
-        self,
-        files: ConfigFileReader,
-        *,
-        pipeline: ReloadPipeline,
-        reloader: Reloader[Candidate],
-        reloads: ReloadHistory,
-        redactor: LiveRedactor,
-    ) -> None:
-        self._files: Final = files
-        self._pipeline: Final = pipeline
-        self._reloader: Final = reloader
-        self._reloads: Final = reloads
-        self._redactor: Final = redactor
-        self._effective: tuple[str, str] | None = None
+class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
+    files: ConfigFileReader
+    pipeline: ReloadPipeline
+    reloader: Reloader[Candidate]
+    reloads: ReloadHistory
+    redactor: LiveRedactor
+    effective: dict[str, str] = msgspec.field(default_factory=dict)
+    """The effective configuration by digest; at most one."""
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/config", endpoint=self._config)
 
     async def _config(self, request: HttpRequest) -> web.Response:
         # Read and masked again, because the served configuration does not keep its files.
-        written, served = await self._files.written(), self._pipeline.served
+        written, served = await self.files.written(), self.pipeline.served
         wants_effective = request.raw.query.get("effective") != "0"
         answer = {
             "files": _files(written),
             "effective": await self._effective_of(served) if wants_effective else None,
-            "problems": await asyncio.to_thread(_all_json, current_problems(self._reloader, self._pipeline.store)),
-            "reloads": list(self._reloads.listed()),
+            "problems": await asyncio.to_thread(_all_json, current_problems(self.reloader, self.pipeline.store)),
+            "reloads": list(self.reloads.listed()),
             "lock": {
                 "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
                 "differs": list(served.lock_differences),
             },
-            "restartRequired": self._pipeline.restart_required,
+            "restartRequired": self.pipeline.restart_required,
         }
-        return await json_response_by_thread(partial(self._redactor.json, answer), request)
+        return await json_response_by_thread(partial(self.redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
         """Return the configuration as one document. Cached, because thousands of tools take seconds."""
-        if self._effective is None or self._effective[0] != served.digest:
-            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._redactor)
-        return self._effective[1]
+        if served.digest not in self.effective:
+            text = await asyncio.to_thread(_effective, served, self.redactor)
+            self.effective.clear()
+            self.effective[served.digest] = text
+        return self.effective[served.digest]
 
 
 def _effective(served: Candidate, redactor: LiveRedactor) -> str:
     """Return the configuration as one document, with includes and variables, but without secrets."""
-    document = _plain(redactor.json(masked_document(served.document)))
+    # Through JSON, because strings of the configuration can have a subclass, which YAML would tag.
+    document = json.loads(json.dumps(redactor.json(masked_document(served.document))))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
 
@@ -132,19 +128,6 @@ def _files(written: ConfigFiles) -> list[Json]:
         {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
         for path, text in written.texts.items()
     ]
-
-
-def _plain(value: Json) -> Json:
-    """Return JSON without subclasses of `str`, which strings of the configuration can have."""
-    match value:
-        case dict():
-            return {str(key): _plain(member) for key, member in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case str():
-            return str(value)
-        case _:
-            return value
 
 
 def _look(loaded: LoadedConfig) -> ConfigFiles:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.access.identity import Identity
@@ -34,10 +35,9 @@ _STATELESS: Final = HttpError(
 _NO_VIEW: Final = HttpError(status=404, message="Unknown view")
 
 
-class McpApi:
-    def __init__(self, endpoint: StreamableHttp, views: ServedViews) -> None:
-        self._endpoint: Final = endpoint
-        self._views: Final = views
+class McpApi(msgspec.Struct, frozen=True, kw_only=True):
+    endpoint: StreamableHttp
+    views: ServedViews
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
@@ -52,7 +52,7 @@ class McpApi:
         headers = request.response_headers
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
             return error_response(_STATELESS, headers)
-        view = view_of(request, self._views)
+        view = view_of(request, self.views)
         if isinstance(view, HttpError):
             return error_response(view, headers)
         # The console has authenticated the caller, so the endpoint requires no credential.
@@ -63,7 +63,7 @@ class McpApi:
             identity=request.identity,
             view=view,
         )
-        return await self._endpoint.handle(inner)
+        return await self.endpoint.handle(inner)
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
@@ -80,11 +80,10 @@ _NOT_EXPLAINED: Final = HttpError(
 )
 
 
-class ExplainApi:
-    def __init__(self, *, store: CatalogStore, services: Services, views: ServedViews) -> None:
-        self._store: Final = store
-        self._services: Final = services
-        self._views: Final = views
+class ExplainApi(msgspec.Struct, frozen=True, kw_only=True):
+    store: CatalogStore
+    services: Services
+    views: ServedViews
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
@@ -94,7 +93,7 @@ class ExplainApi:
         body = await read_json_object(request)
         if isinstance(body, HttpError):
             return error_response(body, request.response_headers)
-        tool = self._store.current.tool(str(body.get("tool")))
+        tool = self.store.current.tool(str(body.get("tool")))
         # A hidden tool must look like one that does not exist.
         if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
             return error_response(_NO_TOOL, request.response_headers)
@@ -104,7 +103,7 @@ class ExplainApi:
         try:
             tool.arguments.prepare(arguments)
         except ArgumentsError as error:
-            redactor = self._store.current.redactor
+            redactor = self.store.current.redactor
             problems = [{"path": path, "message": redactor.text(message)} for path, message in error.faults]
             return json_response({"problems": problems}, request)
         return json_response({"problems": []}, request)
@@ -114,7 +113,7 @@ class ExplainApi:
 
         404 if the caller cannot use the view; 422 with the message for the caller.
         """
-        view = view_of(request, self._views)
+        view = view_of(request, self.views)
         if isinstance(view, HttpError):
             return error_response(view, request.response_headers)
         body = await read_json_object(request)
@@ -135,10 +134,10 @@ class ExplainApi:
         self, method: str, params: dict[str, Json], *, identity: Identity, view: str | None
     ) -> Explained | str:
         found: list[Explained] = []
-        catalog = await asyncio.to_thread(_only, self._store.current, method, params[_EXPLAINED[method]])
+        catalog = await asyncio.to_thread(_only, self.store.current, method, params[_EXPLAINED[method]])
         offered = explaining(catalog, found.append)
         # A separate dispatcher, so that this is not counted, limited or recorded as a call.
-        dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
+        dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         try:
             client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
             result = await client.request(method, params)

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.catalog.store import CatalogStore
@@ -24,36 +25,23 @@ _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out"
 """Keys of the status with names of definitions, which `?names=0` replaces by numbers."""
 
 
-class OverviewApi:
-    def __init__(  # noqa: PLR0913 - the parts of the daemon that it shows
-        self,
-        *,
-        status: Callable[[], Awaitable[JsonObject]],
-        reloader: Reloader[Candidate],
-        store: CatalogStore,
-        rates: Callable[[], Awaitable[JsonObject]],
-        clients: Callable[[HttpRequest], Iterable[JsonObject]],
-        counts: Callable[[HttpRequest], JsonObject],
-        redactor: LiveRedactor,
-    ) -> None:
-        """`status` and `rates` return values of all workers.
+class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` and `rates` return values of all workers, and `clients` a snippet for each client."""
 
-        `clients` returns a snippet for each client, and `counts` the numbers of definitions.
-        """
-        self._status: Final = status
-        self._reloader: Final = reloader
-        self._store: Final = store
-        self._redactor: Final = redactor
-        self._rates: Final = rates
-        self._clients: Final = clients
-        self._counts: Final = counts
+    status: Callable[[], Awaitable[JsonObject]]
+    reloader: Reloader[Candidate]
+    store: CatalogStore
+    rates: Callable[[], Awaitable[JsonObject]]
+    clients: Callable[[HttpRequest], Iterable[JsonObject]]
+    counts: Callable[[HttpRequest], JsonObject]
+    redactor: LiveRedactor
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/overview", endpoint=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = current_problems(self._reloader, self._store), _most(request)
-        status = await self._status()
+        problems, most = current_problems(self.reloader, self.store), _most(request)
+        status = await self.status()
         # Thousands of tools can have a warning each. The page refreshes every ten seconds and shows only a few.
         if most is not None:
             status = {**status, "warnings": []}
@@ -61,17 +49,17 @@ class OverviewApi:
             status = {**status, **{key: len(status[key]) for key in _NAMES & status.keys()}}
         answer = {
             "status": status,
-            "rates": await self._rates(),
+            "rates": await self.rates(),
             "problemCounts": dict(Counter(each.severity.value for each in problems)),
-            "clients": list(self._clients(request)),
-            "counts": self._counts(request),
+            "clients": list(self.clients(request)),
+            "counts": self.counts(request),
         }
 
         def made() -> Json:
             shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
             return {
                 **answer,
-                "problems": self._redactor.json([_group_json(each) for each in shown]),
+                "problems": self.redactor.json([_group_json(each) for each in shown]),
             }
 
         return await json_response_by_thread(made, request)

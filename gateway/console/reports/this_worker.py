@@ -4,6 +4,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.recording.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.recorded_calls import CallFilter, RecordedCalls
@@ -21,11 +23,6 @@ from gateway.upstreams.source import UpstreamSource
 _UNKNOWN: Final = HttpError(status=404, message="Unknown upstream")
 
 
-def upstreams_report(upstreams: UpstreamSource, redactor: LiveRedactor) -> JsonObject:
-    """Return a report for each upstream. Texts from upstreams are masked, because they can quote secrets."""
-    return {"upstreams": [_facts(server, redactor) for server in upstreams.servers.values()]}
-
-
 def upstream_states(upstreams: UpstreamSource) -> Mapping[str, str]:
     return {name: server.state for name, server in upstreams.servers.items()}
 
@@ -39,6 +36,7 @@ def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
 
 
 def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
+    """Return the report of an upstream. Its texts are masked, because they can quote secrets."""
     pool, masked, status = server.pool, redactor.text, server.status()
     sessions, said = pool.sessions, pool.stderr_tail
     return {
@@ -74,82 +72,66 @@ AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
 """Sends a method and a path to the other workers (see `ThisWorker.answer`), and returns their non-empty responses."""
 
 
-class ThisWorker:
-    def __init__(  # noqa: PLR0913 - the parts of the daemon that the console shows
-        self,
-        calls: RecordedCalls,
-        *,
-        dispatcher: Dispatcher,
-        upstreams: UpstreamSource,
-        http: HttpServer,
-        open_sessions: OpenSessions,
-        health: Health,
-        redactor: LiveRedactor,
-    ) -> None:
-        self._calls: Final = calls
-        self._dispatcher: Final = dispatcher
-        self._upstreams: Final = upstreams
-        self._http: Final = http
-        self._open_sessions: Final = open_sessions
-        self._health: Final = health
-        self._answers: Final[Mapping[str, Callable[[str, Mapping[str, str]], Json]]] = {
-            "GET calls": lambda _, query: calls.listed(CallFilter.parse(query)),
-            "GET calls/": lambda name, _: self._call(name),
-            "GET sessions": lambda _, _query: sessions_report(open_sessions, http, calls, redactor),
-            "DELETE sessions/": lambda name, _: self._end_session(name),
-            "GET upstreams": lambda _, _query: upstreams_report(upstreams, redactor),
-            "POST upstreams/": lambda name, _: self._reconnect(name),
-            "GET limits": lambda _, _query: limits_report(dispatcher, http, calls, redactor),
-            "GET rates": lambda _, _query: calls.rates.as_json(),
-            "GET news": lambda _, query: self.news(int(query["since"])),
-        }
-        """By method and path. A path with a name ends with `/`."""
+class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
+    calls: RecordedCalls
+    dispatcher: Dispatcher
+    upstreams: UpstreamSource
+    http: HttpServer
+    open_sessions: OpenSessions
+    health: Health
+    redactor: LiveRedactor
 
-    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
+    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:  # noqa: PLR0911 - one for each path
         """Handle a request of another worker. Return None for unknown names.
 
         Raises:
             ValueError: the path or the query is malformed.
         """
-        what, has_name, name = path.partition("/")
-        try:
-            found = self._answers[f"{method} {what}/" if has_name else f"{method} {what}"](name, query)
-        except KeyError as error:
-            raise ValueError(f"{method} {path}") from error
-        return await found if isinstance(found, Awaitable) else found
-
-    def _call(self, name: str) -> Json:
-        record = self._calls.find(int(name))
-        return None if record is None else record.detail()
-
-    async def _end_session(self, name: str) -> Json:
-        # None for a refusal, because another worker can have the session.
-        return await self.end_session(name) is None or None
-
-    def _reconnect(self, name: str) -> Json:
-        return reconnect(self._upstreams, name) is None or None
+        what, _, name = path.partition("/")
+        match method, what:
+            case "GET", "calls" if name:
+                record = self.calls.find(int(name))
+                return None if record is None else record.detail()
+            case "GET", "calls":
+                return self.calls.listed(CallFilter.parse(query))
+            case "GET", "sessions":
+                return sessions_report(self.open_sessions, self.http, self.calls, self.redactor)
+            case "DELETE", "sessions":
+                # None for a refusal, because another worker can have the session.
+                return await self.end_session(name) is None or None
+            case "GET", "upstreams":
+                return {"upstreams": [_facts(each, self.redactor) for each in self.upstreams.servers.values()]}
+            case "POST", "upstreams":
+                return reconnect(self.upstreams, name) is None or None
+            case "GET", "limits":
+                return limits_report(self.dispatcher, self.http, self.calls, self.redactor)
+            case "GET", "rates":
+                return self.calls.rates.as_json()
+            case "GET", "news":
+                return self.news(int(query["since"]))
+        raise ValueError(f"{method} {path}")
 
     async def end_session(self, name: str) -> HttpError | None:
-        return await end_session(self._open_sessions, self._http, name)
+        return await end_session(self.open_sessions, self.http, name)
 
     def status(self) -> JsonObject:
-        concurrency, counts = self._dispatcher.concurrency, self._dispatcher.tasks.store.counts
+        concurrency, counts = self.dispatcher.concurrency, self.dispatcher.tasks.store.counts
         return {
-            "state": self._health.state,
-            "generation": self._dispatcher.store.current.generation,
+            "state": self.health.state,
+            "generation": self.dispatcher.store.current.generation,
             "callsRunning": concurrency.running,
             "callsWaiting": concurrency.waiting,
-            "sessions": sum(1 for _ in self._open_sessions()),
-            "streams": len(self._http.limits.streams),
+            "sessions": sum(1 for _ in self.open_sessions()),
+            "streams": len(self.http.limits.streams),
             "tasks": {str(status): count for status, count in counts.items() if count},
-            "upstreams": dict(upstream_states(self._upstreams)),
-            "upstreamsDown": sum(bool(server.pool.circuit.reason) for server in self._upstreams.servers.values()),
-            "rate": self._calls.rates.last_seconds(),
+            "upstreams": dict(upstream_states(self.upstreams)),
+            "upstreamsDown": sum(bool(server.pool.circuit.reason) for server in self.upstreams.servers.values()),
+            "rate": self.calls.rates.last_seconds(),
         }
 
     def news(self, since: int) -> JsonObject:
         """Return the status, and the latest calls that started or ended after a number."""
-        found = self._calls.since(since)
+        found = self.calls.since(since)
         shown = found[-2 * CALLS_PER_SECOND :]
         return {
             "status": self.status(),

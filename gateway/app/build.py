@@ -443,7 +443,7 @@ def _http_server(core: Core, health: Health) -> HttpServer:
             core.services.sign_ins,
             access=ConsoleAccess(
                 authenticator=authenticator,
-                scopes=(),
+                scopes=frozenset(),
                 operators=OPERATORS,
                 token=PrintedToken(),
                 cookies=SessionCookies(state.keys, clock=state.clock),
@@ -540,7 +540,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
     )
     access = ConsoleAccess(
         authenticator=core.authenticator,
-        scopes=page.scopes,
+        scopes=frozenset(page.scopes),
         operators=OPERATORS,
         token=PrintedToken(shared_keys),
         cookies=SessionCookies(core.state.keys, clock=core.state.clock),

@@ -11,9 +11,10 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -65,25 +66,35 @@ class PrintedToken:
         return hmac.compare_digest(self.text.encode(), given.encode(errors="replace"))
 
 
-class ConsoleAccess:
-    """The rules that admit requests."""
+class FailedSignIns:
+    """Limits failed sign-ins per address (per network for IPv6), so that weak keys cannot be guessed."""
 
-    def __init__(
-        self,
-        *,
-        authenticator: Authenticator,
-        scopes: Sequence[str],
-        operators: frozenset[str],
-        token: PrintedToken,
-        cookies: SessionCookies,
-    ) -> None:
-        """Require `scopes`, or `operators` as an alternative, with `auth`. Without `auth`, require `token`."""
-        self.authenticator: Final = authenticator
-        self.token: Final = token
-        self.cookies: Final = cookies
-        self.failures: Final = FailedSignIns()
-        self._scopes: Final = frozenset(scopes)
-        self._operators: Final = operators
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._failures: Final[BoundedMap[str, tuple[int, float]]] = BoundedMap(_MAX_ADDRESSES, clock=clock)
+
+    def seconds_to_wait(self, address: str) -> int | None:
+        """Return the seconds until the next attempt is allowed, or None."""
+        found = self._failures.get(network_of(address))
+        if found is None or found[0] < MAX_FAILURES:
+            return None
+        return max(1, round(found[1] - self._clock()))
+
+    def add(self, address: str) -> None:
+        key = network_of(address)
+        count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
+        self._failures.put(key, (count + 1, end), expires=end)
+
+
+class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules that admit requests. With `auth`, `scopes` or `operators` are required; otherwise `token`."""
+
+    authenticator: Authenticator
+    scopes: frozenset[str]
+    operators: frozenset[str]
+    token: PrintedToken
+    cookies: SessionCookies
+    failures: FailedSignIns = msgspec.field(default_factory=FailedSignIns)
 
     def concerns(self, raw: web.Request, endpoint: ClientEndpoint) -> bool:
         """Return whether a request comes from the page or has a credential for the console."""
@@ -128,9 +139,9 @@ class ConsoleAccess:
         """Return the identity if it holds the scopes and is not limited to a view; otherwise an error (401, 403)."""
         if not identity.may_enter(None):
             return invalid_token("The token is only valid for a view of this server")
-        if identity.holds(self._scopes) or identity.holds(self._operators):
+        if identity.holds(self.scopes) or identity.holds(self.operators):
             return identity
-        return insufficient_scope(self._scopes)
+        return insufficient_scope(self.scopes)
 
     def is_own(self, request: HttpRequest) -> bool:
         """Return whether a request comes from the console's own page, according to the browser."""
@@ -194,26 +205,6 @@ class ConsoleAccess:
     def _has_token(self, raw: web.Request) -> bool:
         credential = _credential_of(raw)
         return isinstance(credential, Credential) and self.token.matches(credential.secret)
-
-
-class FailedSignIns:
-    """Limits failed sign-ins per address (per network for IPv6), so that weak keys cannot be guessed."""
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock: Final = clock
-        self._failures: Final[BoundedMap[str, tuple[int, float]]] = BoundedMap(_MAX_ADDRESSES, clock=clock)
-
-    def seconds_to_wait(self, address: str) -> int | None:
-        """Return the seconds until the next attempt is allowed, or None."""
-        found = self._failures.get(network_of(address))
-        if found is None or found[0] < MAX_FAILURES:
-            return None
-        return max(1, round(found[1] - self._clock()))
-
-    def add(self, address: str) -> None:
-        key = network_of(address)
-        count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
-        self._failures.put(key, (count + 1, end), expires=end)
 
 
 def _credential_of(raw: web.Request) -> Credential | AuthError | None:

@@ -5,6 +5,9 @@ stands a service that takes its tokens and no others.
 """
 
 import asyncio
+import base64
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -64,6 +67,35 @@ class RegisteredClient:
         return grant_type in {"client_credentials", EXCHANGE, JWT_BEARER}
 
 
+class ProofChecker:
+    """The checks of DPoP proofs by one server (RFC 9449 §4.3), with PyJWT."""
+
+    def __init__(self, nonce: str) -> None:
+        self.nonce = nonce
+        self._used: set[str] = set()
+
+    def check(self, request: web.Request, url: str, *, token: str | None = None) -> tuple[str, str]:
+        """Return the thumbprint of the key, and an error code."""
+        text = request.headers.get("DPoP", "")
+        if not text:
+            return "", "invalid_dpop_proof"
+        head = jwt.get_unverified_header(text)
+        claims = jwt.decode(text, jwt.PyJWK(head["jwk"]).key, algorithms=["ES256"])
+        ath = None if token is None else _encoded(hashlib.sha256(token.encode()).digest())
+        assert (head["typ"], "d" in head["jwk"]) == ("dpop+jwt", False)
+        assert (claims["htm"], claims["htu"], claims.get("ath")) == (request.method, url, ath)
+        assert claims["jti"] not in self._used
+        self._used.add(claims["jti"])
+        if claims.get("nonce") != self.nonce:
+            return "", "use_dpop_nonce"
+        members = {name: head["jwk"][name] for name in ("crv", "kty", "x", "y")}
+        return _encoded(hashlib.sha256(json.dumps(members, separators=(",", ":")).encode()).digest()), ""
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 @dataclass(kw_only=True)
 class TokenServer:
     """One issuer, with a token endpoint."""
@@ -91,6 +123,13 @@ class TokenServer:
     trusted: "TokenServer | None" = None
     """The identity provider whose assertions are accepted; None for this server's own."""
 
+    proofs: ProofChecker | None = None
+    """Checks DPoP proofs, and binds tokens to their keys. None to ignore proofs."""
+    requires_proofs: bool = False
+    bound: dict[str, str] = field(default_factory=dict)
+    """Thumbprints of keys by token."""
+    _thumbprint: str = ""
+
     @property
     def url(self) -> str:
         return str(self.issuer.metadata["token_endpoint"])
@@ -106,6 +145,11 @@ class TokenServer:
         form = {name: str(value) for name, value in (await request.post()).items()}
         self.forms.append(form)
         await self.free.wait()
+        self._thumbprint = ""
+        if self.proofs is not None and (self.requires_proofs or "DPoP" in request.headers):
+            self._thumbprint, error = self.proofs.check(request, self.url)
+            if error:
+                return web.json_response({"error": error}, status=400, headers={"DPoP-Nonce": self.proofs.nonce})
         if self.answer is not None:
             return web.Response(status=self.answer.status, body=self.answer.body, headers=self.answer.headers)
         response: web.Response = _Endpoint(self).create_token_response(
@@ -117,7 +161,10 @@ class TokenServer:
         audience = form.get("resource") or form.get("audience") or "anybody"
         token = self.issuer.token(audience, scope=form.get("scope", ""), jti=f"{len(self.tokens)}", **claims)
         self.tokens.append(token)
-        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.lasts, **self.additions}
+        if self._thumbprint:
+            self.bound[token] = self._thumbprint
+        kind = "DPoP" if self._thumbprint else "Bearer"
+        answer = {"access_token": token, "token_type": kind, "expires_in": self.lasts, **self.additions}
         return {name: value for name, value in answer.items() if value is not None}
 
 
@@ -252,6 +299,8 @@ class Service:
     """Its own (RFC 9728)."""
     moved: dict[str, str] = field(default_factory=dict)
     """Paths that lead elsewhere."""
+    proofs: ProofChecker | None = None
+    """Checks DPoP proofs. None to accept bearer tokens."""
 
     @property
     def url(self) -> str:
@@ -265,7 +314,12 @@ class Service:
         self.headers.append(dict(request.headers))
         if request.path in self.moved:
             raise web.HTTPFound(self.moved[request.path])
-        token = (sent or "").removeprefix("Bearer ")
+        scheme, _, token = (sent or "").partition(" ")
+        if self.proofs is not None:
+            thumbprint, error = self.proofs.check(request, f"{self.url}{request.path}", token=token)
+            if scheme != "DPoP" or error or self.server.bound.get(token) != thumbprint:
+                challenge = {"WWW-Authenticate": f'DPoP error="{error}"', "DPoP-Nonce": self.proofs.nonce}
+                return web.json_response({}, status=401, headers=challenge)
         if request.path == "/echo":
             return web.json_response({"sent": sent})
         if token in self.revoked or token not in self.server.tokens:

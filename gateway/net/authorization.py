@@ -37,9 +37,10 @@ from gateway.errors import ExecutionError
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens
+from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import ServerMetadata
+from gateway.net.server_metadata import ServerMetadata, challenge_parameters
 from gateway.net.sign_ins import ServiceEntry, SignIns
 from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import (
@@ -56,6 +57,7 @@ from gateway.threads import DaemonThreadPool
 
 AUTHORIZATION: Final = "Authorization"
 _UNAUTHORIZED: Final = 401
+_MAX_ATTEMPTS: Final = 4
 _FETCH_SECONDS: Final = 30.0
 """The timeout of a token request, including the request for the server's metadata."""
 _METADATA_SECONDS: Final = 600.0
@@ -101,7 +103,7 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return f"FixedAuthorization({self.summary})"
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
-        return with_header(request, AUTHORIZATION, self.value)
+        return replace(request, headers=(*request.headers, *bound({AUTHORIZATION: self.value})))
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         return False
@@ -141,15 +143,26 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", deadline - began) from error
-        return with_header(request, AUTHORIZATION, _bearer(found))
+        return with_token(request, found.value, key=found.proof_key, nonces=self.client.endpoint.nonces)
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         token = self._token_of(subject)
-        if rejection.status != _UNAUTHORIZED or rejection.attempt > 1 or (self.is_per_caller and token is None):
+        if rejection.status != _UNAUTHORIZED or (self.is_per_caller and token is None):
+            return False
+        request, challenges = rejection.request, rejection.headers.getall("WWW-Authenticate", ())
+        sent = next((field.value for field in request.headers if field.name == AUTHORIZATION), "")
+        is_bound = sent.startswith("DPoP ")
+        if is_bound and note_nonce(self.client.endpoint.nonces, request.url, rejection.headers):
+            is_about_nonce = challenge_parameters(challenges).get("error") == "use_dpop_nonce"
+            if is_about_nonce and rejection.attempt < _MAX_ATTEMPTS:
+                return True
+        asks_for_proof = is_installed() and any(each.startswith("DPoP") for each in challenges)
+        if asks_for_proof and not is_bound and self.key not in self.outbound.bound:
+            self.outbound.bound.add(self.key)
+        elif rejection.attempt > (2 if is_bound else 1):
             return False
         # Compare with the token that was sent, because another call may have fetched a new one since.
-        sent = {field.value for field in rejection.request.headers if field.name == AUTHORIZATION}
-        self.outbound.tokens.discard(self._key_of(token), lambda kept: _bearer(kept) in sent)
+        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
         return True
 
     def _token_of(self, subject: Subject | None) -> Credential | None:
@@ -163,7 +176,11 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
-                token = await self.client.obtain(server, subject=None if subject is None else subject.secret)
+                token = await self.client.obtain(
+                    server,
+                    subject=None if subject is None else subject.secret,
+                    is_bound=self.key in self.outbound.bound,
+                )
             # Before the token is sent anywhere. In a thread, because computing its encoded forms takes long.
             deadline = asyncio.get_running_loop().time() + _FETCH_SECONDS
             await self.threads.run(self.outbound.secrets.add, token.value, deadline=deadline)
@@ -185,15 +202,6 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 f"{server.issuer} instead of {known}. If this is correct, set `issuer` to the new one"
             )
         return server, _METADATA_SECONDS
-
-
-def with_header(request: Request, name: str, value: str) -> Request:
-    """Return the request with an additional header, which redirects do not send to other origins."""
-    return replace(request, headers=(*request.headers, *bound({name: value})))
-
-
-def _bearer(token: AccessToken) -> str:
-    return f"Bearer {token.value}"
 
 
 class OutboundServices(Protocol):

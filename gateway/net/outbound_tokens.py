@@ -91,6 +91,8 @@ class OutboundTokens:
         self.servers: Final[SharedFetches[ServerMetadata]] = SharedFetches()
         self.issuers: Final[dict[bytes, str | None]] = {}
         """The issuer that each client signs in at."""
+        self.bound: Final[set[bytes]] = set()
+        """Clients whose services require tokens that are bound to a key (DPoP)."""
         self.secrets: Final = ObtainedSecrets()
 
     async def __aenter__(self) -> Self:

@@ -23,7 +23,6 @@ import msgspec
 import orjson
 import structlog
 from msgspec.structs import replace
-from multidict import MultiMapping
 
 from gateway.access.issuer import is_trustworthy
 from gateway.access.subject import Subject
@@ -34,9 +33,9 @@ from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.events import Events, SignInsChanged
 from gateway.json_types import Json
-from gateway.net import dpop
 from gateway.net.json_fetcher import REQUEST_SECONDS
 from gateway.net.outbound_tokens import SharedFetches
+from gateway.net.proofs import ALGORITHM, new_key
 from gateway.net.request import Request, bound
 from gateway.net.server_metadata import (
     MissingMetadataError,
@@ -65,7 +64,6 @@ LINK_SECONDS: Final = 600.0
 SHARED: Final = "shared"
 PAGES: Final = "/-/sign-in"
 CLIENT_DOCUMENTS: Final = "/.well-known/oauth-client"
-_TYPES: Final = ("bearer", "dpop")
 _LEASE_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.5
 _TOUCH_SECONDS: Final = 3600.0
@@ -218,7 +216,6 @@ class SignIns:
         self._base_url: str | None = None
         self._entries: Final[BoundedMap[str, ServiceEntry]] = BoundedMap(_MAX_ENTRIES)
         self._refreshes: Final[SharedFetches[Tokens | None]] = SharedFetches()
-        self._nonces: Final[BoundedMap[str, str]] = BoundedMap(_MAX_ENTRIES)
         self._done: Final = asyncio.Condition()
 
     def open(self, store: SecretStore, events: Events) -> None:
@@ -336,17 +333,6 @@ class SignIns:
 
     def is_over(self, tokens: Tokens, margin: float) -> bool:
         return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
-
-    def nonce(self, origin: str) -> str | None:
-        """The newest DPoP nonce of a server (RFC 9449 §8, §9)."""
-        return self._nonces.get(origin)
-
-    def note_nonce(self, origin: str, headers: MultiMapping[str]) -> bool:
-        """Save the nonce of a response, and return whether there is one."""
-        nonce = headers.get("DPoP-Nonce")
-        if nonce:
-            self._nonces.put(origin, nonce)
-        return bool(nonce)
 
     async def link(self, required: SignInRequiredError) -> str:
         """Create a link with which the caller can sign in.
@@ -634,7 +620,7 @@ class SignIns:
             resource=pending.resource,
             since=now,
             used_at=now,
-            proof_key=dpop.new_key() if dpop.ALGORITHM in server.dpop_algorithms else "",
+            proof_key=new_key() if ALGORITHM in server.dpop_algorithms else "",
         )
         return await self._asked(entry, blank, form, sent=[code, pending.verifier])
 
@@ -671,27 +657,13 @@ class SignIns:
         self, entry: ServiceEntry, before: Tokens, form: Mapping[str, str], *, sent: Sequence[str]
     ) -> Tokens:
         """Send a token request, and return the tokens of the response."""
-        server, url = before.server, url_of(before.server.token_url)
-        origin = str(url.origin())
         authentication = self._authentication(entry, before)
-
-        def headers() -> dict[str, str]:
-            if not before.proof_key:
-                return {}
-            return {"DPoP": dpop.proof(before.proof_key, "POST", url, access_token=None, nonce=self.nonce(origin))}
-
-        for is_last in (False, True):
-            try:
-                response = await entry.endpoint.post(server, form, authentication, headers=headers, secrets=sent)
-                break
-            except TokenRejectedError as error:
-                # RFC 9449 §8: the proof must contain the server's nonce.
-                if is_last or error.error != "use_dpop_nonce" or not self.note_nonce(origin, error.headers):
-                    raise
-        self.note_nonce(origin, response.headers)
-        token = read_token(response, host=host_of_endpoint(server), types=_TYPES)
+        response = await entry.endpoint.post(
+            before.server, form, authentication, proof_key=before.proof_key, secrets=sent
+        )
+        token = read_token(response, host=host_of_endpoint(before.server), proof_key=before.proof_key)
         found = content_of(response)
-        refresh_token, scope, kind = found.get("refresh_token"), found.get("scope"), str(found.get("token_type", ""))
+        refresh_token, scope = found.get("refresh_token"), found.get("scope")
         return replace(
             before,
             access_token=token.value,
@@ -699,7 +671,7 @@ class SignIns:
             # RFC 6749 §6: without a new refresh token, the old one stays valid.
             refresh_token=refresh_token if isinstance(refresh_token, str) and refresh_token else before.refresh_token,
             scopes=scope.split() if isinstance(scope, str) else before.scopes,
-            proof_key=before.proof_key if kind.lower() == "dpop" else "",
+            proof_key=token.proof_key,
         )
 
     def _authentication(self, entry: ServiceEntry, tokens: Tokens) -> ClientAuthentication:

@@ -10,13 +10,13 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import msgspec
 
-from gateway.access.jose import PrivateKey, sign
+from gateway.access.jose import PrivateKey, is_installed, sign
 from gateway.config.models.outbound_auth import (
     MAX_TOKEN_LENGTH,
     ClientCredentials,
@@ -29,6 +29,7 @@ from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.net.json_fetcher import REQUEST_SECONDS
+from gateway.net.proofs import Nonces, new_key, note_nonce, proof
 from gateway.net.request import Request, bound
 from gateway.net.sender import Response, Sender
 from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, url_of
@@ -51,8 +52,11 @@ _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies the first one. Some servers use
 the others if the form contains no client ID, or if the client must not use this method.
 """
+_WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
+"""Errors of servers that require a proof (RFC 9449 §5, §8)."""
 _BEARER: Final = ("bearer", "bearertoken")
 """Values of `token_type` in lower case: RFC 6750 §6.1.1, and Apigee's."""
+_MAX_NONCES: Final = 100
 _MAX_REASON: Final = 400
 """The maximum length of an error description."""
 
@@ -65,6 +69,8 @@ _ASSERTION_SECONDS: Final = 60
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     seconds: float
+    proof_key: str = ""
+    """The private key as PEM, if the token is bound to it (DPoP)."""
 
     def __repr__(self) -> str:
         """Hide the value from tracebacks and logs."""
@@ -74,9 +80,8 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
 class TokenRejectedError(ExecutionError):
     """The authorization server issued no token."""
 
-    def __init__(self, text: str, response: Response, *, error: str) -> None:
+    def __init__(self, text: str, *, error: str) -> None:
         super().__init__(text)
-        self.headers: Final = response.headers
         self.error: Final = error
         """`error` of the response (RFC 6749 §5.2); empty if it has none."""
 
@@ -87,6 +92,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     sender: Sender
     redactor: Redactor
     """Masks configured secrets in error descriptions of the server."""
+    nonces: Nonces = msgspec.field(default_factory=lambda: Nonces(_MAX_NONCES))
 
     async def post(  # noqa: PLR0913 - the parts of a token request
         self,
@@ -94,33 +100,48 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         form: Mapping[str, str],
         authentication: "ClientAuthentication",
         *,
-        headers: Callable[[], Mapping[str, str]] = dict,
+        proof_key: str = "",
         secrets: Sequence[str] = (),
         is_revocation: bool = False,
     ) -> Response:
         """Send a token request. If the server rejects the client, retry once with another authentication method.
 
-        `headers` returns additional headers for each attempt. `secrets` are masked in errors.
+        Requests a token that is bound to `proof_key`. `secrets` are masked in errors.
 
         Raises:
             TokenRejectedError: The server issued no token.
             ExecutionError: There was no response.
         """
-        proofs = authentication.proofs(server)
         sent = [*secrets, form.get("subject_token"), form.get("assertion")]
-        sent += [each for fields, value in proofs for each in (fields.get("client_assertion"), value)]
         try:
-            for proof in proofs:
-                response = await self._send(server, form, proof, headers())
-                if not _refuses_client(response):
-                    break
+            response = await self._authenticated(server, form, authentication, proof_key, sent)
+            is_new_nonce = note_nonce(self.nonces, url_of(server.token_url), response.headers)
+            if proof_key and is_new_nonce and content_of(response).get("error") == "use_dpop_nonce":  # RFC 9449 §8
+                response = await self._authenticated(server, form, authentication, proof_key, sent)
             if not is_revocation or response.status != 200:  # RFC 7009 §2.2: the body is ignored.
                 _check_success(response, host=host_of_endpoint(server))
         except TokenRejectedError as error:
             text = self._shown(str(error), secrets=sent)
-            raise TokenRejectedError(text, response, error=error.error) from error
+            raise TokenRejectedError(text, error=error.error) from error
         except ExecutionError as error:
             raise self.failure(str(error), secrets=sent) from error
+        return response
+
+    async def _authenticated(
+        self,
+        server: ServerMetadata,
+        form: Mapping[str, str],
+        authentication: "ClientAuthentication",
+        proof_key: str,
+        sent: list[str | None],
+    ) -> Response:
+        """Send a request with each authentication method until the server accepts the client. Add secrets to `sent`."""
+        methods = authentication.proofs(server)
+        sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
+        for method in methods:
+            response = await self._send(server, form, method, proof_key)
+            if not _refuses_client(response):
+                break
         return response
 
     def failure(self, reason: str, *, secrets: Iterable[str | None] = ()) -> ExecutionError:
@@ -135,15 +156,17 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return f"The gateway cannot sign in: {shown}"
 
     async def _send(
-        self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof", more: Mapping[str, str]
+        self, server: ServerMetadata, form: Mapping[str, str], method: "ClientProof", proof_key: str
     ) -> Response:
-        fields, authorization = proof
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **more}
+        (fields, authorization), url = method, url_of(server.token_url)
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if authorization is not None:
             headers["Authorization"] = authorization
+        if proof_key:
+            headers["DPoP"] = proof(proof_key, "POST", url, access_token=None, nonces=self.nonces)
         request = Request(
             method="POST",
-            url=url_of(server.token_url),
+            url=url,
             headers=bound(headers),
             body=urlencode({**form, **fields}).encode(),
             has_secret_body=True,
@@ -178,10 +201,10 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         except ExecutionError as error:
             raise self.endpoint.failure(str(error)) from error
 
-    async def obtain(self, server: ServerMetadata, *, subject: str | None) -> AccessToken:
+    async def obtain(self, server: ServerMetadata, *, subject: str | None, is_bound: bool) -> AccessToken:
         """Request a token, in exchange for the caller's token if configured.
 
-        If the server rejects the client, the request is retried once with another authentication method.
+        The token is bound to a key (DPoP) if `is_bound`, or if the authorization server asks for a proof.
 
         Raises:
             ExecutionError: No token was issued. The message contains the reason without secrets.
@@ -191,7 +214,15 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
             form = {**form, "assertion": await self._identity_assertion(self.config, server, subject)}
         elif isinstance(self.config, TokenExchange):
             form = {**form, "subject_token": subject or ""}
-        return read_token(await self.endpoint.post(server, form, self.authentication), host=host_of_endpoint(server))
+        key = new_key() if is_bound else ""
+        try:
+            response = await self.endpoint.post(server, form, self.authentication, proof_key=key)
+        except TokenRejectedError as error:
+            if key or error.error not in _WITHOUT_PROOF or not is_installed():
+                raise
+            key = new_key()
+            response = await self.endpoint.post(server, form, self.authentication, proof_key=key)
+        return read_token(response, host=host_of_endpoint(server), proof_key=key)
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
         """Return the ID-JAG that the identity provider issues for the service's authorization server.
@@ -249,29 +280,30 @@ def _check_success(response: Response, *, host: str) -> None:
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         error = answer.get("error")
         raise TokenRejectedError(
-            f"{host} returned {response.status}{_reason(answer)}",
-            response,
-            error=error if isinstance(error, str) else "",
+            f"{host} returned {response.status}{_reason(answer)}", error=error if isinstance(error, str) else ""
         )
 
 
 def read_token(
-    response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT), types: Sequence[str] = _BEARER
+    response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT), proof_key: str = ""
 ) -> AccessToken:
     """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2).
 
     1. The token can be sent in a header.
-    2. The token has one of the expected `kinds`. Access tokens must be bearer tokens.
+    2. The token has one of the expected `kinds`. Access tokens must be bearer tokens, or bound to `proof_key`.
     """
     answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
         raise ExecutionError(f"{host} returned 200 without a valid access token")
     # RFC 8693 §2.2.1: `token_type` is N_A for a token that is not an access token.
-    is_bearer = (isinstance(kind, str) and kind.strip().lower() in types) or _ACCESS_TOKEN not in kinds
-    if not is_bearer or answer.get("issued_token_type") not in (None, *kinds):
+    kind = kind.strip().lower() if isinstance(kind, str) else ""
+    is_bound = bool(proof_key) and kind == "dpop"
+    is_known = is_bound or kind in _BEARER or _ACCESS_TOKEN not in kinds
+    if not is_known or answer.get("issued_token_type") not in (None, *kinds):
         raise ExecutionError(f"{host} issued an unsupported type of token. Only bearer tokens are supported")
-    return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
+    seconds = _seconds_to_keep(answer.get("expires_in"))
+    return AccessToken(value=token, seconds=seconds, proof_key=proof_key if is_bound else "")
 
 
 def content_of(response: Response) -> Mapping[str, Json]:
@@ -304,7 +336,7 @@ def _seconds_to_keep(expires_in: Json) -> float:
     return seconds - min(_MARGIN_SECONDS, seconds / 10) if seconds > 0 else 0.0
 
 
-Proof = tuple[Mapping[str, str], str | None]
+ClientProof = tuple[Mapping[str, str], str | None]
 """Client authentication: fields of the form, and the `Authorization` header."""
 
 
@@ -314,11 +346,11 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
 
     method: Literal["basic", "post"] | None
 
-    def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
+    def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
         """Return the configured method, or HTTP Basic and the form (RFC 6749 §2.3.1) in the order of the metadata."""
         # RFC 6749 §2.3.1: form-encode both (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
-        ways: dict[str, Proof] = {
+        ways: dict[str, ClientProof] = {
             "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
             "client_secret_post": ({"client_id": self.client_id, "client_secret": self.secret}, None),
         }
@@ -333,14 +365,14 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     key: PrivateKey
     key_id: str | None
 
-    def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
+    def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
         """Return an assertion for the issuer, then one for its token endpoint, which older servers expect."""
         # RFC 7523 §3: a single string, which more servers accept than a list. The issuer comes first, because other
         # servers cannot use an assertion for it (MCP extension oauth-client-credentials).
         audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
         return [self._proof(server, audience) for audience in audiences]
 
-    def _proof(self, server: ServerMetadata, audience: str) -> Proof:
+    def _proof(self, server: ServerMetadata, audience: str) -> ClientProof:
         now = int(time.time())
         claims = {
             "iss": self.client_id,
@@ -359,7 +391,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
 class PublicClient(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
 
-    def proofs(self, _server: ServerMetadata) -> Sequence[Proof]:
+    def proofs(self, _server: ServerMetadata) -> Sequence[ClientProof]:
         return [({"client_id": self.client_id} if self.client_id else {}, None)]
 
 

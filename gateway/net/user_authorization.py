@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
-from gateway.net import dpop
-from gateway.net.request import Rejection, Request, bound
+from gateway.net.proofs import note_nonce, with_token
+from gateway.net.request import Rejection, Request
 from gateway.net.server_metadata import challenge_parameters, trusted_metadata_url
-from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns, Tokens
+from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns
 
 _MAX_ATTEMPTS: Final = 4
 """The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
@@ -30,7 +29,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         if tokens is not None and self.sign_ins.is_over(tokens, _MARGIN_SECONDS):
             tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
         if tokens is not None:
-            return self._signed(request, tokens)
+            return with_token(request, tokens.access_token, key=tokens.proof_key, nonces=self.entry.endpoint.nonces)
         # The challenge of an MCP server lists the scopes to request. The gateway itself cannot sign in.
         if self.entry.is_mcp or subject is None:
             return request
@@ -45,7 +44,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             if sent is None or tokens is None or challenge.get("error") != "insufficient_scope":
                 return False
             raise self._required(subject, challenge, tokens.scopes)
-        is_new_nonce = self.sign_ins.note_nonce(_origin(request), headers)
+        is_new_nonce = note_nonce(self.entry.endpoint.nonces, request.url, headers)
         if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < _MAX_ATTEMPTS:
             return True
         if sent is None or tokens is None:
@@ -75,17 +74,3 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         url = trusted_metadata_url(challenge, self.entry.service_url) if self.entry.is_mcp else None
         scopes = dict.fromkeys([*granted, *challenge.get("scope", "").split()])
         return SignInRequiredError(self.sign_ins, self.entry, subject, scopes=list(scopes), metadata_url=url)
-
-    def _signed(self, request: Request, tokens: Tokens) -> Request:
-        headers = {"Authorization": f"Bearer {tokens.access_token}"}
-        if tokens.proof_key:
-            nonce = self.sign_ins.nonce(_origin(request))
-            proof = dpop.proof(
-                tokens.proof_key, request.method, request.url, access_token=tokens.access_token, nonce=nonce
-            )
-            headers = {"Authorization": f"DPoP {tokens.access_token}", "DPoP": proof}
-        return replace(request, headers=(*request.headers, *bound(headers)))
-
-
-def _origin(request: Request) -> str:
-    return str(request.url.origin())

@@ -5,7 +5,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from tests.token_server import (
     ID_JAG,
     JWT_BEARER,
     SECRET,
+    ProofChecker,
     RegisteredClient,
     Service,
     TokenServer,
@@ -753,6 +754,36 @@ async def test_enterprise_for_each_caller_requires_auth_oauth(
     with pytest.raises(ConfigError, match=r"connections\.api\.auth\.enterprise: requires `auth\.oauth`"):
         async with product(tmp_path, file_with(service, auth)):
             pass
+
+
+@pytest.mark.parametrize("asks", ["authorization server", "service"])
+@pytest.mark.parametrize("kind", ["client_credentials", "token_exchange", "enterprise"])
+async def test_token_is_bound_to_a_key_if_a_server_asks_for_a_proof(
+    tmp_path: Path, server: TokenServer, service: Service, kind: str, asks: str
+) -> None:
+    server.proofs, service.proofs = ProofChecker("nonce-of-server"), ProofChecker("nonce-of-service")
+    server.requires_proofs = asks == "authorization server"
+    async with AsyncExitStack() as stack:
+        idp = await stack.enter_async_context(token_server())
+        auth = enterprise(idp, server) if kind == "enterprise" else {kind: own(server)["client_credentials"]}
+        served = await stack.enter_async_context(of_two_issuers(tmp_path, service, auth, server))
+        token = server.caller_token("alice")
+        for _ in range(2):
+            result = await served.call(token)
+            assert result["structuredContent"]["sub"] in {"alice", "ann", "gateway"}
+        service.revoked.update(server.tokens)
+        assert not (await served.call(token)).get("isError")
+    assert len(server.bound) == 2
+    assert not any((sent or "").startswith("Bearer") for sent in service.seen[2:])
+
+
+async def test_server_that_ignores_proofs_is_not_asked_again_and_again(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    service.proofs = ProofChecker("nonce-of-service")
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert "HTTP 401" in await failure(client)
+    assert len(service.seen) <= 3
 
 
 def exchange_at(idp: TokenServer, server: TokenServer, kind: str, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,11 @@ BACKGROUND, BAR = b"\xf4", b"\x40"  # one byte of grey each
 
 
 def draw(values: list[float]) -> Image:
-    """Draw a bar chart of up to fifty positive numbers."""
+    """Draw a bar chart of up to fifty positive numbers.
+
+    Args:
+        values: The heights of the bars.
+    """
     if not 1 <= len(values) <= 50:
         raise ToolError("values must contain between 1 and 50 numbers")
     if min(values) < 0 or max(values) <= 0:

@@ -6,7 +6,13 @@ from gateway.plugin import Context, ToolError
 
 
 async def count_down(context: Context, start: int = 3, pause: float = 0.2) -> str:
-    """Count down to zero, one step after each pause (in seconds), and report the progress."""
+    """Count down to zero, one step after each pause, and report the progress.
+
+    Args:
+        context: Sends the progress and log messages.
+        start: The first number, from 1 to 100.
+        pause: Seconds between two steps, up to 10.
+    """
     if not 1 <= start <= 100:
         raise ToolError("start must be between 1 and 100")
     if not 0 <= pause <= 10:

@@ -17,7 +17,12 @@ class Figures:
 
 
 def measure(text: str, words_per_minute: int = 230) -> Figures:
-    """Count the characters, words and lines of a text, and estimate how long it takes to read."""
+    """Count the characters, words and lines of a text, and estimate how long it takes to read.
+
+    Args:
+        text: The text to measure.
+        words_per_minute: Reading speed for the estimate.
+    """
     if words_per_minute < 1:
         raise ToolError("words_per_minute must be at least 1")
     words = text.split()

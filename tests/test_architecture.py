@@ -223,7 +223,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_492,
+    "lines": 80_500,
     "files": 535,
     "classes": 945,
     "patches of libraries or the standard library": 0,

@@ -19,13 +19,14 @@ FIRST_FILE: Final = """\
 
 server:
   name: my-tools
-  instructions: What a model should know before it uses these tools.
+  instructions: Information that a model needs before it uses these tools.
 
 tools:
   hello:
-    description: Greet somebody.
+    description: Greet someone by name.
+    annotations: {read_only: true}
     input:
-      name: {type: string, description: Whom to greet, default: world}
+      name: {type: string, description: Name of the person to greet, default: world}
     shell:
       # A list of arguments without a shell: each value stays a single argument.
       command: [echo, "Hello, {{ name }}!"]
@@ -34,7 +35,7 @@ tools:
     description: Free space of the file systems.
     annotations: {read_only: true}
     input:
-      human: {type: boolean, description: Sizes in KiB, MiB and GiB, default: true}
+      human: {type: boolean, description: "Show sizes in KiB, MiB and GiB", default: true}
     shell:
       command: [df, -P, {if: human, then: [-h]}]
 
@@ -54,9 +55,9 @@ resources:
 
 prompts:
   check_disks:
-    description: Look at the disks.
+    description: Check the free space of all disks.
     arguments:
-      concern: {description: What worries you, default: space that runs out}
+      concern: {description: The problem to look for, default: disks that are almost full}
     messages:
       - user: "Use `disk_free` and tell me about {{ concern }}."
 """

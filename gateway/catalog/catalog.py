@@ -257,7 +257,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         found: tuple[ResourceTemplate, Mapping[str, str]] | None = None
         closest = (False, -1)
         for template in self.resource_templates:
-            if (variables := template.matcher.match(uri)) is None:
+            if (variables := template.match(uri)) is None:
                 continue
             if template.rank is None:
                 return template, variables

@@ -3,7 +3,7 @@
 Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors are those of a real request.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -55,9 +55,9 @@ def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog
         match given:
             case Tool():
                 explained = explainer(given, given.executor)
-                return replace(given, executor=explained, confirm=None, task=None, result=_NOTHING)
+                return replace(given, executor=explained, confirm=None, task=None, result=_no_result)
             case Resource() | ResourceTemplate():
-                return replace(given, executor=explainer(given, given.executor), contents=_NOTHING)
+                return replace(given, executor=explainer(given, given.executor), contents=lambda _outcome, _uri: ())
             case Prompt():
                 return replace(given, messages=explainer(given, given.messages))
         raise TypeError(given)
@@ -101,12 +101,5 @@ class _Explainer(msgspec.Struct, frozen=True):
         )
 
 
-class _Nothing:
-    def shape(self, _outcome: Outcome, _invocation: Invocation) -> ToolResult:
-        return ToolResult(content=())
-
-    def contents(self, _outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:  # noqa: ARG002 - a seam's signature
-        return ()
-
-
-_NOTHING: Final = _Nothing()
+def _no_result(_outcome: Outcome, _invocation: Invocation) -> ToolResult:
+    return ToolResult(content=())

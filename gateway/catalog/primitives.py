@@ -5,7 +5,7 @@ Every `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` a
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Final, Protocol
 
@@ -37,19 +37,14 @@ class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
 EVERYBODY: Final = RequiredScopes()
 
 
-class ResultShape(Protocol):
-    def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult: ...
+ShapeResult = Callable[[Outcome, Invocation], ToolResult]
 
+ShapeContents = Callable[[Outcome, str], Sequence[JsonObject]]
+"""Converts a resource's outcome and URI to `ReadResourceResult.contents`: UTF-8 as text, otherwise a blob.
 
-class ContentsShape(Protocol):
-    """Converts a resource's outcome to contents: UTF-8 as text, otherwise a blob."""
-
-    def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
-        """Return `ReadResourceResult.contents`.
-
-        Raises:
-            ExecutionError: the outcome is a failure or exceeds `max_size`.
-        """
+Raises:
+    ExecutionError: the outcome is a failure or exceeds `max_size`.
+"""
 
 
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +56,10 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     """`_meta` of the result."""
 
 
-class Completer(Protocol):
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
-        """Return the values that start with `value`, then those that contain it, ignoring case."""
+Completer = Callable[[str, Mapping[str, str], Invocation], Awaitable[Suggestions]]
+"""Returns the values for the text so far and the other arguments: those that start with the text, then those that
+contain it, ignoring case.
+"""
 
 
 class Primitive(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +116,7 @@ class Tool(Primitive, frozen=True, kw_only=True):
     executor: Executor
     confirm: Confirmation | None = None
     arguments: CompiledArguments
-    result: ResultShape
+    result: ShapeResult
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
     """Name of the tool in pages of this server, if it differs."""
@@ -148,7 +144,7 @@ class Resource(Primitive, frozen=True, kw_only=True):
     kind = "resources"
     uri: str
     executor: Executor
-    contents: ContentsShape
+    contents: ShapeContents
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether all callers read the same content."""
@@ -156,23 +152,17 @@ class Resource(Primitive, frozen=True, kw_only=True):
     """Set for the SKILL.md of a skill."""
 
 
-class TemplateMatcher(Protocol):
-    """A compiled URI template (RFC 6570, limited to forms that can be matched)."""
-
-    def match(self, uri: str) -> Mapping[str, str] | None:
-        """Return the percent-decoded variables that expand to `uri`, or None."""
-
-
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     kind = "resources"
     uri_template: str
-    matcher: TemplateMatcher
+    match: Callable[[str], Mapping[str, str] | None]
+    """Returns the percent-decoded variables that expand to a URI, or None."""
     rank: Callable[[str], tuple[bool, int]] | None = None
     """How closely an upstream's template matches a URI. The highest value wins. None for templates of the files, where
     the first match wins.
     """
     executor: Executor
-    contents: ContentsShape
+    contents: ShapeContents
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)

@@ -26,7 +26,7 @@ from gateway.config.models.upstreams import (
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay
+from gateway.upstreams.relay import PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay, completion_relay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
 from gateway.upstreams.uris import page_uris, ui_of
@@ -218,7 +218,7 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
 
 
 def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[str, Completer]:
-    return {name: CompletionRelay(relay=relay, reference=reference, argument=name) for name in names}
+    return {name: completion_relay(relay, reference, name) for name in names}
 
 
 def _selected(

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.catalog.lockfile.lock import LockedPages
-from gateway.catalog.primitives import Suggestions
+from gateway.catalog.primitives import Completer, Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
 from gateway.executors.sign_in import with_sign_in
@@ -222,16 +222,12 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
-    relay: Relay
-    reference: JsonObject
-    argument: str
-
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
-        params: dict[str, Json] = {"ref": self.reference, "argument": {"name": self.argument, "value": value}}
+def completion_relay(relay: Relay, reference: JsonObject, argument: str) -> Completer:
+    async def complete(value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
+        params: dict[str, Json] = {"ref": reference, "argument": {"name": argument, "value": value}}
         if arguments:
             params["context"] = {"arguments": dict(arguments)}
-        result = await self.relay.request(_COMPLETE, params, invocation, is_repeatable=True)
+        result = await relay.request(_COMPLETE, params, invocation, is_repeatable=True)
         found = result.get("completion")
         completion = found if isinstance(found, dict) else {}
         values, total = completion.get("values"), completion.get("total")
@@ -243,6 +239,8 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
             has_more=completion.get("hasMore") is True,
             meta=_forwarded_meta(result),
         )
+
+    return complete
 
 
 def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:

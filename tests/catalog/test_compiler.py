@@ -299,9 +299,7 @@ async def test_output_defaults_do_not_apply_to_fixed_content(compiled: Compile) 
     )
     tool = catalog.tools["fixed"]
     call = make_invocation()
-    assert [*tool.result.shape(await tool.executor.execute(call), call).content] == [
-        {"type": "text", "text": "written"}
-    ]
+    assert [*tool.result(await tool.executor.execute(call), call).content] == [{"type": "text", "text": "written"}]
 
 
 def test_catalog_is_freed_with_its_last_reference(tmp_path: Path, services: Services) -> None:

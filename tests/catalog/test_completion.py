@@ -55,9 +55,7 @@ async def suggest(compiled: Compile, source: str, value: str, *, seconds: float 
             arguments: {{name: {{complete: {source}}}, region: Where}}
             messages: [{{user: "{{{{ name }}}} {{{{ region }}}}"}}]
     """).prompts["p"]
-    return list(
-        (await prompt.completers["name"].complete(value, others, make_invocation(others, timeout=seconds))).values
-    )
+    return list((await prompt.completers["name"](value, others, make_invocation(others, timeout=seconds))).values)
 
 
 @pytest.fixture(autouse=True)

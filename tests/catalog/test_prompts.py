@@ -81,7 +81,7 @@ async def test_each_block_becomes_a_rendered_message(compiled: Compile) -> None:
         {"role": "user", "content": {"type": "resource", "resource": {"uri": "run:///a%20b.md", "text": "runbook"}}},
         say("assistant", "I have read it."),
     ]
-    assert (await prompt.completers["service"].complete("W", {}, make_invocation())).values == ("web",)
+    assert (await prompt.completers["service"]("W", {}, make_invocation())).values == ("web",)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -93,7 +93,7 @@ async def test_prompt_function_can_return_text(compiled: Compile) -> None:
     assert prompt.definition["description"] == "Say something."
     assert {name: each.required for name, each in prompt.arguments.items()} == {"topic": True, "tone": False}
     assert [*(await prompt.messages.render(make_invocation({"topic": "x"}))).content] == [say("user", "x, dry")]
-    assert (await prompt.completers["tone"].complete("", {}, make_invocation())).values == ("dry", "warm")
+    assert (await prompt.completers["tone"]("", {}, make_invocation())).values == ("dry", "warm")
 
 
 @pytest.mark.usefixtures("plugins")

@@ -25,14 +25,14 @@ async def read(catalog: Catalog, uri: str) -> JsonObject:
     if found is None:
         raise ResourceNotFoundError(uri)
     resource, variables = found
-    [contents] = resource.contents.contents(await resource.executor.execute(make_invocation(variables)), uri=uri)
+    [contents] = resource.contents(await resource.executor.execute(make_invocation(variables)), uri)
     return contents
 
 
 async def suggestions(catalog: Catalog, value: str, **others: str) -> list[str]:
     [template] = catalog.resource_templates
     [completer] = template.completers.values()
-    return list((await completer.complete(value, others, make_invocation())).values)
+    return list((await completer(value, others, make_invocation())).values)
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -152,12 +152,10 @@ def said(text: str) -> Blocks:
     return Blocks(content=({"type": "text", "text": text},))
 
 
-class AsItIs:
+def as_it_is(outcome: Outcome, _invocation: Invocation) -> ToolResult:
     """Return blocks as a tool result."""
-
-    def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
-        assert isinstance(outcome, Blocks)
-        return ToolResult(content=outcome.content)
+    assert isinstance(outcome, Blocks)
+    return ToolResult(content=outcome.content)
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def catalog(control: ToolControl) -> Catalog:
             queue=100,
             executor=Played(getattr(control, name)),
             arguments=anything,
-            result=AsItIs(),
+            result=as_it_is,
         )
         for name in ("echo", "large", "report", "wait", "obey", "flood")
     }

@@ -1,19 +1,16 @@
 """Compiles the `app:` of a tool into a page and the tool's `_meta` (SEP-1865, MCP Apps)."""
 
-from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.resources import compile_resource
-from gateway.catalog.primitives import ContentsShape, Resource
+from gateway.catalog.primitives import Resource, ShapeContents
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.definitions import AppPage
-from gateway.executors.invocation import Outcome
 from gateway.json_types import Json, JsonObject
 
 APP_MEDIA_TYPE: Final = "text/html;profile=mcp-app"
@@ -44,7 +41,7 @@ def compile_app(
             resource,
             access=context.access_to("tools", name),
             tags=tuple(config.tags),
-            contents=_AppContents(page=resource.contents, meta=meta),
+            contents=_with_meta(resource.contents, meta),
             definition={**resource.definition, "name": name, "_meta": meta},
         )
         for resource in compile_resource(uri, page, problems=problems, context=context)
@@ -52,14 +49,9 @@ def compile_app(
     ]
 
 
-class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
-    """Adds the page's `_meta` to its contents, where hosts prefer it over the list entry."""
-
-    page: ContentsShape
-    meta: JsonObject
-
-    def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
-        return [{**item, "_meta": self.meta} for item in self.page.contents(outcome, uri=uri)]
+def _with_meta(contents: ShapeContents, meta: JsonObject) -> ShapeContents:
+    """Add the page's `_meta` to its contents, where hosts prefer it over the list entry."""
+    return lambda outcome, uri: [{**item, "_meta": meta} for item in contents(outcome, uri)]
 
 
 def _page_meta(config: AppPage) -> JsonObject:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -68,38 +67,38 @@ def compile_completer(
     contains the limits and sandbox for a command.
     """
     if isinstance(config, list):
-        return FixedValues(tuple(config))
+        return fixed_values(config)
     others = {key: schema for key, schema in scope.inputs.schemas.items() if key != name}
     others["value"] = _TEXT
     inputs = Inputs(schemas=others, always_given=frozenset({"value"}))
     scope = replace(scope, inputs=inputs, used=set())
     source = _compile_source(config, scope=scope, context=context, launcher=launcher)
-    return None if source is None else _SourcedValues(source)
+    return None if source is None else _sourced_values(source)
 
 
-class FixedValues(msgspec.Struct, frozen=True):
-    values: tuple[str, ...]
+def fixed_values(values: Sequence[str]) -> Completer:
+    async def complete(value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Suggestions:
+        return _suggestions(fitting(values, value))
 
-    async def complete(self, value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Suggestions:
-        return _suggestions(fitting(self.values, value))
+    return complete
 
 
-class _SourcedValues(msgspec.Struct, frozen=True):
-    """Queries a source on each request. Failures return no values, because suggestions are optional."""
+def _sourced_values(source: _Source) -> Completer:
+    """Query a source on each request. Failures return no values, because suggestions are optional."""
 
-    source: _Source
-
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
+    async def complete(value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
         now = asyncio.get_running_loop().time()
         asked = invocation.narrowed(
             arguments={**arguments, "value": value},
             deadline=Deadline(min(invocation.deadline.at, now + SECONDS), SECONDS),
         )
         try:
-            return _suggestions(fitting(await self.source(asked), value))
+            return _suggestions(fitting(await source(asked), value))
         except (ExecutionError, InsufficientScopeError) as error:
             log.warning("completion source failed", error=str(error))
             return _suggestions(())
+
+    return complete
 
 
 def _suggestions(values: Sequence[str]) -> Suggestions:

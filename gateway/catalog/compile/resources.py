@@ -19,11 +19,11 @@ from gateway.catalog.compile.backends import (
     signature_of,
 )
 from gateway.catalog.compile.common_fields import CommonFields, common_fields
-from gateway.catalog.compile.completion import FixedValues, compile_completer
+from gateway.catalog.compile.completion import compile_completer, fixed_values
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
-from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.catalog.primitives import Completer, Resource, ResourceTemplate, ShapeContents
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
@@ -88,7 +88,7 @@ def compile_resource(
     _refuse_aliases(config, problems=problems)
     template = ResourceTemplate(
         uri_template=uri,
-        matcher=matcher,
+        match=matcher.match,
         executor=executor,
         version=version,
         completers=completers,
@@ -117,7 +117,7 @@ def _compile_relayed(
     definition = wire_definitions.template_definition(name, config, uri_template=uri, description=config.description)
     return ResourceTemplate(
         uri_template=uri,
-        matcher=matcher,
+        match=matcher.match,
         rank=matcher.rank,
         executor=executor,
         version=version,
@@ -128,7 +128,7 @@ def _compile_relayed(
 
 
 class ResourceFields(CommonFields):
-    contents: ContentsShape
+    contents: ShapeContents
     cache_ttl: timedelta | None
     is_shared: bool
 
@@ -140,7 +140,7 @@ def resource_fields(name: str, config: models.Resource, *, scope: Scope, context
             mime_type=config.mime_type,
             max_size=config.max_size or MAX_SIZE,
             sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_document(config)),
-        ),
+        ).contents,
         cache_ttl=cache_of(config),
         is_shared=_is_shared(config) and not scope.caller_facts and not has_answer_per_caller(config, context=context),
     )
@@ -216,11 +216,11 @@ def _compile_files(
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
     # Names that are not UTF-8 cannot be sent back as text.
-    paths = FixedValues(tuple(found.path for found in listed if visible_path(found.path) == found.path))
+    paths = fixed_values([found.path for found in listed if visible_path(found.path) == found.path])
     requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(
         uri_template=prefix.template,
-        matcher=requested,
+        match=requested.match,
         executor=requested,
         completers={prefix.variable: paths, **completers},
         definition=wire_definitions.template_definition(

@@ -88,7 +88,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         executor=executor,
         confirm=confirm,
         arguments=arguments,
-        result=result,
+        result=result.shape,
         header_parameters=arguments.header_parameters,
         name_in_app="" if (relayed := relayed_of(config)) is None else relayed.name_in_app,
         task=task,

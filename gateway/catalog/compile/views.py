@@ -190,7 +190,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
         overflows=context.services.overflows,
         mismatches=context.services.mismatches,
     )
-    search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape)
+    search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape.shape)
     call = _compiled(CALL_TOOL, _CALL, CallExecutor(), context, problems)
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
     return partial(with_search, tools=tools, always=always, threads=threads)

@@ -129,16 +129,18 @@ def _skeleton(name: str) -> str:
 _SUSPECTS: Final = re.compile(
     "["
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"  # control characters, except tab and line breaks
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers of single scripts
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero-width and directional characters
-    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"  # blanks, fillers, variation selectors, annotations
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand, music, tags, more selectors
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers of single scripts
+    "\u200b\u202a-\u202e\u2060-\u206f"  # zero-width and directional characters
+    "\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb"  # blanks, fillers, variation selectors, annotations
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"  # shorthand, music, tags
     "]"
+    # Joiners and directional marks belong next to letters of other scripts and emoji, and never next to each other.
+    r"|(?<=[ -~])[\u061c\u200c-\u200f](?=[ -~])|(?<=[\u061c\u200c-\u200f])[\u061c\u200c-\u200f]"
+    # Selectors of emoji also follow the digits of keycaps, and others follow ideographs.
+    r"|(?<=[A-Za-z ])[\ufe0e\ufe0f]|(?<![\u3400-\u9fff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
 )
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 """Flag of a region (Unicode "Emoji Tag Sequence"), the only legitimate use of tags."""
-
-_NON_JOINER, _JOINER, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC = "\u200c", "\u200d", "\u200e", "\u200f", "\u061c"
 
 
 def invisible_characters_in(text: str) -> str | None:
@@ -146,39 +148,10 @@ def invisible_characters_in(text: str) -> str | None:
     if text.isascii() and text.isprintable():
         return None
     text = _FLAG.sub("", text)
-    found = [match.start() for match in _SUSPECTS.finditer(text) if not _is_at_home(text, match.start())]
+    found = _SUSPECTS.findall(text)
     if not found:
         return None
-    first = text[found[0]]
+    first = found[0]
     name = unicodedata.name(first, "a control character" if ord(first) < 0xA0 else "")
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"U+{ord(first):04X} {name}".rstrip() + more
-
-
-def _is_at_home(text: str, index: int) -> bool:
-    """Whether the adjacent characters justify this character."""
-    character, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
-    if _is_selector(character):
-        return bool(before) and _has_variants(before)
-    if character in {_JOINER, _NON_JOINER}:
-        return _joins(before) and _joins(after)
-    # Directional marks are useful only next to right-to-left letters.
-    if character in {_LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC}:
-        return any(each.isalpha() and unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
-    return False
-
-
-def _is_selector(character: str) -> bool:
-    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
-
-
-def _has_variants(character: str) -> bool:
-    """Whether a selector can follow: symbols, digits (keycaps), and letters without case (ideographs, Mongolian)."""
-    return unicodedata.category(character) in {"So", "Sm", "Sk", "Po", "Pd", "Nd", "Lo"}
-
-
-def _joins(character: str) -> bool:
-    """Whether a joiner can be adjacent: emoji, and letters and signs of scripts without case."""
-    return bool(character) and (
-        unicodedata.category(character) in {"So", "Sk", "Lo", "Mn", "Mc"} or _is_selector(character)
-    )

@@ -26,8 +26,6 @@ MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
 """Limits that every host must support (SEP-2640, "Limits")."""
 
-_ATTEMPTS: Final = 4
-
 
 class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
@@ -57,24 +55,6 @@ class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
     globs = compile_globs(directory, ["**"])
-    snapshot = _read_once(globs, holds_secret)
-    # Limited, because a file can change constantly. The watcher sees the next change.
-    for _ in range(_ATTEMPTS - 1):
-        if snapshot.has_errors or _is_current(snapshot):
-            break
-        snapshot = _read_once(globs, holds_secret)
-    return snapshot
-
-
-def _is_current(snapshot: SkillSnapshot) -> bool:
-    # One more than the limit shows that there are too many files.
-    listing = snapshot.globs.listing(at_most=MAX_FILES + 1)
-    return [(each.path, each.facts) for each in _served(listing)] == [
-        (each.path, each.facts) for each in snapshot.files
-    ]
-
-
-def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
     listing = globs.listing(at_most=MAX_FILES)
     name = Path(globs.root).name
     path = Path(globs.root, SKILL_FILE)
@@ -140,10 +120,6 @@ def _errors_of(listing: Listing) -> Iterator[str]:
         yield f"`{visible_path(path)}` is a link that leads outside the skill's directory, or to no file in it"
     for path in listing.unreadable:
         yield f"the directory `{visible_path(path) or '.'}` cannot be listed"
-
-
-def _served(listing: Listing) -> list[Found]:
-    return [each for each in listing.files if _is_readable(each)]
 
 
 def _is_readable(file: Found) -> bool:

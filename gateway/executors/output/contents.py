@@ -19,7 +19,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int
     sanitizer: Sanitizer
 
-    def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
+    def contents(self, outcome: Outcome, uri: str) -> Sequence[JsonObject]:
         """Return `ReadResourceResult.contents`.
 
         Raises:

@@ -238,7 +238,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
             invocation = await run.start(variables)
             outcome = await resource.executor.execute(invocation)
             contents = await shaped(
-                partial(resource.contents.contents, outcome, uri=uri),
+                partial(resource.contents, outcome, uri),
                 size=outcome.size,
                 call=invocation,
                 threads=call.server.services.worker_threads,
@@ -299,7 +299,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
         invocation = await run.start(arguments)
         outcome = await tool.executor.execute(invocation)
         return await shaped(
-            partial(tool.result.shape, outcome, invocation),
+            partial(tool.result, outcome, invocation),
             size=outcome.size,
             call=invocation,
             threads=call.server.services.worker_threads,

@@ -71,7 +71,7 @@ async def complete(call: Call) -> JsonObject:
         return _completion(Suggestions(values=(), total=0))
     try:
         async with Run(call, primitive, is_completion=True) as run:
-            found = await completer.complete(value, others, await run.start(others))
+            found = await completer(value, others, await run.start(others))
             shown = [call.catalog.sanitizer.text(candidate) for candidate in found.values[:MAX_VALUES]]
             has_more = found.has_more or len(found.values) > len(shown)
             others_meta = call.catalog.sanitizer.json(found.meta)

@@ -104,6 +104,8 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Variables for `output.template`: `exit_code` and `stderr`, or `status` and `headers`."""
     success: str | None = None
     """The text of a result without content, if the backend reports success without content."""
+    note: str | None = None
+    """A text for the model after the output: what is missing, and why."""
 
     @property
     def size(self) -> int:

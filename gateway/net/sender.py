@@ -59,7 +59,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
     Raises:
         ExecutionError: The redirect is refused.
     """
-    target = _target(request.url, location)
+    target = resolved(request.url, location, verb="redirects")
     following = replace(request, url=target)
     if _becomes_get(request.method, status):
         headers = tuple(header for header in request.headers if not header.name.lower().startswith("content-"))
@@ -71,17 +71,22 @@ def redirected(request: Request, status: int, location: str) -> Request:
     return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
 
 
-def _target(base: URL, location: str) -> URL:
+def resolved(base: URL, location: str, *, verb: str) -> URL:
+    """Resolve a URL that a server chose for the next request.
+
+    Raises:
+        ExecutionError: The URL is refused.
+    """
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
-            raise ExecutionError(f"{base.raw_host} redirects to a URL that is not allowed")
+            raise ExecutionError(f"{base.raw_host} {verb} to a URL that is not allowed")
         # RFC 9110 §4.2.4: servers must not choose the credentials of the next request.
         target = target.with_user(None)
     except ValueError as error:
-        raise ExecutionError(f"{base.raw_host} redirects to an invalid URL") from error
+        raise ExecutionError(f"{base.raw_host} {verb} to an invalid URL") from error
     if base.scheme == "https" and target.scheme == "http":
-        raise ExecutionError(f"{base.raw_host} redirects from https to http, which is not followed")
+        raise ExecutionError(f"{base.raw_host} {verb} from https to http, which is not followed")
     return target
 
 
@@ -144,7 +149,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             ConnectionFailedError: There was no response, or it ended early.
             ExecutionError: An address or redirect is refused.
         """
-        home, is_redirected = origin_of(request.url), False
+        home, is_redirected = request.home or origin_of(request.url), False
         for _ in range(self.max_redirects + 1):
             host = request.url.raw_host or ""
             try:

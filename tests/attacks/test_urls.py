@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import socket
 import zlib
 from collections.abc import Iterator
@@ -70,6 +71,18 @@ CONFIG = """
         description: Follow wherever the server behind a proxy leads.
         input: {{to: string}}
         http: {{connection: proxied, url: "/redirect{{?to}}", timeout: 5s}}
+      pages:
+        description: Fetch the pages that the attacker's server links to.
+        input: {{to: string}}
+        http: {{url: "http://{web}/pages{{?to}}", allow_private: [{host}], timeout: 5s, pages: {{next: link}}}}
+      pages_of_body:
+        description: Fetch the pages whose URLs are in the response.
+        input: {{to: string}}
+        http: {{url: "http://{web}/body{{?to}}", allow_private: [{host}], timeout: 5s, pages: {{next: next}}}}
+      pages_from_proxy:
+        description: Fetch the pages that the server behind a proxy links to.
+        input: {{to: string}}
+        http: {{connection: proxied, url: "/pages{{?to}}", timeout: 5s, pages: {{next: link}}}}
       get:
         description: Get what the attacker's server answers.
         input: {{what: string}}
@@ -91,6 +104,8 @@ def web() -> Iterator[Web]:
     with serving() as web:
         web.answers["/redirect"] = redirect
         web.answers["http://198.51.100.7/redirect"] = redirect
+        web.answers["/pages"] = web.answers["http://198.51.100.7/pages"] = linked
+        web.answers["/body"] = linked_in_body
         yield web
 
 
@@ -108,6 +123,18 @@ def redirect(request: bytes) -> Iterator[bytes]:
     target = request.split(b" ", 2)[1].decode("latin-1")
     [to] = parse_qs(urlsplit(target).query, encoding="latin-1", keep_blank_values=True).get("to", [""])
     yield reply(b"moved", f"Location: {to}", status="302 Found")
+
+
+def linked(request: bytes) -> Iterator[bytes]:
+    """Send a page that links to the URL in the query."""
+    [to] = parse_qs(urlsplit(request.split(b" ", 2)[1].decode("latin-1")).query, encoding="latin-1").get("to", [""])
+    yield reply(b"[1]", "Content-Type: application/json", f'Link: <{to}>; rel="next"')
+
+
+def linked_in_body(request: bytes) -> Iterator[bytes]:
+    target = urlsplit(request.split(b" ", 2)[1].decode("latin-1"))
+    [to] = parse_qs(target.query, errors="surrogateescape").get("to", [""])
+    yield reply(json.dumps({"items": [1], "next": to}).encode(), "Content-Type: application/json")
 
 
 def at_canary(target: Target, url: str) -> str:
@@ -199,6 +226,39 @@ def test_no_redirect_leads_inside(target: Target, web: Web, tool: str, to: str) 
     # What is relative stays at the server, or behind the proxy, that the file names.
     start = ("GET http://198.51.100.7/" if tool == "follow_from_proxy" else "GET /").encode()
     assert all(line.startswith(start) for line in asked), asked
+
+
+@pytest.mark.parametrize("to", REDIRECTS)
+@pytest.mark.parametrize("tool", ["pages", "pages_of_body", "pages_from_proxy"])
+def test_no_next_page_leads_inside(target: Target, web: Web, tool: str, to: str) -> None:
+    before = len(web.seen)
+    target.client.call(tool, {"to": at_canary(target, to)})
+    asked = [request.split(b"\r\n", 1)[0] for request in web.seen[before:]]
+    assert 1 <= len(asked) <= 10
+    start = ("GET http://198.51.100.7/" if tool == "pages_from_proxy" else "GET /").encode()
+    assert all(line.startswith(start) for line in asked), asked
+
+
+def test_allowed_next_page_is_fetched(target: Target, web: Web) -> None:
+    web.answers["/last"] = lambda _: iter([reply(b"[2]", "Content-Type: application/json")])
+    web.answers["/last_body"] = lambda _: iter([reply(b'{"items": [2]}', "Content-Type: application/json")])
+    assert target.client.says("pages", {"to": "/last"}) == "[1,2]"
+    assert target.client.says("pages", {"to": f"http://{HOST}:{web.port}/last"}) == "[1,2]"
+    assert '"items":[1,2]' in target.client.says("pages_of_body", {"to": "/last_body"})
+    web.answers["http://93.184.215.14/last"] = web.answers["/last"]
+    assert target.client.says("pages_from_proxy", {"to": "http://93.184.215.14/last"}) == "[1,2]"
+
+
+def test_endless_pages_end(target: Target, web: Web) -> None:
+    numbers = itertools.count()
+
+    def endless_pages(_request: bytes) -> Iterator[bytes]:
+        yield reply(b"[1]", "Content-Type: application/json", f'Link: </endless?{next(numbers)}>; rel="next"')
+
+    web.answers["/endless"] = endless_pages
+    before = len(web.seen)
+    target.client.call("pages", {"to": "/endless"})
+    assert len(web.seen) == before + 10
 
 
 PIECES = (

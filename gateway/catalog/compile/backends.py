@@ -15,7 +15,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Connection, Http, PythonCall
 from gateway.config.models.content import Block
-from gateway.config.models.definition_keys import Definition
+from gateway.config.models.definition_keys import Definition, Output
 from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
@@ -96,6 +96,12 @@ def _http_of(config: Definition) -> Http | None:
     return config.http if isinstance(config, Tool | Resource) else None
 
 
+def with_defaults(output: Output | None, defaults: Output) -> Output:
+    """Add the file's defaults to a tool's `output`."""
+    said = {} if output is None else {name: getattr(output, name) for name in output.model_fields_set}
+    return defaults.model_copy(update=said) if said else defaults
+
+
 def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
     """Watch files of blocks that do not exist yet. Existing files are read at each call."""
     for block in blocks:
@@ -138,6 +144,7 @@ def _http(given: _Definition) -> Executor:
         redactor=context.redactor,
         authorizations=context.authorizations,
         idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
+        output=with_defaults(config.output, context.defaults.output) if isinstance(config, Tool) else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.apps import app_uri, tool_meta
 from gateway.catalog.compile.arguments import compile_arguments
-from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of
+from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of, with_defaults
 from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
@@ -122,10 +122,7 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     if config.content is not None:
         # The file's defaults apply to backends. For fixed content, they would do nothing or fail.
         defaults = defaults_of(Output, **{name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
-    said = (
-        {} if config.output is None else {name: getattr(config.output, name) for name in config.output.model_fields_set}
-    )
-    merged = defaults.model_copy(update=said) if said else defaults
+    merged = with_defaults(config.output, defaults)
     if signature is None or signature.output_schema is None or _reshapes(merged):
         return merged
     return merged.model_copy(update={"schema_": signature.output_schema})

@@ -16,6 +16,7 @@ from gateway.config.models.base import (
     Flag,
     Items,
     Model,
+    NotEmpty,
     PositiveCount,
     ScalarTemplate,
     Template,
@@ -275,6 +276,16 @@ RequestField = Annotated[
 """A text template, or a value of any type with its style."""
 
 
+class HttpPages(Model):
+    """Fetch the following pages of a list too, and join the lists. The limit of the output ends this early."""
+
+    next: NotEmpty
+    """`link` for the URL in the `Link` header with `rel="next"`, or a JMESPath expression that selects the URL of the
+    next page from the response: `paging.next`. It can be relative. Null and an empty string end the list."""
+    max: PositiveCount = 10
+    """Maximum number of pages. The result reports missing pages."""
+
+
 class Http(Model):
     """An HTTP request. `url` is an RFC 6570 template; all other templates are Jinja."""
 
@@ -321,6 +332,8 @@ class Http(Model):
     """Maximum number of redirects to follow. Each target is checked like the first address."""
     allow_private: AllowPrivate | None = None
     """Private addresses to allow: hosts and CIDR ranges, or true for all, including cloud metadata services."""
+    pages: HttpPages | None = None
+    """Pagination of a GET request."""
 
     @property
     def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:

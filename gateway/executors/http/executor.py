@@ -14,14 +14,21 @@ import structlog
 from msgspec.structs import replace
 from multidict import CIMultiDictProxy
 
+from gateway import exact_json
 from gateway.config.diagnostics.near_misses import did_you_mean
-from gateway.config.models.backends import Connection, Http
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Connection, Http, HttpPages
+from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
+from gateway.errors import ExecutionError
+from gateway.executors.http.pages import JoinedPages, Pages
 from gateway.executors.http.request import RequestTemplate, compile_request
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
-from gateway.executors.output.media_types import decoded
+from gateway.executors.output.compiler import compile_select
+from gateway.executors.output.media_types import JSON, decoded
 from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import Json
 from gateway.language.scope import Scope
@@ -56,14 +63,36 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     sanitizer: Sanitizer
     threads: DaemonThreadPool
     authorization: Authorization | None = None
+    pages: Pages | None = None
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
             request = await self._render(invocation) if self.request.reads_files else self.request.render(invocation)
-            response = await with_sign_in(invocation, lambda: self._send_with_retries(request, invocation))
-            return self._outcome(response, request.url.raw_host or "")
+            return await with_sign_in(invocation, lambda: self._fetch(request, invocation))
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
+
+    async def _fetch(self, request: Request, invocation: Invocation) -> Outcome:
+        response = await self._send_with_retries(request, invocation)
+        outcome = self._outcome(response, request.url.raw_host or "")
+        if self.pages is None or not isinstance(outcome, RawOutput):
+            return outcome
+        joined = JoinedPages(self.pages, request)
+        following = joined.add(response, request)
+        while following is not None:
+            number = joined.count + 1
+            try:
+                response = await self._send_with_retries(following, invocation)
+            except ConnectionFailedError as error:
+                raise ExecutionError(f"page {number}: {error}") from error
+            page = self._outcome(response, following.url.raw_host or "")
+            if isinstance(page, Failure):
+                return Failure(text=f"page {number}: {page.text}")
+            following = joined.add(response, following)
+        note = joined.note and f"[… pages after page {joined.count} are missing: {joined.note} …]"
+        if joined.count > 1:
+            return replace(outcome, data=exact_json.dumps(joined.value), media_type=JSON, note=note)
+        return replace(outcome, note=note)
 
     async def _render(self, invocation: Invocation) -> Request:
         render = partial(self.request.render, invocation)
@@ -86,6 +115,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "signs_in_with": None if self.authorization is None else self.authorization.summary,
             "attempts": self.retry.attempts,
             "timeout_seconds": None if self.timeout is None else self.timeout.total_seconds(),
+            "pages": None if self.pages is None else f"at most {self.pages.max}",
         }
         return Explanation(does="sends a request", facts=facts)
 
@@ -107,7 +137,8 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         deadline = invocation.deadline.at
         if self.timeout is not None:
             deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
-        if self.authorization is None:
+        # A page of another origin does not receive credentials.
+        if self.authorization is None or request.home is not None:
             return await self._send(request, invocation, deadline=deadline)
         for attempt in count(1):
             signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
@@ -145,7 +176,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return pause_before(attempt + 1, dice=random.random(), headers=headers, now=datetime.now(UTC))  # noqa: S311 - spreads load
 
-    def _outcome(self, response: Response, host: str) -> Outcome:
+    def _outcome(self, response: Response, host: str) -> RawOutput | Failure:
         if response.status not in self.success:
             if response.status >= _SERVER_ERROR:
                 log.warning("backend failed", status=response.status, host=host)
@@ -211,8 +242,9 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     redactor: Redactor,
     authorizations: Mapping[str, Authorization] = MappingProxyType({}),
     idempotent: bool = False,
+    output: Output | None = None,
 ) -> Executor:
-    """Compile an `http:` backend. `idempotent` comes from the tool's annotations."""
+    """Compile an `http:` backend. `idempotent` comes from the tool's annotations. `output` is None for resources."""
     connection = _find_connection(config, connections, scope)
     sender = _compile_sender(config, connection, scope=scope, services=services)
     if connection is not None and connection[1].auth is not None:
@@ -229,6 +261,21 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
         sanitizer=Sanitizer(redactor=redactor),
         threads=services.worker_threads,
         authorization=None if connection is None else authorizations.get(connection[0]),
+        pages=None if config.pages is None else _compile_pages(config.pages, request.method, output, scope.at("pages")),
+    )
+
+
+def _compile_pages(config: HttpPages, method: str, output: Output | None, scope: Scope) -> Pages:
+    if method != "GET":
+        scope.problems.error(f"requires GET (got {method})")
+    if output is None:
+        scope.problems.error("requires a tool, because a resource cannot report missing pages")
+        output = Output()
+    return Pages(
+        next=None if config.next == "link" else compile_select(config.next, scope.at("next")),
+        max=config.max,
+        max_bytes=DEFAULT_MAX_SIZE if output.max_size is None else output.max_size,
+        select=None if output.select is None else compile_select(output.select, replace(scope, problems=Problems())),
     )
 
 

@@ -43,7 +43,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         traits=traits,
         format=config.format,
         mime_type=config.mime_type,
-        select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
+        select=compile_select(config.select, scope.at("select")) if config.select is not None else None,
         template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
         schema=_compile_schema(config, scope, mismatches),
         sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw, keeps_documents=traits.keeps_documents),
@@ -94,7 +94,7 @@ def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
         scope.at("format").problems.error(f"requires `mime_type`, such as {example}, because the backend has no type")
 
 
-def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
+def compile_select(source: str, scope: Scope) -> ParsedResult | None:
     try:
         parsed = jmespath.compile(source)
     except JMESPathError as error:

@@ -13,6 +13,7 @@ import msgspec
 import orjson
 from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
+from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.control_characters import with_newlines
@@ -79,8 +80,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             match outcome:  # most frequent first
                 case Blocks():
                     return self._blocks(outcome, invocation)
-                case RawOutput():
-                    return self._raw(outcome, invocation)
+                case RawOutput(note=note):
+                    result = self._raw(outcome, invocation)
+                    return replace(result, content=(*result.content, text_block(note))) if note else result
                 case Value(value=value, text=text):
                     return self._value(value, invocation, text=text)
                 case Relayed():

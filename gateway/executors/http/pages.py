@@ -1,0 +1,148 @@
+"""Joins the pages of a list (`http.pages`)."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import orjson
+from jmespath.exceptions import JMESPathError
+from jmespath.parser import ParsedResult
+from msgspec.structs import replace
+
+from gateway import exact_json
+from gateway.errors import ExecutionError
+from gateway.executors.output.media_types import declared_encoding
+from gateway.json_types import Json
+from gateway.net.request import Request, origin_of
+from gateway.net.sender import MAX_RESPONSE_BYTES, Response, resolved, valid_text
+
+_LINK: Final = re.compile(r"""<([^>]*)>((?:[^,"]|"(?:[^"\\]|\\.)*")*)""")
+_PARAMETER: Final = re.compile(r"""; *([\w*-]+) *(?:= *("(?:[^"\\]|\\.)*"|[^;, ]*))?""")
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled `http.pages`."""
+
+    next: ParsedResult | None
+    """None for the `Link` header."""
+    max: int
+    max_bytes: int
+    """Bytes of JSON after `select`."""
+    select: ParsedResult | None
+
+    def next_of(self, response: Response, page: Json) -> str | None:
+        """Return the URL of the next page.
+
+        Raises:
+            ExecutionError: the expression does not select a URL.
+        """
+        if self.next is None:
+            return next(_next_links(valid_text(", ".join(response.headers.getall("Link", ())))), None)
+        try:
+            found = self.next.search(page)
+        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
+            raise ExecutionError(f"`pages.next` cannot be applied to the response: {error}") from error
+        if isinstance(found, str):
+            return found or None
+        if found is None or found is False:
+            return None
+        raise ExecutionError(f"`pages.next` must select a URL (got {exact_json.dumps(found).decode()[:100]})")
+
+    def size_of(self, page: Json) -> int:
+        try:
+            selected = page if self.select is None else self.select.search(page)
+            return len(exact_json.dumps(selected))
+        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError):
+            return 0  # reported when the result is shaped
+
+
+class JoinedPages:
+    """The pages that were fetched for one call."""
+
+    def __init__(self, pages: Pages, request: Request) -> None:
+        self._pages: Final = pages
+        self._first: Final = request
+        self._seen: Final = {str(request.url)}
+        self._raw_size = 0
+        self._size = 0
+        self.value: Json = None
+        self.count = 0
+        self.note: str | None = None
+        """The reason to stop before the last page."""
+
+    def add(self, response: Response, url: Request) -> Request | None:
+        """Add a page, and return the request for the next one. Sets `note` if the page, or the next one, is left out.
+
+        Raises:
+            ExecutionError: the page cannot be joined.
+        """
+        number, pages = self.count + 1, self._pages
+        self._raw_size += len(response.body)
+        page = _parsed(response)
+        location = pages.next_of(response, page)
+        if page is _NOT_JSON:
+            if number == 1 and location is None and pages.next is None:
+                self.count = 1
+                return None  # a single page of any type
+            raise ExecutionError(f"page {number} is not JSON, so pages cannot be joined")
+        size = pages.size_of(page)
+        if number > 1 and (self._size + size > pages.max_bytes or self._raw_size > MAX_RESPONSE_BYTES):
+            self.note = f"page {number} would exceed the limit of the output (max_size)"
+            return None
+        if number == 1 and location is not None and not isinstance(page, list | dict):
+            raise ExecutionError("page 1 is neither a list nor an object, so pages cannot be joined")
+        self.value = page if number == 1 else _joined(self.value, page, number)
+        self._size += size
+        self.count = number
+        return None if location is None else self._following(url, location)
+
+    def _following(self, current: Request, location: str) -> Request | None:
+        target = resolved(current.url, location, verb="links")
+        if str(target) in self._seen:
+            self.note = f"the next page of page {self.count} was already fetched"
+        elif self._size >= self._pages.max_bytes:
+            self.note = "the limit of the output is reached (max_size)"
+        elif self.count >= self._pages.max:
+            self.note = f"`pages.max` is {self._pages.max}"
+        if self.note is not None:
+            return None
+        self._seen.add(str(target))
+        home = origin_of(self._first.url)
+        if origin_of(target) == home:
+            return replace(self._first, url=target)
+        headers = tuple(header for header in self._first.headers if not header.is_bound)
+        return replace(self._first, url=target, headers=headers, home=home)
+
+
+def _next_links(value: str) -> Iterator[str]:
+    """Yield the targets of links with the relation `next` (RFC 8288 §3)."""
+    for link in _LINK.finditer(value):
+        parameters = {name.lower(): text.strip('"') for name, text in reversed(_PARAMETER.findall(link[2]))}
+        # `anchor` describes a link of another resource.
+        if "next" in parameters.get("rel", "").lower().split() and "anchor" not in parameters:
+            yield link[1].strip()
+
+
+_NOT_JSON: Final = object()
+
+
+def _parsed(response: Response) -> Json:
+    encoding = declared_encoding(response.body, response.headers.get("Content-Type"))
+    try:
+        return exact_json.loads(response.body if encoding is None else response.body.decode(encoding, errors="replace"))
+    except orjson.JSONDecodeError:
+        return _NOT_JSON
+
+
+def _joined(before: Json, page: Json, number: int) -> Json:
+    """Join lists, also those in objects. Other values are those of the last page."""
+    if isinstance(before, list) and isinstance(page, list):
+        return before + page
+    if isinstance(before, dict) and isinstance(page, dict):
+        return before | {
+            name: _joined(before[name], value, number) if name in before else value for name, value in page.items()
+        }
+    if isinstance(before, list | dict) and page is not None and type(page) is not type(before):
+        raise ExecutionError(f"page {number} has another form than the pages before, so they cannot be joined")
+    return before if isinstance(before, list) else page

@@ -40,7 +40,7 @@ from gateway.net.outbound_tokens import OutboundTokens
 from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import ServerMetadata, challenge_parameters
+from gateway.net.server_metadata import ServerMetadata, asks_for_dpop, challenge_parameters
 from gateway.net.sign_ins import ServiceEntry, SignIns
 from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import (
@@ -156,7 +156,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             is_about_nonce = challenge_parameters(challenges).get("error") == "use_dpop_nonce"
             if is_about_nonce and rejection.attempt < _MAX_ATTEMPTS:
                 return True
-        asks_for_proof = is_installed() and any(each.startswith("DPoP") for each in challenges)
+        asks_for_proof = is_installed() and asks_for_dpop(challenges)
         if asks_for_proof and not is_bound and self.key not in self.outbound.bound:
             self.outbound.bound.add(self.key)
         elif rejection.attempt > (2 if is_bound else 1):

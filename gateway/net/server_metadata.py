@@ -28,6 +28,7 @@ _AUTH_PARAM: Final = re.compile(
     r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
 )
 """RFC 9110 §11.2: a parameter of a challenge, as a token or a quoted string."""
+_DPOP: Final = re.compile(r"(?:^|,)\s*DPoP(?=\s|,|$)", re.IGNORECASE)
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a client ID can be the URL of a client metadata document."""
     dpop_algorithms: Sequence[str] = ()
     """`dpop_signing_alg_values_supported` (RFC 9449 §5.1)."""
+    binds_tokens: bool = False
+    """Whether the service asks for tokens that are bound to a key (DPoP)."""
 
 
 class MissingMetadataError(ExecutionError):
@@ -102,8 +105,13 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
         ExecutionError: The metadata cannot be fetched or is invalid.
     """
     missing = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
+    binds_tokens = False
     if named is None:
-        named = await _named_metadata_url(service_url, sender)
+        challenges = await _challenges(service_url, sender)
+        named, binds_tokens = (
+            trusted_metadata_url(challenge_parameters(challenges), service_url),
+            asks_for_dpop(challenges),
+        )
     urls = _resource_metadata_urls(service_url)
     if named is not None:
         urls = iter((named,))
@@ -115,8 +123,12 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
     if not is_trustworthy(issuer):
         raise ExecutionError(f"{url} contains no authorization server with an https URL")
-    scopes = _strings(found.get("scopes_supported"))
-    return msgspec.structs.replace(await discover(issuer, sender), resource=resource, resource_scopes=scopes)
+    return msgspec.structs.replace(
+        await discover(issuer, sender),
+        resource=resource,
+        resource_scopes=_strings(found.get("scopes_supported")),
+        binds_tokens=binds_tokens or found.get("dpop_bound_access_tokens_required") is True,
+    )
 
 
 async def _first_document(urls: Iterator[str], sender: Sender, *, missing: str) -> tuple[str, JsonObject]:
@@ -146,6 +158,11 @@ def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def asks_for_dpop(fields: Iterable[str]) -> bool:
+    """Return whether `WWW-Authenticate` contains a challenge with the scheme DPoP (RFC 9449 §7.1)."""
+    return any(_DPOP.search(field) for field in fields)
+
+
 def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str | None:
     """Return the metadata URL from a challenge (RFC 9728 §5.1).
 
@@ -170,22 +187,16 @@ def url_of(text: str) -> URL:
         raise ExecutionError(f"{text} is not a URL") from None
 
 
-async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
-    """Return the metadata URL that the service names in its response to a request without credentials (RFC 9728 §5.1).
-
-    Raises:
-        ExecutionError: The URL does not use https.
-    """
+async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
+    """Return `WWW-Authenticate` of the response to a request without credentials (RFC 9728 §5.1)."""
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     request = Request(method="GET", url=url_of(service_url), headers=(ACCEPT_JSON,))
     try:
         response = await sender.send(request, deadline=deadline)
     except ExecutionError:
-        return None  # Ignore errors such as endless responses. If the service is down, the well-known URLs fail too.
+        return ()  # Ignore errors such as endless responses. If the service is down, the well-known URLs fail too.
     # RFC 9728 §5.1: the parameter is part of a challenge, and only a 401 contains challenges.
-    if response.status != _UNAUTHORIZED:
-        return None
-    return trusted_metadata_url(challenge_parameters(response.headers.getall("WWW-Authenticate", ())), service_url)
+    return response.headers.getall("WWW-Authenticate", ()) if response.status == _UNAUTHORIZED else ()
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:

@@ -166,6 +166,8 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """The owner of the tokens: the caller, or `SHARED`."""
     scopes: list[str]
     metadata_url: str | None
+    binds_tokens: bool
+    """Whether the service has asked for a token that is bound to a key (DPoP)."""
     expires_at: float
     state: str = ""
     verifier: str = ""
@@ -186,7 +188,7 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
 class SignInRequiredError(ExecutionError):
     """The caller has to sign in to a service before the request can be sent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the facts of a challenge
         self,
         sign_ins: "SignIns",
         entry: ServiceEntry,
@@ -194,6 +196,7 @@ class SignInRequiredError(ExecutionError):
         *,
         scopes: Sequence[str] = (),
         metadata_url: str | None = None,
+        binds_tokens: bool = False,
     ) -> None:
         super().__init__(f"{entry.title} requires that you sign in first")
         self.sign_ins: Final = sign_ins
@@ -201,6 +204,7 @@ class SignInRequiredError(ExecutionError):
         self.subject: Final = subject
         self.scopes: Final = list(scopes)
         self.metadata_url: Final = metadata_url
+        self.binds_tokens: Final = binds_tokens
 
 
 class SignIns:
@@ -370,6 +374,7 @@ class SignIns:
             owner=SHARED if entry.config.shared else subject.key,
             scopes=required.scopes,
             metadata_url=required.metadata_url,
+            binds_tokens=required.binds_tokens,
             expires_at=self._clock() + LINK_SECONDS,
         )
         await self._save(pending)
@@ -608,6 +613,8 @@ class SignIns:
             "code_verifier": pending.verifier,
             **({} if pending.resource is None else {"resource": pending.resource}),
         }
+        # A service that does not support DPoP rejects bound tokens, even if its authorization server issues them.
+        is_bound = pending.binds_tokens or server.binds_tokens
         now = self._clock()
         blank = Tokens(
             entry=entry.key,
@@ -620,7 +627,7 @@ class SignIns:
             resource=pending.resource,
             since=now,
             used_at=now,
-            proof_key=new_key() if ALGORITHM in server.dpop_algorithms else "",
+            proof_key=new_key() if is_bound and ALGORITHM in server.dpop_algorithms else "",
         )
         return await self._asked(entry, blank, form, sent=[code, pending.verifier])
 

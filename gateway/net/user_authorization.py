@@ -9,8 +9,8 @@ from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request
-from gateway.net.server_metadata import challenge_parameters, trusted_metadata_url
-from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns
+from gateway.net.server_metadata import asks_for_dpop, challenge_parameters, trusted_metadata_url
+from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns, Tokens
 
 _MAX_ATTEMPTS: Final = 4
 """The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
@@ -37,26 +37,28 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         request, headers = rejection.request, rejection.headers
-        challenge = challenge_parameters(headers.getall("WWW-Authenticate", ()))
+        challenges = headers.getall("WWW-Authenticate", ())
+        challenge = challenge_parameters(challenges)
         sent = next((field.value for field in request.headers if field.name == "Authorization"), None)
         name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
         if rejection.status == 403:
             if sent is None or tokens is None or challenge.get("error") != "insufficient_scope":
                 return False
-            raise self._required(subject, challenge, tokens.scopes)
+            raise self._required(subject, challenges, tokens)
         is_new_nonce = note_nonce(self.entry.endpoint.nonces, request.url, headers)
         if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < _MAX_ATTEMPTS:
             return True
         if sent is None or tokens is None:
-            raise self._required(subject, challenge)
+            raise self._required(subject, challenges)
         if sent.partition(" ")[2] != tokens.access_token:
             return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed them.
-        if tokens.refresh_token is not None and rejection.attempt == 1:
+        # The first attempt with a bound token can fail because of the nonce.
+        if tokens.refresh_token is not None and rejection.attempt <= (2 if tokens.proof_key else 1):
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
             if fresh is not None:
                 return True
         await self.sign_ins.forget(name, tokens)
-        raise self._required(subject, challenge)
+        raise self._required(subject, challenges)
 
     def _owner(self, subject: Subject | None) -> str | None:
         if self.entry.config.shared:
@@ -69,8 +71,15 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return None if subject is None else subject.key
 
     def _required(
-        self, subject: Subject | None, challenge: dict[str, str], granted: Sequence[str] = ()
+        self, subject: Subject | None, challenges: Sequence[str], granted: Tokens | None = None
     ) -> SignInRequiredError:
-        url = trusted_metadata_url(challenge, self.entry.service_url) if self.entry.is_mcp else None
-        scopes = dict.fromkeys([*granted, *challenge.get("scope", "").split()])
-        return SignInRequiredError(self.sign_ins, self.entry, subject, scopes=list(scopes), metadata_url=url)
+        challenge = challenge_parameters(challenges)
+        before = () if granted is None else granted.scopes
+        return SignInRequiredError(
+            self.sign_ins,
+            self.entry,
+            subject,
+            scopes=list(dict.fromkeys([*before, *challenge.get("scope", "").split()])),
+            metadata_url=trusted_metadata_url(challenge, self.entry.service_url) if self.entry.is_mcp else None,
+            binds_tokens=asks_for_dpop(challenges),
+        )

@@ -446,6 +446,8 @@ class SignIns:
             "code_challenge": challenge_of(verifier),
             "code_challenge_method": "S256",
             **({"scope": " ".join(scopes)} if scopes else {}),
+            # OpenID Connect Core §11: without consent, the server ignores the scope.
+            **({"prompt": "consent"} if _OFFLINE in scopes else {}),
             **({} if resource is None else {"resource": resource}),
         }
         separator = "&" if urlsplit(server.authorization_url).query else "?"

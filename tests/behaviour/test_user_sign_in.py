@@ -233,6 +233,16 @@ async def test_server_without_pkce_is_refused(tmp_path: Path, idp: Provider) -> 
     assert not idp.asked
 
 
+@pytest.mark.parametrize("supported", [[], ["read", "offline_access"]])
+async def test_consent_is_requested_for_refresh_tokens(tmp_path: Path, idp: Provider, supported: list[str]) -> None:
+    idp.metadata = {"scopes_supported": supported}
+    async with serving(tmp_path, file_for(idp)) as served:
+        await served.sign_in(ANN)
+    [asked] = idp.asked
+    assert asked["scope"] == ("read offline_access" if supported else "read")
+    assert asked.get("prompt") == ("consent" if supported else None)
+
+
 async def test_expired_token_is_refreshed_once_for_all_calls(tmp_path: Path, idp: Provider) -> None:
     idp.lifetime = 1
     async with serving(tmp_path, file_for(idp)) as served:

@@ -92,6 +92,9 @@ class Introspector:
         response = await self._send(token)
         if self._config.type == "github":
             return _github_claims(response)
+        # RFC 7009 §2.2.1. Some issuers reject text that looks like a signed token.
+        if response.status == 400 and b'"unsupported_token_type"' in response.body:
+            return {}
         if response.status != 200:
             raise FetchError(f"{self._issuer}: the introspection endpoint responded with status {response.status}")
         document = await self._document(response)

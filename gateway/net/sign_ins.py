@@ -635,26 +635,27 @@ class SignIns:
 
     async def _refresh(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
         lease = f"lease:{digest_of(name)}"
-        while True:
-            tokens = await self._read(name, Tokens)
-            if tokens is None or tokens.refresh_token is None or tokens.access_token != stale.access_token:
-                return None if tokens is None or tokens.access_token == stale.access_token else tokens
-            if await self.store.claim(lease, expires=self._clock() + _LEASE_SECONDS):
-                break
+        while not await self.store.claim(lease, expires=self._clock() + _LEASE_SECONDS):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
-        form = {
-            "grant_type": "refresh_token",
-            "refresh_token": tokens.refresh_token,
-            **({} if tokens.resource is None else {"resource": tokens.resource}),
-        }
         try:
-            fresh = await self._asked(entry, tokens, form, sent=[tokens.refresh_token])
-        except TokenRejectedError as error:
-            if error.error not in _REVOKED:
-                raise
-            await self.forget(name, tokens)
-            return None
-        else:
+            # RFC 9700 §4.14.2: a server revokes all tokens of a user if a refresh token is used twice.
+            tokens = await self._read(name, Tokens)
+            if tokens is None or tokens.access_token != stale.access_token:
+                return tokens
+            if tokens.refresh_token is None:
+                return None
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": tokens.refresh_token,
+                **({} if tokens.resource is None else {"resource": tokens.resource}),
+            }
+            try:
+                fresh = await self._asked(entry, tokens, form, sent=[tokens.refresh_token])
+            except TokenRejectedError as error:
+                if error.error not in _REVOKED:
+                    raise
+                await self.forget(name, tokens)
+                return None
             if await self._replace(entry, name, tokens, fresh):
                 return fresh
             await self._revoke(entry, fresh)

@@ -36,14 +36,14 @@ def glibc(name: str) -> Callable[..., int] | None:
     return _libc(name) if _libc("gnu_get_libc_version") is not None else None
 
 
-def missing_facilities() -> tuple[str, ...]:
-    """Return the missing facilities with their effects."""
-    is_present = {
-        "pidfd, prctl or /proc: processes that leave the group of their command are not ended": can_find_processes(),
-        "CPU affinity: `--workers auto` starts a worker for each processor": hasattr(os, "sched_getaffinity"),
-        "Linux: `sandbox` and `limits.memory` cannot be used": IS_LINUX,
-    }
-    return tuple(facility for facility, has_it in is_present.items() if not has_it)
+def missing_facilities() -> dict[str, str]:
+    """Return the effects of missing facilities by name."""
+    facilities = (
+        ("process tracking", "processes that leave the group of their command are not ended", can_find_processes()),
+        ("CPU affinity", "`--workers auto` starts a worker for each processor", hasattr(os, "sched_getaffinity")),
+        ("namespaces", "`sandbox` and `limits.memory` cannot be used", IS_LINUX),
+    )
+    return {name: effect for name, effect, is_present in facilities if not is_present}
 
 
 def _libc(name: str) -> Callable[..., int] | None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Postgresql:
             if subprocess.run(ready, check=False).returncode == 0:
                 return
             assert self.process.poll() is None, (self.directory / "log").read_text()
-            signal.sigtimedwait([], 0.2)
+            time.sleep(0.2)
         raise AssertionError((self.directory / "log").read_text())
 
     def stop(self) -> None:

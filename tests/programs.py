@@ -4,7 +4,7 @@ import os
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
@@ -12,6 +12,21 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Sandbox
 from gateway.executors.shell.sandbox import compile_sandbox
 from tests.executors.recording import OneFile
+
+linux_only: Final = pytest.mark.skipif(
+    os.environ.get("MCP_GATEWAY_TEST_PORTABLE") == "true", reason="uses a facility of Linux that this run hides"
+)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs. Zombies do not, if /proc shows them."""
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
 
 
 def need(program: str) -> str:

@@ -297,7 +297,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     catalog = pipeline.store.current
     log.info("loaded", config=str(settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
     if (missing := missing_facilities()) and not number:
-        log.info("facilities missing", facilities=missing)
+        log.info("facilities missing", names=[*missing])
     return App(
         core=core,
         health=health,

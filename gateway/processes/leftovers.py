@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.processes.process_table import MARKER, Descendants, all_pids, is_gone, marker_of
+from gateway.processes.process_table import MARKER, all_pids, is_gone, marker_of
 
 _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", re.ASCII)
 
@@ -49,55 +49,42 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
     return found is not None and is_gone(found["daemon"])
 
 
-# Repeat because a killed process could have forked. The limit covers processes that cannot be killed.
 _PROGRAM: Final = """\
-import os, sys, time
-wanted = b"\\0" + os.fsencode(sys.argv[1])
-sys.stdin.buffer.read()
-for _ in range(100):
-    found = False
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if name.isdigit() and wanted in b"\\0" + file.read():
-                    os.kill(int(name), 9)
-                    found = True
-        except OSError:
-            pass
-    if not found:
-        break
-    time.sleep(0.02)
+import os, sys
+groups = set()
+for line in sys.stdin:
+    groups ^= {int(line)}
+for group in groups:
+    try:
+        os.killpg(group, 9)
+    except OSError:
+        pass
 """
-"""The program of the death guard. Its argument is the marker prefix, `NAME=value`."""
+"""The program of the death guard. Each line of its input adds a process group, or removes it again."""
 
 
 class DeathGuard:
-    """Kills the daemon's long-lived children if the daemon is killed.
+    """Kills the process groups of the daemon's long-lived children if the daemon is killed.
 
     The guard is a separate process. Its standard input ends when the daemon does.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
 
-    def start(self, descendants: Descendants) -> None:
-        """Start the guard unless it is running."""
-        if self._process is not None:
-            return
-        # -I and -S ignore the working directory, PYTHON* variables and site-packages.
-        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={descendants.prefix}"]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={MARKER: descendants.identity},
-                # Signals to the daemon's process group must not end the guard.
-                start_new_session=True,
-            )
-        except OSError:  # process limit reached: the next daemon ends the children
-            self._process = None
+    def add(self, group: int) -> None:
+        """Guard a process group. Start the guard if it is not running."""
+        self._groups.add(group)
+        with suppress(OSError):  # process limit reached, or the guard was killed
+            self._process = self._process or self._started()
+            self._tell(group)
+
+    def remove(self, group: int) -> None:
+        if group in self._groups:
+            self._groups.remove(group)
+            with suppress(OSError):
+                self._tell(group)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -106,3 +93,20 @@ class DeathGuard:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = None
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            # -I and -S ignore the working directory, PYTHON* variables and site-packages.
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={MARKER: os.environ[MARKER]},  # that of this daemon
+            bufsize=0,
+            # Signals to the daemon's process group must not end the guard.
+            start_new_session=True,
+        )
+
+    def _tell(self, group: int) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(b"%d\n" % group)

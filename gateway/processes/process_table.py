@@ -67,10 +67,6 @@ class Descendants:
         self._earlier = set(child_pids())
 
     @property
-    def identity(self) -> str:
-        return self._identity
-
-    @property
     def prefix(self) -> str:
         return f"{self._identity}-"
 

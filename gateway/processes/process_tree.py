@@ -139,7 +139,13 @@ class ProcessTree:
 
     @property
     def has_group(self) -> bool:
-        """Whether the process group has members. Zombies count."""
+        """Whether the process group has members. Zombies of other parents count. Valid after the leader was reaped."""
+        try:
+            # The first process of a container inherits orphans.
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:

@@ -161,8 +161,6 @@ class Processes:
             raise DeadlineExceededError(f"{command.argv[0]!r}, not started yet,", 0.0)
         if time.monotonic() - self._looked_at > _RECENT_SECONDS:
             self._look()
-        if command.lasting_input is not None and self._can_adopt:
-            self._death_guard.start(self._descendants)
         marker = self._descendants.new_marker()
         start = partial(
             start_command, command, marker=marker, sinks=sinks, afterwards=afterwards, keeps_zombie=self._can_adopt
@@ -174,6 +172,8 @@ class Processes:
             tree = start()
         # No await before `add`: a look would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
+        if command.lasting_input is not None:
+            self._death_guard.add(tree.pid)
         self._trees.add(tree)
         return tree
 
@@ -254,6 +254,7 @@ class Processes:
             tree.signal(signal.SIGKILL)  # cancelled, or hanging in the kernel
         # `release` reaps the leader, and its id can then be reused.
         self._descendants.remove(tree.pid)
+        self._death_guard.remove(tree.pid)
         self._trees.discard(tree)
         self._endings.pop(tree, None)
         tree.release()

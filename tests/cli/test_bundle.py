@@ -16,7 +16,7 @@ from gateway import __version__
 from gateway.cli.credential_files import holds_private_key
 from tests.cli.typed import Finished, Run
 from tests.node import NodePackage, find_package
-from tests.programs import do_without
+from tests.programs import do_without, linux_only
 
 PROJECT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2-hunter2"
@@ -242,6 +242,7 @@ def test_invalid_file_is_not_bundled(run: Run, folder: Path) -> None:
     assert [path.name for path in folder.glob("*.mcpb*")] == []
 
 
+@linux_only
 def test_unreadable_file_is_reported(run: Run, folder: Path) -> None:
     (folder / "ops/plugins/odd").symlink_to("/proc/self/mem")  # a file whose first byte cannot be read
     finished = bundled(run)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.platform_facilities import missing_facilities
 from tests.cli.typed import Run, started
 
 READ_ONLY = "tools: {now: {description: Now., annotations: {read_only: true}, content: 'It is noon.'}}\n"
@@ -40,7 +41,11 @@ def test_serve_shows_endpoint_command_and_console_link(config: Path) -> None:
 def test_json_logs_contain_no_other_lines(config: Path) -> None:
     with started("serve", "--http", "127.0.0.1:0", cwd=config) as server:
         assert server.stderr is not None
-        events = [json.loads(server.stderr.readline())["event"] for _ in range(3)]
-        server.terminate()
-        events += [json.loads(line)["event"] for line in server.stderr]
+        events: list[str] = []
+        for line in server.stderr:
+            events.append(json.loads(line)["event"])
+            if events[-1] == "console":
+                server.terminate()
+    if missing_facilities():
+        assert events.pop(1) == "facilities missing"
     assert events == ["loaded", "listening", "console", "stopping", "stopped"]

@@ -21,6 +21,7 @@ from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.source_file import MAX_FILE_BYTES
 from gateway.errors import ConfigError, Problem, Severity
 from tests.examples import examples
+from tests.programs import linux_only
 
 TOOL: Final = "{shell: {command: [df]}}"
 
@@ -242,6 +243,7 @@ def test_empty_included_file_is_a_warning(tmp_path: Path) -> None:
     assert (warning.severity, warning.message) == (Severity.WARNING, "the file is empty")
 
 
+@linux_only
 def test_reading_closes_all_files(tmp_path: Path) -> None:
     main = write(tmp_path, {"config.yaml": "include: [a.yaml, d.yaml]\n", "a.yaml": "x: [\n"})
     (tmp_path / "d.yaml").mkdir()

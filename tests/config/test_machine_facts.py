@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.config.machine_facts import usable_processors
+from gateway.platform_facilities import processors_of_affinity
+from tests.programs import linux_only
 
-ALL = len(os.sched_getaffinity(0))
+ALL = processors_of_affinity()
 V1 = {"cpu.cfs_quota_us": "{}\n", "cpu.cfs_period_us": "100000\n"}
 
 
@@ -44,6 +46,7 @@ def test_processors_are_limited_by_affinity_and_quotas(
     assert usable_processors(groups=tmp_path / "cgroup", mount=tmp_path / "mount") == expected
 
 
+@linux_only
 def test_processors_are_limited_by_affinity(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, [min(before)])

@@ -7,7 +7,8 @@ import aiohttp
 
 from gateway.json_types import Json
 from tests.e2e.daemon import post_call, serving
-from tests.e2e.test_standard_streams import is_running, written
+from tests.e2e.test_standard_streams import written
+from tests.programs import is_running
 
 STREAMS = {"Accept": "application/json, text/event-stream"}
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.daemon import call, request, serving, text_of
 from tests.fork_server import FORKED
+from tests.programs import is_running
 
 
 async def test_nothing_but_messages_reaches_standard_output(config: Path) -> None:
@@ -98,20 +99,6 @@ async def written(path: Path) -> None:
     async with asyncio.timeout(15):
         while not (path.exists() and path.read_text().endswith("\n")):
             await asyncio.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_is_running_tells_the_living_from_the_dead() -> None:
-    assert is_running(os.getpid())
-    assert not is_running(2**22 + 1)
 
 
 @pytest.mark.parametrize(

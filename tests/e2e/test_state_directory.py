@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from tests.e2e.daemon import Daemon, serving
+from tests.programs import linux_only
 from tests.transports.test_streamable_http import event
 
 BOTH: Final = "application/json, text/event-stream"
@@ -150,6 +151,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mounted)], check=True)
 
 
+@linux_only
 async def test_a_full_disk_costs_no_session(config: Path, full_disk: Path) -> None:
     async with client() as one, serving(config, "--state-dir", str(full_disk)) as daemon:
         await one.initialize(await daemon.url())

@@ -14,7 +14,8 @@ import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
-from tests.e2e.test_standard_streams import is_running, written
+from tests.e2e.test_standard_streams import written
+from tests.programs import is_running, linux_only
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -135,6 +136,7 @@ LAST_WORDS = """
 """
 
 
+@linux_only
 async def test_a_hang_up_at_any_time_ends_nothing_and_changes_no_exit_code(config: Path) -> None:
     """From the moment that the process minds signals at all, which is before its imports, to its very end."""
     async with serving(config, is_forked=False) as daemon, aiohttp.ClientSession() as client:
@@ -182,6 +184,7 @@ async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path: Path, number: 
     assert not any("Traceback" in line or '"listening"' in line for line in daemon.errors)
 
 
+@linux_only
 async def test_a_signal_before_anything_was_loaded_ends_it_cleanly(config: Path) -> None:
     async with serving(config, is_forked=False) as daemon:
         await minds_hang_ups(daemon.process.pid)

@@ -19,6 +19,7 @@ from tests.certificates import Authority
 from tests.e2e.daemon import Daemon, post_call, serving, text_of
 from tests.e2e.load import Load
 from tests.ports import free_port
+from tests.programs import is_running
 from tests.redis_server import redis_server
 
 SECONDS: Final = 60.0
@@ -80,14 +81,7 @@ def fresh() -> aiohttp.ClientSession:
 
 def are_gone(processes: set[int]) -> bool:
     """Return whether they have ended. The new parent of a killed supervisor's children may not reap them."""
-    return not any(is_alive(each) for each in processes)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return not any(is_running(each) for each in processes)
 
 
 @pytest.mark.build

@@ -9,7 +9,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.shell import launcher
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
-from tests.programs import need, need_sandboxes
+from tests.programs import linux_only, need, need_sandboxes
 
 ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
 
@@ -23,6 +23,7 @@ def _program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         need("prlimit")
 
 
+@linux_only
 async def test_child_has_limits_from_its_start(tool: Tool) -> None:
     """The first program that runs reads its limits, so none ran without them."""
     lines = text_of(await tool({"command": ["cat", "/proc/self/limits"], "limits": ALL})).splitlines()
@@ -103,6 +104,7 @@ async def test_a_child_cannot_fork_without_end(tool: Tool) -> None:
     assert "fork" in text
 
 
+@linux_only
 async def test_limits_in_a_sandbox_require_prlimit(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     need_sandboxes()
     monkeypatch.setattr(launcher, "program_path", lambda _name: None)

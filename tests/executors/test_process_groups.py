@@ -12,6 +12,7 @@ from gateway.processes import processes as module
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
+from tests.programs import is_running
 
 pytestmark = pytest.mark.usefixtures("_without_process_table")
 
@@ -19,15 +20,6 @@ pytestmark = pytest.mark.usefixtures("_without_process_table")
 @pytest.fixture
 def _without_process_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "become_subreaper", lambda: False)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs. Zombies of other parents count until they are reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 async def gone(*pids: int) -> None:

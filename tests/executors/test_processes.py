@@ -1,6 +1,7 @@
 """Calls end in time and leave no process, whatever their children do."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from gateway.processes.process_table import MARKER, child_pids, own_identity
 from gateway.processes.process_tree import NOWHERE, Command, Sinks
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
+from tests.programs import linux_only
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -144,6 +146,7 @@ def test_signal_is_returned_as_negative_number(run: Run[int]) -> None:
     assert run(work()) == -signal.SIGKILL
 
 
+@linux_only
 def test_child_without_input_reads_dev_null(run: Run[int]) -> None:
     out = BoundedBuffer(1000)
 
@@ -155,6 +158,7 @@ def test_child_without_input_reads_dev_null(run: Run[int]) -> None:
     assert out.data == b"/dev/null\n"
 
 
+@linux_only
 def test_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
     out = BoundedBuffer(1000)
     inheritable = os.dup2(0, 100, inheritable=True)
@@ -184,6 +188,7 @@ def test_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
         pytest.param("f() { (setsid sh -c 'trap \"\" TERM; sleep 600' &) ; }; f; f; sleep 600", id="all of it"),
     ],
 )
+@linux_only
 def test_timeout_is_returned_at_once_and_the_permit_is_held_until_the_tree_ends(
     run: Run[None], mark: str, script: str
 ) -> None:
@@ -215,6 +220,7 @@ def test_timeout_is_returned_at_once_and_the_permit_is_held_until_the_tree_ends(
     ],
 )
 @pytest.mark.parametrize("exit_code", [0, 4])
+@linux_only
 def test_call_ends_with_its_main_process_and_ends_the_others(
     run: Run[None], mark: str, inherited: set[int], script: str, exit_code: int
 ) -> None:
@@ -248,6 +254,7 @@ def test_output_of_a_background_process_is_read_briefly(run: Run[int], mark: str
     assert out.data == b"soon\nlate\n"
 
 
+@linux_only
 def test_cancelled_call_ends_its_process_tree(run: Run[None], mark: str) -> None:
     async def work() -> None:
         permit = RecordingPermit()
@@ -434,6 +441,7 @@ def test_all_trees_are_ended_at_exit(run: Run[None], mark: str, tmp_path: Path) 
         f"env -i {sys.executable} -c '{HOP.format(20, 600)}'",
     ],
 )
+@linux_only
 def test_process_that_hides_its_origin_does_not_outlive_its_call(
     run: Run[None], inherited: set[int], script: str
 ) -> None:
@@ -447,6 +455,7 @@ def test_process_that_hides_its_origin_does_not_outlive_its_call(
     run(work())
 
 
+@linux_only
 def test_orphan_is_kept_while_its_possible_call_runs(run: Run[None], inherited: set[int], mark: str) -> None:
     hiding = shell("(env -i setsid sleep 600 &)")
 
@@ -467,6 +476,7 @@ def test_orphan_is_kept_while_its_possible_call_runs(run: Run[None], inherited: 
     run(work())
 
 
+@linux_only
 def test_chain_of_exiting_processes_leaves_no_zombies(run: Run[None], inherited: set[int], mark: str) -> None:
     """Each of them is an orphan when it exits."""
 
@@ -484,6 +494,7 @@ def test_chain_of_exiting_processes_leaves_no_zombies(run: Run[None], inherited:
     run(work())
 
 
+@linux_only
 def test_exit_status_of_other_children_is_not_taken(run: Run[None], mark: str) -> None:
     """Children of threads, of the daemon's session, and children that are waited for at once."""
     environment = {**os.environ, "MARK": mark}
@@ -513,6 +524,7 @@ def test_exit_status_of_other_children_is_not_taken(run: Run[None], mark: str) -
         assert (in_session.wait(), earlier.wait(), living.wait()) == (7, 8, 0)
 
 
+@linux_only
 def test_orphan_of_a_plugins_child_is_not_ended(run: Run[None], mark: str) -> None:
     """It belongs to no call: for example, an agent that the plugin uses later."""
 
@@ -533,6 +545,7 @@ def test_orphan_of_a_plugins_child_is_not_ended(run: Run[None], mark: str) -> No
     run(work())
 
 
+@linux_only
 def test_exited_grandchildren_are_reaped(run: Run[None], inherited: set[int]) -> None:
     async def work() -> None:
         async with Processes() as processes:
@@ -544,6 +557,7 @@ def test_exited_grandchildren_are_reaped(run: Run[None], inherited: set[int]) ->
 
 
 @pytest.mark.build
+@linux_only
 def test_many_calls_leave_no_resources(run: Run[None], mark: str) -> None:
     scripts = [
         "true",
@@ -591,8 +605,14 @@ def test_calls_work_outside_the_main_thread(run: Run[None], mark: str) -> None:
     assert not thread.is_alive()
 
 
-def test_calls_work_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "pidfd_open")
+@linux_only
+def test_calls_work_without_free_descriptors_for_pidfds(
+    run: Run[None], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
 
     async def work() -> None:
         permit = RecordingPermit()
@@ -704,6 +724,7 @@ def program(text: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a user without processes")
+@linux_only
 def test_start_without_free_process_reaps_and_retries() -> None:
     nobody_else = 50_000 + os.getpid() % 10_000
     finished = program(NO_PROCESS_LEFT, str(nobody_else))
@@ -730,6 +751,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@linux_only
 def test_leftover_processes_are_ended_by_the_next_daemon(mark: str) -> None:
     script = "setsid sleep 600 & (sleep 600 &) & sleep 600"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "MARK": mark}
@@ -743,6 +765,7 @@ def test_leftover_processes_are_ended_by_the_next_daemon(mark: str) -> None:
     wait_until(lambda: not alive(mark))
 
 
+@linux_only
 def test_only_certain_leftovers_are_ended_at_start(mark: str) -> None:
     """Processes of other daemons and of plugins stay."""
     namespace, own, started = own_identity().split(".")
@@ -770,6 +793,7 @@ def test_only_certain_leftovers_are_ended_at_start(mark: str) -> None:
             each.wait()
 
 
+@linux_only
 def test_calls_work_as_the_first_process_of_a_container() -> None:
     before = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:

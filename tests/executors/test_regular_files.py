@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, facts_of, read_beneath, read_regular
+from tests.programs import linux_only
 
 
 def open_descriptors() -> int:
@@ -107,6 +108,7 @@ def test_file_replaced_by_a_link_before_reading_is_refused(tmp_path: Path) -> No
     assert seen <= {b"public", b""}
 
 
+@linux_only
 def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "a").write_text("a")

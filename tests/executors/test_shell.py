@@ -23,6 +23,7 @@ from gateway.processes.process_table import child_pids
 from gateway.telemetry.trace import TraceContext, Untraced
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import SCHEMAS, Tool, text_of
+from tests.programs import linux_only
 
 
 def problems_in(config: JsonObject, services: Services, **schemas: JsonObject) -> list[str]:
@@ -268,6 +269,7 @@ async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool
         await tool({"command": ["ls", "{{ items }}"]}, items=["x", "-la"])
 
 
+@linux_only
 async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     with pytest.raises(ExecutionError, match="cannot create a directory for the call: "):

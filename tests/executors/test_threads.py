@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.threads import DaemonThreadPool, NoThreadFreeError
+from tests.programs import linux_only
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -230,6 +231,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@linux_only
 def test_failure_to_start_a_thread_is_an_error_of_the_call() -> None:
     done = subprocess.run([sys.executable, "-c", NO_THREAD], capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.splitlines() == ["cannot start a thread: can't start new thread", "0"], done.stderr

@@ -1,11 +1,10 @@
 """Failures that users of other gateways have reported."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from gateway.transports.memory import MemoryClient
 from gateway.wire import meta
 from tests import local_server
 from tests.e2e.daemon import serving
+from tests.programs import is_running
 
 ODD: Final = Path(__file__).parent / "testdata" / "odd_server.py"
 SECONDS: Final = 90.0
@@ -501,21 +501,14 @@ async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals)
     async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         await daemon.url()
         [pid] = [int(line) for line in pids.read_text(encoding="ascii").split()][-1:]
-        assert is_alive(pid)
+        assert is_running(pid)
         daemon.signal(how)
         await daemon.exit_code()
 
         async def is_gone() -> bool:
-            return not is_alive(pid)
+            return not is_running(pid)
 
         await until(is_gone)
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(OSError):
-        os.kill(pid, 0)
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return False
 
 
 @pytest.mark.build
@@ -536,7 +529,7 @@ async def test_reloads_leave_no_children_of_removed_upstreams(tmp_path: Path) ->
             return await tools(client) == ["good_work", "good_grow", "good_die"]
 
         async def are_gone() -> bool:
-            return not any(is_alive(int(pid)) for pid in pids.read_text(encoding="ascii").split())
+            return not any(is_running(int(pid)) for pid in pids.read_text(encoding="ascii").split())
 
         await until(is_there)
         await until(are_gone)

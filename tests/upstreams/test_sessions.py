@@ -16,8 +16,9 @@ from tests.behaviour.inside import product
 from tests.behaviour.wires import HttpWire, SseWire
 from tests.e2e.daemon import Daemon, serving
 from tests.ports import free_port
+from tests.programs import is_running
 from tests.upstreams.test_apps import tools_of
-from tests.upstreams.test_failures import is_alive, odd
+from tests.upstreams.test_failures import odd
 from tests.upstreams.upstream_servers import SERVER, over_stdio
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -125,13 +126,13 @@ async def test_upstream_session_ends_with_the_client_session(
     daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('good')}}}}}\n"))
     staying, going = [await newcomer(Cell(binding=binding, revision="2025-11-25"), daemon=daemon) for _ in range(2)]
     stays, goes = [(await client.call("odd_work")).text for client in (staying, going)]
-    assert is_alive(pid_in(goes))
+    assert is_running(pid_in(goes))
 
     assert isinstance(going.wire, HttpWire | SseWire)
     await going.wire.close()
 
     async with asyncio.timeout(30):
-        while is_alive(pid_in(goes)):
+        while is_running(pid_in(goes)):
             await asyncio.sleep(0.02)
     assert (await staying.call("odd_work")).text == stays
 

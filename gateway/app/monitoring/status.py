@@ -103,7 +103,7 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
         "views": {name: _view(part) for name, part in dispatcher.views.parts()},
         "audit": audit.status,
         "store": state.status(),
-        "missing_facilities": list(missing_facilities()),
+        "missing_facilities": missing_facilities(),
         "clients": {
             "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
             "recent": listed(recent_clients.calls(), counted="calls"),

@@ -144,7 +144,8 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
     yield from _labelled("views", _views(status.get("views", {})))
     yield from _labelled("upstreams", _upstreams(status.get("upstreams", {})))
     yield from _places(status.get("store") or {})
-    yield from _labelled("missing", status.get("missing_facilities", ()))
+    missing = status.get("missing_facilities", {})
+    yield from _labelled("missing", (f"{name}: {effect}" for name, effect in missing.items()))
     running = f"{status.get('calls_running', 0)} running, {status.get('calls_waiting', 0)} waiting"
     yield "calls", f"{running}; {counted(status.get('children', 0), 'child', 'children')}"
     if tasks := ", ".join(f"{count} {name}" for name, count in (status.get("task_statuses") or {}).items()):

@@ -13,9 +13,9 @@ from gateway.config.models.backends import Sandbox
 from gateway.executors.shell.sandbox import compile_sandbox
 from tests.executors.recording import OneFile
 
-linux_only: Final = pytest.mark.skipif(
-    os.environ.get("MCP_GATEWAY_TEST_PORTABLE") == "true", reason="uses a facility of Linux that this run hides"
-)
+IS_PORTABLE: Final = os.environ.get("MCP_GATEWAY_TEST_PORTABLE") == "true"
+"""Whether this run hides facilities of Linux."""
+linux_only: Final = pytest.mark.skipif(IS_PORTABLE, reason="uses a facility of Linux that this run hides")
 
 
 def is_running(pid: int) -> bool:

@@ -53,14 +53,15 @@ _PROGRAM: Final = """\
 import os, sys
 groups = set()
 for line in sys.stdin:
-    groups ^= {int(line)}
+    number = int(line)
+    groups.add(number) if number > 0 else groups.discard(-number)
 for group in groups:
     try:
         os.killpg(group, 9)
     except OSError:
         pass
 """
-"""The program of the death guard. Each line of its input adds a process group, or removes it again."""
+"""The program of the death guard. Each line of its input adds a process group. A negative number removes it."""
 
 
 class DeathGuard:
@@ -71,20 +72,16 @@ class DeathGuard:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._groups: set[int] = set()
 
     def add(self, group: int) -> None:
         """Guard a process group. Start the guard if it is not running."""
-        self._groups.add(group)
         with suppress(OSError):  # process limit reached, or the guard was killed
             self._process = self._process or self._started()
             self._tell(group)
 
     def remove(self, group: int) -> None:
-        if group in self._groups:
-            self._groups.remove(group)
-            with suppress(OSError):
-                self._tell(group)
+        with suppress(OSError):
+            self._tell(-group)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -107,6 +104,6 @@ class DeathGuard:
             start_new_session=True,
         )
 
-    def _tell(self, group: int) -> None:
+    def _tell(self, number: int) -> None:
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(b"%d\n" % group)
+            self._process.stdin.write(b"%d\n" % number)

@@ -94,6 +94,7 @@ class ProcessTree:
         )
         self._input = None
         self._lasting = command.lasting_input
+        self.is_lasting = self._lasting is not None
         self._stdin = process.stdin
         if process.stdin is not None and self._lasting is None:
             self._input = InputPipe(process.stdin, command.stdin)

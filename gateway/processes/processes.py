@@ -172,7 +172,7 @@ class Processes:
             tree = start()
         # No await before `add`: a look would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
-        if command.lasting_input is not None:
+        if tree.is_lasting:
             self._death_guard.add(tree.pid)
         self._trees.add(tree)
         return tree
@@ -254,7 +254,8 @@ class Processes:
             tree.signal(signal.SIGKILL)  # cancelled, or hanging in the kernel
         # `release` reaps the leader, and its id can then be reused.
         self._descendants.remove(tree.pid)
-        self._death_guard.remove(tree.pid)
+        if tree.is_lasting:
+            self._death_guard.remove(tree.pid)
         self._trees.discard(tree)
         self._endings.pop(tree, None)
         tree.release()

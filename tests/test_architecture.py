@@ -223,7 +223,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_670,
+    "lines": 80_677,
     "files": 536,
     "classes": 939,
     "patches of libraries or the standard library": 0,

@@ -40,7 +40,7 @@ complete -C '{line}'
         ("mcp-gateway val", {"validate"}),
         ("mcp-gateway call ", {"greet", "add", "figures", "fail", "steps", "picture", "flood", "hang"}),
         ("mcp-gateway call config.yaml gr", {"greet"}),
-        ("mcp-gateway client-config c", {"claude", "codex", "cursor"}),
+        ("mcp-gateway client-config c", {"chatgpt", "claude", "claude-desktop", "cline", "codex", "cursor"}),
         ("mcp-gateway read --out", {"--output"}),
     ],
 )

@@ -48,6 +48,8 @@ class StatusTicker:
         self._heard = 0
         """Last sequence number of calls of other workers."""
         self._task: asyncio.Task[None] | None = None
+        self.status: JsonObject | None = None
+        """The last published status."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -91,9 +93,8 @@ class StatusTicker:
             self._feed.publish_call(call, number)
         self._feed.leave_out(sum(each["skipped"] for each in others))
         self._feed.tell_left_out()
-        self._feed.publish(
-            "status", merged_status(self._own.status(), [each["status"] for each in others]), is_state=True
-        )
+        self.status = merged_status(self._own.status(), [each["status"] for each in others])
+        self._feed.publish("status", self.status, is_state=True)
 
 
 KEEPALIVE_SECONDS: Final = 15.0
@@ -143,13 +144,16 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             active.end(task)
 
     def _hello(self) -> bytes:
+        """Return the first events: `hello`, and the last status if there is one."""
         hello: JsonObject = {
             "api": 1,
             "version": __version__,
             "generation": self.store.current.generation,
             "started": self.started,
         }
-        return framed("hello", hello, self.calls.numbers.next())
+        events = framed("hello", hello, self.calls.numbers.next())
+        status = self.ticker.status
+        return events if status is None else events + framed("status", status, self.calls.numbers.next())
 
     def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
         if since is None:

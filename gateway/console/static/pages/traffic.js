@@ -85,7 +85,7 @@ const COLUMNS = [
   {
     key: "reason",
     label: "Error",
-    width: "minmax(9rem, 2fr)",
+    width: "minmax(9rem, 4fr)",
     from: NARROW,
     cell: (call) => html`<span class="reason" title=${call.reason}>${call.reason}</span>`,
   },

@@ -64,7 +64,7 @@ class StatusTicker:
             self._watchers -= 1
             if self._watchers == 0 and self._task is not None:
                 self._task.cancel()
-                self._task = None
+                self._task = self.status = None
 
     async def close(self) -> None:
         if self._task is not None:
@@ -100,7 +100,6 @@ class StatusTicker:
 KEEPALIVE_SECONDS: Final = 15.0
 _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 """`no-transform` prevents proxies from compressing and buffering the stream."""
-_PACE: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
 _MAX_REPLAYED: Final = 200
@@ -118,13 +117,18 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     store: CatalogStore
     active_requests: ActiveRequests
     started: str = msgspec.field(default_factory=lambda: timestamp(time.time()))
+    pace: StreamTimeouts = msgspec.field(
+        default_factory=lambda: StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
+    )
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if not self.feed.has_room:
             return error_response(_NO_ROOM, request.response_headers)
         since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
-        stream = EventStream(request.raw, pace=_PACE, headers={**request.response_headers, **_FIELDS}, caller="console")
+        stream = EventStream(
+            request.raw, pace=self.pace, headers={**request.response_headers, **_FIELDS}, caller="console"
+        )
         # Registered as a request, so that a reload can end the stream and a drain waits for it.
         active, task = self.active_requests, current_task()
         active.begin(task, request.identity)

@@ -4,7 +4,6 @@ Only the printed token is accepted in a URL. It is exchanged for a cookie and re
 credential in a URL is accepted.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -28,7 +27,6 @@ _NOT_OWN: Final = HttpError(
 _TOO_LARGE: Final = HttpError(
     status=413, message="The token is too large for a cookie. Send it in the Authorization header instead"
 )
-_METHODS: Final = "POST, DELETE"
 
 
 class SignIn:
@@ -45,7 +43,7 @@ class SignIn:
         """
         headers = request.response_headers
         if request.raw.method not in {"POST", "DELETE"}:
-            error = HttpError(status=405, message="method not allowed", headers={"Allow": _METHODS})
+            error = HttpError(status=405, message="method not allowed", headers={"Allow": "POST, DELETE"})
             return error_response(error, headers)
         # Other sites must not sign a browser in.
         if not self._access.is_own(request):
@@ -82,7 +80,8 @@ class SignIn:
         if isinstance(found, AuthError | HttpError):
             return None
         # RFC 9110 §15.4.4: the browser requests another URL, so the token leaves its address bar.
-        response = web.Response(status=303, headers=_redirect(request.response_headers))
+        headers = {**request.response_headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}
+        response = web.Response(status=303, headers=headers)
         return response if self._give(found, request, response) else None
 
     async def _identified(self, token: str, request: HttpRequest) -> Identity | AuthError | HttpError:
@@ -99,7 +98,3 @@ class SignIn:
         endpoint = request.client_endpoint
         session = self._access.session_of(identity, place_of(request.raw, endpoint))
         return self._access.cookies.give(session, endpoint=endpoint, response=response)
-
-
-def _redirect(headers: Mapping[str, str]) -> dict[str, str]:
-    return {**headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}

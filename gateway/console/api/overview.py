@@ -56,7 +56,9 @@ class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
         }
 
         def made() -> Json:
-            shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
+            shown = list(_grouped(sorted(problems, key=lambda each: each.severity is not Severity.ERROR)).values())[
+                :most
+            ]
             return {
                 **answer,
                 "problems": self.redactor.json([_group_json(each) for each in shown]),
@@ -78,10 +80,6 @@ def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[
 def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
     first, *others = group
     return {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
-
-
-def _rank(problem: Problem) -> bool:
-    return problem.severity is not Severity.ERROR
 
 
 def _most(request: HttpRequest) -> int | None:

@@ -30,12 +30,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = READ
 
 
-class WebConsole:
-    def __init__(self, *, access: ConsoleAccess, files: Mapping[str, StaticFile], routes: Sequence[Route]) -> None:
-        self._access: Final = access
-        self._sign_in: Final = SignIn(access)
-        self._files: Final = files
-        self._api: Final = tuple(routes)
+class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
+    access: ConsoleAccess
+    files: Mapping[str, StaticFile]
+    routes: Sequence[Route]
 
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         handlers = tuple(self._handlers(middleware))
@@ -49,30 +47,30 @@ class WebConsole:
         own = middleware.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            is_ours = self._access.concerns(raw, middleware.client_endpoint(raw))
+            is_ours = self.access.concerns(raw, middleware.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
         return handle
 
     def link(self, base_url: str) -> str:
         """Return the URL of the page. Without `auth`, the URL contains the token."""
-        token = f"?token={self._access.token.text}" if self._access.authenticator.is_open else ""
+        token = f"?token={self.access.token.text}" if self.access.authenticator.is_open else ""
         return f"{base_url}{PAGE}/{token}"
 
     def _handlers(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
-        for route in self._api:
+        for route in self.routes:
             yield f"{API}{route.path}", middleware.checked(self._admitted(_by_method(route)))
-        yield f"{API}/session", middleware.checked(_with_headers(self._sign_in.session))
+        yield f"{API}/session", middleware.checked(_with_headers(SignIn(access=self.access).session))
         yield PAGE, middleware.checked(_with_headers(_to_page))
         yield f"{PAGE}/static/{{name:.+}}", middleware.checked(_with_headers(self._static))
         yield f"{PAGE}/{{page:[^/]*}}", middleware.checked(_with_headers(self._page))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
         async def answer(request: HttpRequest) -> web.StreamResponse:
-            identity = await self._access.identify(request)
+            identity = await self.access.identify(request)
             if isinstance(identity, AuthError):
                 address, path = request.client_endpoint.address, request.raw.path
-                self._access.authenticator.record_denial(identity, address=address, path=path)
+                self.access.authenticator.record_denial(identity, address=address, path=path)
             if isinstance(identity, AuthError | HttpError):
                 return error_response(identity, _of_api(request).response_headers)
             return await endpoint(_of_api(request, identity))
@@ -86,15 +84,15 @@ class WebConsole:
             return _not_allowed(request, READ)
         token = raw.query.get("token")
         if token is None:
-            return self._files[INDEX].response(raw, request.response_headers)
-        response = await self._sign_in.follow_link(token, request)
+            return self.files[INDEX].response(raw, request.response_headers)
+        response = await SignIn(access=self.access).follow_link(token, request)
         # The page explains the failure, and its form accepts another token.
-        return response or self._files[INDEX].response(raw, request.response_headers, status=401)
+        return response or self.files[INDEX].response(raw, request.response_headers, status=401)
 
     async def _static(self, request: HttpRequest) -> web.StreamResponse:
         if request.raw.method not in READ:
             return _not_allowed(request, READ)
-        found = self._files.get(request.raw.match_info["name"])
+        found = self.files.get(request.raw.match_info["name"])
         if found is None:
             return error_response(_NO_FILE, request.response_headers)
         return found.response(request.raw, request.response_headers)

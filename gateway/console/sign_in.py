@@ -6,6 +6,7 @@ credential in a URL is accepted.
 
 from typing import Final
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -29,9 +30,8 @@ _TOO_LARGE: Final = HttpError(
 )
 
 
-class SignIn:
-    def __init__(self, access: ConsoleAccess) -> None:
-        self._access: Final = access
+class SignIn(msgspec.Struct, frozen=True, kw_only=True):
+    access: ConsoleAccess
 
     async def session(self, request: HttpRequest) -> web.Response:
         """Handle `/-/api/session`.
@@ -46,11 +46,11 @@ class SignIn:
             error = HttpError(status=405, message="method not allowed", headers={"Allow": "POST, DELETE"})
             return error_response(error, headers)
         # Other sites must not sign a browser in.
-        if not self._access.is_own(request):
+        if not self.access.is_own(request):
             return error_response(_NOT_OWN, headers)
         if request.raw.method == "DELETE":
             response = no_content(request)
-            self._access.cookies.take(endpoint=request.client_endpoint, response=response)
+            self.access.cookies.take(endpoint=request.client_endpoint, response=response)
             return response
         return await self._begin(request)
 
@@ -74,7 +74,7 @@ class SignIn:
     async def follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
         """Exchange the token of a link for a cookie, and redirect without it. Return None for an invalid token."""
         # An API key in a URL would appear in histories and logs, so it is ignored with `auth`.
-        if not self._access.authenticator.is_open:
+        if not self.access.authenticator.is_open:
             return None
         found = await self._identified(token, request)
         if isinstance(found, AuthError | HttpError):
@@ -86,15 +86,15 @@ class SignIn:
 
     async def _identified(self, token: str, request: HttpRequest) -> Identity | AuthError | HttpError:
         address = request.client_endpoint.address
-        found = await self._access.by_credential(token, address=address)
+        found = await self.access.by_credential(token, address=address)
         if isinstance(found, Identity):
-            found = self._access.permitted(found)
+            found = self.access.permitted(found)
         if isinstance(found, AuthError):
-            self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
+            self.access.authenticator.record_denial(found, address=address, path=request.raw.path)
             log.warning("console sign-in denied", address=address, reason=found.error or "invalid")
         return found
 
     def _give(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
         endpoint = request.client_endpoint
-        session = self._access.session_of(identity, place_of(request.raw, endpoint))
-        return self._access.cookies.give(session, endpoint=endpoint, response=response)
+        session = self.access.session_of(identity, place_of(request.raw, endpoint))
+        return self.access.cookies.give(session, endpoint=endpoint, response=response)

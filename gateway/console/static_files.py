@@ -25,7 +25,6 @@ _TYPES: Final = {
 }
 """Media types by suffix. `mimetypes` depends on the machine."""
 _REVISION: Final = b"@LATEST_MODERN@"
-_OTHER_TYPE: Final = "application/octet-stream"
 
 
 class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +65,7 @@ def _below(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[str, S
             str(where),
             StaticFile(
                 content=content,
-                media_type=_TYPES.get(where.suffix, _OTHER_TYPE),
+                media_type=_TYPES.get(where.suffix, "application/octet-stream"),
                 # Half of the digest is enough to distinguish versions (RFC 9110 §8.8.3).
                 etag=hashlib.sha256(content).hexdigest()[:32],
             ),

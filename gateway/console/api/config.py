@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.responses import current_problems, json_response_by_thread, problem_json
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError
 from gateway.json_types import Json
 from gateway.reload.candidate import NO_PLACES, Candidate, DefinitionPlaces, Place, definition_places
 from gateway.reload.pipeline import ReloadPipeline
@@ -79,8 +78,6 @@ class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
     reloader: Reloader[Candidate]
     reloads: ReloadHistory
     redactor: LiveRedactor
-    effective: dict[str, str] = msgspec.field(default_factory=dict)
-    """The effective configuration by digest; at most one."""
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/config", endpoint=self._config)
@@ -88,27 +85,27 @@ class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _config(self, request: HttpRequest) -> web.Response:
         # Read and masked again, because the served configuration does not keep its files.
         written, served = await self.files.written(), self.pipeline.served
+        problems, reloads = current_problems(self.reloader, self.pipeline.store), list(self.reloads.listed())
         wants_effective = request.raw.query.get("effective") != "0"
-        answer = {
-            "files": _files(written),
-            "effective": await self._effective_of(served) if wants_effective else None,
-            "problems": await asyncio.to_thread(_all_json, current_problems(self.reloader, self.pipeline.store)),
-            "reloads": list(self.reloads.listed()),
-            "lock": {
-                "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
-                "differs": list(served.lock_differences),
-            },
-            "restartRequired": self.pipeline.restart_required,
-        }
-        return await json_response_by_thread(partial(self.redactor.json, answer), request)
 
-    async def _effective_of(self, served: Candidate) -> str:
-        """Return the configuration as one document. Cached, because thousands of tools take seconds."""
-        if served.digest not in self.effective:
-            text = await asyncio.to_thread(_effective, served, self.redactor)
-            self.effective.clear()
-            self.effective[served.digest] = text
-        return self.effective[served.digest]
+        def made() -> Json:
+            answer = {
+                "files": [
+                    {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
+                    for path, text in written.texts.items()
+                ],
+                "effective": _effective(served, self.redactor) if wants_effective else None,
+                "problems": [problem_json(each) for each in problems],
+                "reloads": reloads,
+                "lock": {
+                    "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
+                    "differs": list(served.lock_differences),
+                },
+                "restartRequired": self.pipeline.restart_required,
+            }
+            return self.redactor.json(answer)
+
+        return await json_response_by_thread(made, request)
 
 
 def _effective(served: Candidate, redactor: LiveRedactor) -> str:
@@ -117,17 +114,6 @@ def _effective(served: Candidate, redactor: LiveRedactor) -> str:
     document = json.loads(json.dumps(redactor.json(masked_document(served.document))))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
-
-
-def _all_json(problems: Sequence[Problem]) -> list[Json]:
-    return [problem_json(each) for each in problems]
-
-
-def _files(written: ConfigFiles) -> list[Json]:
-    return [
-        {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
-        for path, text in written.texts.items()
-    ]
 
 
 def _look(loaded: LoadedConfig) -> ConfigFiles:

@@ -14,7 +14,7 @@ from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import ConvertedSchema, Schemas
 
 MAX_SCHEMA_BYTES: Final = 8 * 1024
-"""Larger output schemas are truncated, because every `tools/list` contains them."""
+"""Larger output schemas are reduced to their type, because every `tools/list` contains them."""
 
 _JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
 _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
@@ -73,26 +73,14 @@ def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
 
 
 def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str, Json]:
-    """Add definitions, nearest first, up to the size limit. The others become `{}`."""
+    """Return the schema with its definitions, or only its type if they are too large."""
     made: dict[str, Json] = dict(schema) if isinstance(schema, dict) else {}
-    room = MAX_SCHEMA_BYTES - len(orjson.dumps(made))
-    if room < 0:
-        kind = made.get("type")
-        return {"type": kind} if isinstance(kind, str) else {}
-    definitions: dict[str, Json] = {}
-    level = sorted(names)
-    while level:
-        following: set[str] = set()
-        for name in level:
-            one = schemas.definition(name, "response")
-            size = len(orjson.dumps(one.schema))
-            fits = size <= room
-            definitions[name] = one.schema if fits else {}
-            # `{}` is two bytes. The names are not counted.
-            room -= size if fits else 2
-            following |= one.names if fits else frozenset()
-        level = sorted(following - definitions.keys())
-    return {**made, "$defs": dict(sorted(definitions.items()))} if definitions else made
+    definitions = schemas.definitions(names, "response")
+    whole = {**made, "$defs": definitions} if definitions else made
+    if len(orjson.dumps(whole)) <= MAX_SCHEMA_BYTES:
+        return whole
+    kind = made.get("type")
+    return {"type": kind} if isinstance(kind, str) else {}
 
 
 def _output(schema: dict[str, Json]) -> dict[str, Json]:

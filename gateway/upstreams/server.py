@@ -30,9 +30,8 @@ _ONLY_IN_CLIENT_SESSION: Final = (
     " session, whose lists are served"
 )
 _CHECK_SECONDS: Final = 5.0
-_STORM_SECONDS: Final = 1.0
-"""If changes follow each other within this time, the pause between reads grows."""
-_STORM_WARNING: Final = 16 * SETTLE_SECONDS
+_LIST_SECONDS: Final = 1.0
+"""Shortest time between two reads of the lists."""
 _REPORT_SECONDS: Final = 60.0
 
 
@@ -88,8 +87,6 @@ class UpstreamServer:
         """Whether the lists are or were part of the catalog."""
         self._malformed = 0
         self._reported_at = -math.inf
-        self._list_pause = 0.0
-        """Seconds between reads. Grows while the server announces changes without end."""
         self._not_before = -math.inf
         self._failed_lists = 0
         self._ask_again_at = math.inf
@@ -294,7 +291,7 @@ class UpstreamServer:
     async def _ask_for_lists(self) -> None:
         # Set first, because a change may be announced during the read.
         self._is_stale = False
-        self._increase_pause()
+        self._not_before = monotonic() + _LIST_SECONDS  # a server can announce changes without end
         try:
             lists = await self.pool.in_shared_session(self._discover)
         except BaseException:
@@ -335,15 +332,6 @@ class UpstreamServer:
                 if note and note != self._note_on_sessions:
                     log.warning("upstream offers more in the session of a client", upstream=self.name, note=note)
                 self._note_on_sessions = note
-
-    def _increase_pause(self) -> None:
-        """Increase the pause between reads while the server announces changes without end."""
-        now, before = monotonic(), self._list_pause
-        is_storm = now < self._not_before + before + _STORM_SECONDS
-        self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
-        self._not_before = now + self._list_pause
-        if before < _STORM_WARNING <= self._list_pause:
-            log.warning("upstream announces changes constantly; its lists are read less often", upstream=self.name)
 
     def _plan_retry(self, lists: ServerLists) -> None:
         """Schedule another read of lists that failed, except those that were too long."""

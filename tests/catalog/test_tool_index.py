@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.catalog.tool_index import ToolIndex, words
+from gateway.catalog.search_tools import ToolIndex, words
 
 TOOLS: list[dict[str, Any]] = [
     {"name": "restart_service", "description": "Restart a service of the cluster."},

@@ -6,7 +6,7 @@ Accepts base64 (RFC 4648 §4) and base64url (§5), with or without padding, spac
 
 import binascii
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -25,9 +25,6 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
 # Models send a path or URL if they cannot read the file.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
-# A multiple of four: base64 encodes groups of four characters (RFC 4648 §4).
-_STEP: Final = 2**18
-"""Characters to decode at once, because `binascii` holds the GIL."""
 
 
 class FileRefusedError(ValueError):
@@ -105,20 +102,15 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     if missing == 3 or len(text) - size not in {0, missing}:
         raise _not_base64(text, "is truncated, or has wrong padding")
     try:
-        data = b"".join(_decoded_steps(text, size, is_url_safe=is_url_safe))
+        encoded = _standard(text[:size]) if is_url_safe else text[:size]
+        # Strict: otherwise `binascii` skips other characters.
+        data = binascii.a2b_base64(encoded + "=" * missing, strict_mode=True)
     except binascii.Error as error:
         raise _not_base64(text) from error
     # RFC 4648 §3.5: the unused bits of the last character must be zero.
     if missing and _standard(text[size - 1]) != _last_of(data[-(3 - missing) :]):
         raise _not_base64(text, "ends in the middle of a byte")
     return data
-
-
-def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes]:
-    for start in range(0, size, _STEP):
-        step = text[start : min(start + _STEP, size)]
-        # Strict: otherwise `binascii` skips other characters.
-        yield binascii.a2b_base64((_standard(step) if is_url_safe else step) + "=" * (-len(step) % 4), strict_mode=True)
 
 
 def _standard(text: str) -> str:

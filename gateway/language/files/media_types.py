@@ -4,7 +4,6 @@ The module functions of `mimetypes` depend on files of the system, so the result
 """
 
 import re
-from codecs import getincrementaldecoder
 from functools import cache, lru_cache
 from mimetypes import MimeTypes
 from pathlib import PurePath
@@ -97,8 +96,6 @@ _SIGNATURES: Final = (
 )
 
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-_STEP: Final = 2**18
-"""Bytes to search at once, because `re` holds the GIL."""
 
 
 def media_type_in(data: bytes) -> str | None:
@@ -108,15 +105,8 @@ def media_type_in(data: bytes) -> str | None:
 
 def is_text(data: bytes) -> bool:
     """Whether the data is UTF-8 without binary data bytes (WHATWG MIME Sniffing §3)."""
-    decoder = getincrementaldecoder("utf-8")()
     try:
-        for start in range(0, len(data), _STEP):
-            step = data[start : start + _STEP]
-            if _BINARY.search(step) is not None:
-                return False
-            decoder.decode(step)
-        # Raises for a truncated character at the end.
-        decoder.decode(b"", final=True)
+        data.decode()
     except UnicodeDecodeError:
         return False
-    return True
+    return _BINARY.search(data) is None

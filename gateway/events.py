@@ -44,6 +44,8 @@ class SignInsChanged(msgspec.Struct, frozen=True):
 
     entry: str
     """Path of the service in the file, such as `upstreams.github`."""
+    is_of_replica: bool = False
+    """Whether the change happened at another replica."""
 
 
 class WatchedResourcesChanged(msgspec.Struct, frozen=True):

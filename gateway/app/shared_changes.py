@@ -1,4 +1,4 @@
-"""Shares the changes that plugins make at run time with the other replicas.
+"""Shares the changes that plugins make at run time, and sign-ins of users, with the other replicas.
 
 The store also keeps the last state of each switched primitive, for replicas that start later. If several replicas
 switch a primitive at once, all of them apply the value in the store.
@@ -15,7 +15,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ExecutionError, StoreUnavailableError
-from gateway.events import Events, PluginChange
+from gateway.events import Events, PluginChange, SignInsChanged
 from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
@@ -24,6 +24,7 @@ from gateway.state.replica import Replica
 log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "announcement"
+_SIGN_IN: Final = "sign-in"
 # A lost refresh must not enable a primitive again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
@@ -36,11 +37,14 @@ class SharedChanges:
         self._replica: Final = replica
         self._store: Final = store
         self._notifier: Final = notifier
+        self._events: Final = events
         self._key: Final = f"{replica.store.prefix}switched"
         self._in_order: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
         events.subscribe(PluginChange, self.tell)
+        events.subscribe(SignInsChanged, self._tell_of_sign_in)
         replica.mailbox.on(_KIND, self._take)
+        replica.mailbox.on(_SIGN_IN, self._take_sign_in)
         replica.store.on_return(self._take_disabled)
 
     async def __aenter__(self) -> Self:
@@ -54,6 +58,19 @@ class SharedChanges:
 
     def tell(self, change: PluginChange) -> None:
         self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
+
+    def _tell_of_sign_in(self, change: SignInsChanged) -> None:
+        if not change.is_of_replica:
+            self._tasks.begin(self._send_sign_in(change.entry), name="shared changes")
+
+    async def _send_sign_in(self, entry: str) -> None:
+        # Without the message, the other replicas find the sign-in when they connect to the upstream again.
+        with suppress(StoreUnavailableError):
+            await self._replica.mailbox.tell_all(_SIGN_IN, entry.encode())
+
+    async def _take_sign_in(self, entry: bytes) -> bytes:
+        self._events.publish(SignInsChanged(entry.decode(), is_of_replica=True))
+        return b""
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:

@@ -14,7 +14,7 @@ from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
-from gateway.events import Events
+from gateway.events import Events, SignInsChanged
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
@@ -177,3 +177,17 @@ async def test_common_key_or_prefix_is_no_warning(stack: AsyncExitStack, server:
         await until(lambda: one.mailbox.received >= 1)
         assert await two.mailbox.ask(one.name, "echo", b"there") == b"there"
         assert strangers(logs) == set()
+
+
+async def test_sign_ins_are_announced_once_to_other_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
+    one, other = [await joined(stack, server) for _ in range(2)]
+    seen: dict[Member, list[SignInsChanged]] = {one: [], other: []}
+    for member, events in seen.items():
+        member.events.subscribe(SignInsChanged, events.append)
+    one.events.publish(SignInsChanged("upstreams.notes"))
+    await until(lambda: bool(seen[other]))
+    one.events.publish(SignInsChanged("upstreams.other"))
+    await until(lambda: len(seen[other]) > 1)
+    assert [event.entry for event in seen[other]] == ["upstreams.notes", "upstreams.other"]
+    assert all(event.is_of_replica for event in seen[other])
+    assert not any(event.is_of_replica for event in seen[one])

@@ -73,13 +73,16 @@ async def sign_in(served: Served, key: str, user: str, tool: str, **options: Any
     return await asyncio.to_thread(Browser(user, key=key, **options).visit, found[0])
 
 
-async def until_listed(served: Served, key: str, tool: str) -> None:
+async def until_listed(served: Served, key: str, tool: str, *, requests: int = 1) -> None:
+    """Wait until a tool is listed, in the responses to several concurrent requests."""
     headers = {**modern_headers("tools/list", {}), "Accept": BOTH, "Authorization": f"Bearer {key}"}
+
+    async def is_listed() -> bool:
+        async with served.http.post(served.url, json=request("tools/list"), headers=headers) as response:
+            return f'"{tool}"' in await response.text()
+
     async with asyncio.timeout(SECONDS):
-        while True:
-            async with served.http.post(served.url, json=request("tools/list"), headers=headers) as response:
-                if f'"{tool}"' in await response.text():
-                    return
+        while not all(await asyncio.gather(*(is_listed() for _ in range(requests)))):
             await asyncio.sleep(0.05)
 
 

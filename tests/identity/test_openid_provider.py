@@ -4,8 +4,10 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +20,16 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from jwt.algorithms import ECAlgorithm
 
 from tests.behaviour.test_user_sign_in import ANN, BOB, Served, serving
-from tests.e2e.daemon import request
+from tests.e2e.daemon import call, request, text_of
+from tests.e2e.daemon import serving as daemon_serving
+from tests.fork_server import FORKED
 from tests.identity.browser import Browser, Page
 from tests.identity.openid_provider import JWT, OPAQUE, SECRET, OpenIdProvider
 from tests.transports.http_server import BOTH, modern_headers
 
 pytestmark = pytest.mark.build
 
+PROJECT: Final = Path(__file__).parents[2]
 SECONDS: Final = 120
 KEYS: Final = {"ann": {"secret": ANN}, "bob": {"secret": BOB}}
 WHOAMI: Final = {"description": "Who am I?", "content": "{{ caller.subject }}: {{ caller.scopes | join(' ') }}"}
@@ -268,6 +273,28 @@ async def test_client_metadata_document_replaces_registration(
     assert not await openid.requests("/reg")
     [exchange] = await openid.requests("/token")
     assert exchange["parameters"]["client_id"] == f"{public}/.well-known/oauth-client/notes.json"
+
+
+async def test_command_signs_in_for_a_server_on_stdio(tmp_path: Path, openid: OpenIdProvider, notes: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(upstream(notes)))
+    script = "import sys; from tests.identity.browser import Browser; Browser('ann').visit(sys.argv[1])"
+    (tmp_path / "browser.py").write_text(f"import sys; sys.path.insert(0, {str(PROJECT)!r})\n{script}")
+    command = [FORKED, "connections", "sign-in", str(config), "notes"]
+    environment = {
+        **os.environ,
+        "MCP_GATEWAY_STATE_DIR": str(tmp_path / "state"),
+        "BROWSER": f"{sys.executable} {tmp_path / 'browser.py'} %s",
+    }
+    async with asyncio.timeout(SECONDS):
+        process = await asyncio.create_subprocess_exec(*command, env=environment)
+        assert await process.wait() == 0
+        async with daemon_serving(config, "--stdio", "--state-dir", str(tmp_path / "state")) as daemon:
+            while "Unknown tool" in str(answer := await daemon.ask(call("notes_whoami"))):
+                await asyncio.sleep(0.05)
+            assert text_of(answer) == "ann at the MCP server"
+    [asked] = await openid.requests("/auth")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/sign-in/upstreams\.notes", asked["parameters"]["redirect_uri"])
 
 
 async def test_people_sign_in_to_the_pages(tmp_path: Path, openid: OpenIdProvider) -> None:

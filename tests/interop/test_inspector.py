@@ -10,19 +10,12 @@ import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import serving
-from tests.node import SECONDS, NodePackage, find_package
-from tests.programs import do_without
+from tests.node import SECONDS, NodePackage
 
 pytestmark = pytest.mark.build
 
 HERE: Final = Path(__file__).parent
 CONFIG: Final = HERE.parents[1] / "config"
-
-
-@pytest.fixture(scope="module")
-def inspector() -> NodePackage:
-    found = find_package(HERE, name="@modelcontextprotocol/inspector", variable="MCP_GATEWAY_TEST_INSPECTOR")
-    return found if isinstance(found, NodePackage) else do_without(found)
 
 
 async def inspect(inspector: NodePackage, config: Path, *words: str) -> tuple[int, list[Json]]:

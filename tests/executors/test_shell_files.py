@@ -22,7 +22,7 @@ from gateway.language.files.file_argument import FileArgument
 from gateway.language.scope import Inputs, Scope
 from tests.executors.recording import RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import failure_of, text_of
-from tests.programs import need_sandboxes
+from tests.programs import linux_only, need_sandboxes
 
 PHOTO = FileArgument(b"\x89PNG\r\n\x1a\n...", media_type="image/png", name="--help; rm -rf ~.png")
 BIG = FileArgument(bytes(3 * 2**20))
@@ -71,6 +71,7 @@ async def test_files_in_lists_and_objects_each_have_a_path(services: Services, m
     assert text_of(await compiled(services, {"script": script}).execute(make_invocation(given))) == "abc"
 
 
+@linux_only
 async def test_a_sandbox_shows_the_files_of_its_call(services: Services) -> None:
     need_sandboxes()
     executor = compiled(services, {"command": ["cat", "{{ photo }}"], "sandbox": {}})

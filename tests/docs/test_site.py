@@ -101,8 +101,9 @@ async def test_pages_fit_on_a_phone(page: Page) -> None:
 
 @pytest.mark.build
 async def test_search_finds_a_key_in_the_reference(page: Page) -> None:
-    await page.goto("")
+    async with page.expect_response("**/search_index.json"):
+        await page.goto("")
     await page.locator("label[for=__search]").first.click()
-    await page.get_by_role("textbox", name="Search").fill("tmp_size")
+    await page.get_by_role("textbox", name="Search").press_sequentially("tmp_size")
     found = page.locator(".md-search-result__link[href*='docs/reference']")
     await expect(found.first).to_be_visible(timeout=SECONDS * 1000)

@@ -36,7 +36,12 @@ def test_installation_page_and_readme_work_as_written(tmp_path: Path) -> None:
     identity = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "Copy")):
         subprocess.run(["git", *words], cwd=checkout, timeout=SECONDS, check=True)
-    environ = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}
+    environ = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"),
+    }
     steps = list(steps_of(INSTALL.read_text()))
     assert steps
     _serve_the_demo(checkout, environ)

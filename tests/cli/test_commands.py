@@ -508,3 +508,9 @@ def test_a_running_server_is_asked_by_its_url(run: Run, tmp_path: Path) -> None:
 def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
     while child.poll() is None and not path.exists():
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("name", "guess"), [("gret", "; did you mean `greet`?"), ("nothing_like_it", "")])
+def test_unknown_tool_has_a_suggestion(run: Run, name: str, guess: str) -> None:
+    finished = run("call", name)
+    assert (finished.code, finished.out, finished.hints) == (1, "", f"error: Unknown tool: {name}{guess}\n")

@@ -168,6 +168,13 @@ def test_problems_come_first_and_exit_code_is_one(
             {"lock": {"differs": ["tools.x was added since the lock was written"]}},
             "! tools.x was added since the lock was written",
         ),
+        (
+            {
+                "lock": {"differs": ["tools.x was added since the lock was written"]},
+                "warnings": ["c.yaml:1:1: tools.x: was added since the lock was written"],
+            },
+            "! warning: c.yaml:1:1: tools.x: was added since the lock was written",  # not twice
+        ),
         ({"limits": {"threads": {"used": 4, "limit": 4}}}, "! all 4 threads are in use (limits.threads)"),
         (
             {"limits": {"concurrency": {"used": 3, "limit": 3, "per_caller": 1}}},

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
-from gateway.cli.client.remote import GatewayClient, RemoteError
+from gateway.cli.client.remote import GatewayClient, RemoteError, every_page
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
 from gateway.cli.given_input import add_as
@@ -15,6 +15,7 @@ from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.positional import arguments_of, name_and_pairs, split_config
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 
@@ -79,7 +80,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         try:
             result = await call.result()
         except RpcError as error:
-            raise answers.explained(error) from error
+            guess = await _guess(client, name) if error.message == f"Unknown tool: {name}" else ""
+            raise answers.explained(RpcError(error.code, error.message + guess, error.data)) from error
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)
@@ -90,6 +92,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     else:
         show_tool_result(result, out=out, hints=hints)
     return 1 if failed or answers.was_declined else 0
+
+
+async def _guess(client: GatewayClient, name: str) -> str:
+    return did_you_mean(name, [tool["name"] for tool in await every_page(client, "tools/list", "tools")])
 
 
 class _Call:

@@ -99,7 +99,8 @@ def _warnings_of_file(status: JsonObject) -> Iterator[str]:
     lock = status.get("lock") or {}
     if problem := lock.get("trouble"):
         yield f"the lock cannot be used: {problem}"
-    yield from lock.get("differs", ())
+    if not any("since the lock was written" in warning for warning in status.get("warnings", ())):
+        yield from lock.get("differs", ())
 
 
 def _warnings_of_process(status: JsonObject) -> Iterator[str]:

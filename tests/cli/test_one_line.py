@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.typed import Run
+from tests.cli.typed import Run, started
 from tests.fork_launcher import fork_launcher
 
 API = """\
@@ -71,6 +71,35 @@ def test_printed_configuration_is_valid_and_has_the_served_tools(run: Run, direc
     upstream = {"outer": {"command": program(), "args": args, "cwd": str(directory), "prefix": ""}}
     (directory / "outer.yaml").write_text(json.dumps({"upstreams": upstream}))
     assert names(run, "outer.yaml") == [tool]
+
+
+@pytest.mark.parametrize("source", ["mcp-json", "openapi", "sqlite", "command"])
+def test_source_is_served_over_http(run: Run, directory: Path, source: str) -> None:
+    words, tool = sources()[source]
+    with started("serve", "--http", "127.0.0.1:0", "--no-watch", *words, cwd=directory) as server:
+        assert server.stderr is not None
+        url = next(event["url"] for line in server.stderr if (event := json.loads(line))["event"] == "listening")
+        tools = json.loads(run("list", "tools", "--json", "--url", url).out)
+        server.terminate()
+        server.wait(60)
+    assert [each["name"] for each in (tools["tools"] if isinstance(tools, dict) else tools)] == [tool]
+
+
+def test_command_receives_only_a_few_variables(run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_OWN_VARIABLE", "x")
+    (directory / "env.yaml").write_text(
+        "tools: {names: {description: Names., shell: {command: [env], inherit_env: [MY_OWN_VARIABLE]}}}"
+    )
+    with started(
+        "serve", "--http", "127.0.0.1:0", "--", program(), "serve", "env.yaml", "--stdio", cwd=directory
+    ) as server:
+        assert server.stderr is not None
+        url = next(event["url"] for line in server.stderr if (event := json.loads(line))["event"] == "listening")
+        shown = run("call", "names", "--url", url).out
+        server.terminate()
+        server.wait(60)
+    assert "PATH=" in shown
+    assert "MY_OWN_VARIABLE" not in shown
 
 
 def test_tool_of_a_command_can_be_called(run: Run, directory: Path) -> None:

@@ -400,7 +400,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
-    # A reload may have removed definitions.
+    # Forget removed definitions.
     store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     if not serves_one_request and state.is_owner:
@@ -598,7 +598,7 @@ def _resource_updated(
     notifier.resource_updated(event.uri, catalog)
     origin = upstreams.origin_of(catalog, event.uri)
     if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
-        # Each replica runs its own process of a stdio server, and only this one reported the update.
+        # Each replica runs a process of the stdio server, and only this one reported the update.
         notifier.tell_others("updated", "resources", event.uri)
 
 

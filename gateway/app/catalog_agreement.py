@@ -1,7 +1,7 @@
 """Delays announcements of changed lists until all replicas serve them.
 
-A notified client may send its next request to any replica. A replica that has not reloaded yet would return the old
-list, and the client would never learn of the change. Replicas therefore exchange the fingerprints of their lists, and
+A notified client can reach any replica with its next request. A replica that has not reloaded yet would return the old
+list, and the client would miss the change. Replicas therefore exchange the fingerprints of their lists, and
 announce changes once they agree or after a timeout. If a replica catches up after the timeout, the lists are announced
 again.
 """
@@ -40,7 +40,7 @@ class ReplicasAgreed(msgspec.Struct, frozen=True):
 
 
 class ListDiffered(msgspec.Struct, frozen=True):
-    """Event: a replica has caught up, and clients may have read its old list."""
+    """Event: a replica has caught up. Clients could have read its old list."""
 
     kind: ListKind
 
@@ -54,7 +54,7 @@ class CatalogAgreement:
         self._differing: frozenset[str] = frozenset()
         """Lists that differ on another replica."""
         self._owed: frozenset[str] = frozenset()
-        """Lists of which clients may have read an old version."""
+        """Lists whose old version clients could have read."""
         self._is_agreed: Final = asyncio.Event()
         self._is_agreed.set()
         self._following: asyncio.Task[None] | None = None

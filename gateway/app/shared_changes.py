@@ -81,7 +81,7 @@ class SharedChanges:
                     await self._keep("HSET", f"{kind} {name}", what)
                 await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
                 if what in _SWITCHES:
-                    # Another replica may have stored a newer value.
+                    # Another replica could have stored a newer value.
                     await self._switch(what, kind, name)
         except StoreUnavailableError as error:
             log.warning("change not sent to other replicas", what=what, name=name, reason=error.message)
@@ -96,7 +96,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the value in the store, or `what` if there is none."""
+        """Apply the value in the store. Default: `what`."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 
@@ -129,9 +129,9 @@ class SharedChanges:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
                 with suppress(StoreUnavailableError):
-                    # NX: another replica may have enabled the primitive.
+                    # NX, in case another replica has enabled the primitive.
                     if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
-                        # The store had lost the value, so other replicas may have missed it.
+                        # The store had lost the value, so others could have missed it.
                         await self._replica.mailbox.tell_all(_KIND, f"disabled {kind} {name}".encode())
 
     async def _keep(self, command: str, field: str, what: str) -> Json:

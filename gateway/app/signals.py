@@ -42,7 +42,7 @@ class ExitWatchdog:
         while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
                 first = min(first, self._deadlines.get(timeout=remaining))
-        # Not logged: the hanging code may hold the logger's locks.
+        # Not logged, because the hanging code can hold the logger's locks.
         os.write(2, b"mcp-gateway: a plugin did not stop in time; exiting without it\n")
         self.exit_now(first[1])
 

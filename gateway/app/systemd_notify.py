@@ -18,7 +18,7 @@ class ServiceManager:
         """Remove the variables from `environ`, so that child processes cannot notify systemd."""
         self._address: Final = environ.pop("NOTIFY_SOCKET", "")
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        # sd_watchdog_enabled(3): the variables may be meant for another process.
+        # Ignore variables for another process (sd_watchdog_enabled(3)).
         is_ours = process in {"", str(os.getpid())} and period.isascii() and period.isdigit()
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 

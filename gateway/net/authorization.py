@@ -73,7 +73,7 @@ class Authorization(Protocol):
 
     @property
     def is_per_caller(self) -> bool:
-        """Whether each caller has credentials of its own."""
+        """Whether each caller has separate credentials."""
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
         """Return the request with the credentials of this caller. None is the gateway itself.
@@ -161,7 +161,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             self.outbound.bound.add(self.key)
         elif rejection.attempt > (2 if is_bound else 1):
             return False
-        # Compare with the token that was sent, because another call may have fetched a new one since.
+        # Compare with the token that was sent, because another call could have fetched a new one since.
         self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
         return True
 
@@ -181,11 +181,11 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                     subject=None if subject is None else subject.secret,
                     is_bound=self.key in self.outbound.bound,
                 )
-            # Before the token is sent anywhere. In a thread, because computing its encoded forms takes long.
+            # Before the token is sent anywhere. Computing its encoded forms takes long, so a thread does it.
             deadline = asyncio.get_running_loop().time() + _FETCH_SECONDS
             await self.threads.run(self.outbound.secrets.add, token.value, deadline=deadline)
         except ExecutionError:
-            self.outbound.servers.discard(self.key, lambda _: True)  # The server may have moved its token endpoint.
+            self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
@@ -319,7 +319,7 @@ def _exchanging(
             problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
         return config, frozenset()
     if isinstance(config, TokenExchange) and config.issuer is None and config.token_url is None:
-        # Do not use an issuer named by the service, which could name its own and receive every caller's token.
+        # Ignore an issuer named by the service, which could send every caller's token to itself.
         if len(issuers) > 1:
             problems.error("needs `issuer`, because `auth.oauth` has more than one")
         config = config.model_copy(update={"issuer": issuers[0]})

@@ -53,14 +53,13 @@ class Pool:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session: Final = session
         self.users = 0
-        """How many have entered it."""
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Answer]:
         """Send a request and yield its response, without following redirects.
 
         Raises:
-            aiohttp.ClientError: There is no response.
+            aiohttp.ClientError: The request failed.
             ValueError: A header contains a line break.
         """
         body = request.body
@@ -69,7 +68,7 @@ class Pool:
             request.url.with_user(None),  # aiohttp would create an `Authorization` header from it.
             headers=[(header.name, header.value) for header in request.headers],
             data=BytesIO(body) if body is not None and len(body) > _MAX_AT_ONCE else body,
-            skip_auto_headers=("Content-Type",),  # A body sets its own type.
+            skip_auto_headers=("Content-Type",),
             allow_redirects=False,
         )
         async with self, sending as answer:
@@ -156,7 +155,7 @@ def _open(
     profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
 ) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
-        # `concurrency` limits calls. In a second queue here, they would wait unnoticed.
+        # `concurrency` limits calls. They would wait unnoticed in a second queue here.
         limit=0,
         resolver=DaemonResolver(lookups),
         socket_factory=profile.guard.open_socket,

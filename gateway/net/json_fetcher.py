@@ -34,7 +34,7 @@ async def post(sender: Sender, url: str, *, headers: Mapping[str, str], body: by
     """Send a POST request to an endpoint of an authorization server.
 
     Raises:
-        FetchError: There is no response.
+        FetchError: The request failed.
     """
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     try:

@@ -25,8 +25,7 @@ _MAX_KEPT: Final = 4096
 class SharedFetches(Generic[V]):
     """Caches values by key, and fetches them on demand.
 
-    A fetch continues if a waiting caller is cancelled, because others may wait for it. Each fetch must have its own
-    timeout.
+    A fetch continues if a waiting caller is cancelled, because others can wait for it. Each fetch needs a timeout.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -122,8 +122,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """Send a request and return the last response.
 
         Raises:
-            ConnectionFailedError: There was no response.
-            DeadlineExceededError: There was no response by `deadline` (the event loop's clock).
+            ConnectionFailedError: The request failed.
+            DeadlineExceededError: The response was not complete by `deadline` (the event loop's clock).
             ExecutionError: The response is too large, or an address or redirect is refused.
         """
         began = asyncio.get_running_loop().time()
@@ -146,7 +146,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """Send a request and yield the last response, whose body is not read yet.
 
         Raises:
-            ConnectionFailedError: There was no response, or it ended early.
+            ConnectionFailedError: The request failed, or the response ended early.
             ExecutionError: An address or redirect is refused.
         """
         home, is_redirected = request.home or origin_of(request.url), False
@@ -194,8 +194,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             addresses = await self.clients.addresses_of(host)
         except OSError as error:
             raise ExecutionError(
-                f"A redirect leads to `{host}`, which cannot be resolved here, so it may be "
-                f"private. The operator can allow it: {permission_for(host)}"
+                f"A redirect leads to `{host}`, which cannot be resolved here, so it could "
+                f"be private. The operator can allow it: {permission_for(host)}"
             ) from error
         for address in addresses:
             guard.check_spelled(address)
@@ -239,7 +239,7 @@ class TooManyRedirectsError(ExecutionError):
 
 
 class ConnectionFailedError(ExecutionError):
-    """There was no response. A retry can help."""
+    """The request failed. A retry can help."""
 
 
 def explained(error: Exception, *, host: str) -> ExecutionError:
@@ -303,7 +303,7 @@ def _malformed(error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
 
 
 def _system_text(error: OSError) -> str:
-    # getaddrinfo has its own error numbers, which are negative on Linux.
+    # Error numbers of getaddrinfo are negative on Linux.
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
 
 

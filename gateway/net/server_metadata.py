@@ -41,9 +41,9 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     signing_algorithms: Sequence[str] = ()
     """`token_endpoint_auth_signing_alg_values_supported`. Empty if missing."""
     resource: str | None = None
-    """The service that tokens are for, if its own metadata named this server."""
+    """The service that tokens are for, if its metadata named this server."""
     authorization_url: str = ""
-    """The page on which users sign in. Empty if there is none."""
+    """The page on which users sign in, or ""."""
     registration_url: str | None = None
     revocation_url: str | None = None
     scopes: Sequence[str] = ()

@@ -72,7 +72,7 @@ _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _OFFLINE: Final = "offline_access"
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
-"""Errors which mean that a refresh token is no longer valid."""
+"""Errors for an invalid refresh token."""
 
 
 class SecretStore(Protocol):
@@ -245,7 +245,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the tokens of `owner` and the name of their record. If `owner` is None, use any signed-in user.
+        """Return the tokens of `owner` and the name of their record. Without an owner, use any signed-in user.
 
         `is_use` restarts the time after which unused tokens are revoked.
         """
@@ -312,7 +312,7 @@ class SignIns:
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
-        """Sign users out of entries that are no longer configured."""
+        """Sign users out of removed entries."""
         if self._store is None:
             return
         for name in await self.store.names("tokens:"):
@@ -526,7 +526,7 @@ class SignIns:
         except MissingMetadataError:
             if not entry.is_mcp or metadata_url is not None:
                 raise
-        # MCP 2025-03-26 basic/authorization: the server is its own authorization server, with or without metadata.
+        # MCP 2025-03-26 basic/authorization: the server is also the authorization server, with or without metadata.
         origin = urlunsplit(urlsplit(entry.service_url)._replace(path="", query="", fragment=""))
         try:
             return await discover(origin, sender)
@@ -797,7 +797,7 @@ def check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
 
 
 def _scopes(config: AuthorizationCode, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-    """Return the scopes of the configuration and the challenge, or those that the service supports."""
+    """Return the scopes of the configuration and the challenge. Default: all scopes of the service."""
     scopes = dict.fromkeys([*config.scopes, *challenged] or server.resource_scopes)
     if _OFFLINE in server.scopes and scopes:
         scopes[_OFFLINE] = None

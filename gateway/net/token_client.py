@@ -110,7 +110,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             TokenRejectedError: The server issued no token.
-            ExecutionError: There was no response.
+            ExecutionError: The request failed.
         """
         sent = [*secrets, form.get("subject_token"), form.get("assertion")]
         try:

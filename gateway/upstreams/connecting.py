@@ -2,7 +2,7 @@
 
 2026-07-28 basic/versioning, "Backward Compatibility": clients send `server/discover` first, because only modern servers
 respond to it. 2025-03-26 basic/transports, "Backwards Compatibility": a server that responds to `initialize` with 4xx
-may use HTTP+SSE.
+can use HTTP+SSE.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class _ConnectionAttempt:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
         newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
         self.handshakes.add(newest)
-        # Over HTTP, one response is conclusive. A child process may not have read the first request yet.
+        # Over HTTP, one response is conclusive. A child process can take longer to read the first request.
         while self.handshakes and (way.transport == "stdio" or not newest.done()):
             ended, self.handshakes = await asyncio.wait(
                 self.handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED

@@ -6,7 +6,7 @@ from gateway.errors import ExecutionError
 
 
 class UpstreamError(ExecutionError):
-    """The server did not respond properly. Its own errors are `RpcError`s."""
+    """The server did not respond properly. Errors in its responses are `RpcError`s."""
 
 
 class UnreachableError(UpstreamError):
@@ -14,7 +14,7 @@ class UnreachableError(UpstreamError):
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended during a request, which may have been started."""
+    """The connection ended during a request. The server could have run it."""
 
 
 class BadAnswerError(ConnectionLostError):
@@ -26,7 +26,7 @@ class SessionLostError(UpstreamError):
 
 
 class NoAnswerError(UnreachableError):
-    """There was no handshake within `connect_timeout`. The server may still be starting."""
+    """The handshake was not complete within `connect_timeout`. The server could still be starting."""
 
 
 class NotMcpError(UnreachableError):
@@ -38,7 +38,7 @@ class RequestRefusedError(UnreachableError):
 
 
 class NoCredentialsError(UpstreamError):
-    """There are no credentials for this caller. Nothing was sent."""
+    """The caller has no credentials. Nothing was sent."""
 
 
 class RefusedCredentialsError(UnreachableError):

@@ -116,7 +116,7 @@ class SessionPool:
 
         Raises:
             RpcError: the server's own error.
-            UpstreamError: there was no response. The message contains the server's name.
+            UpstreamError: the request failed. The message contains the server's name.
             OverLimitError: too many calls are waiting.
         """
         self.circuit.check_call()
@@ -143,7 +143,7 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            # The cause tells whether the caller can sign in.
+            # Callers find out from the cause whether they can sign in.
             raise self.circuit.with_name(error) from error.__cause__
         except ANSWERS as error:
             self._answered("error", began)
@@ -176,7 +176,7 @@ class SessionPool:
             connecting = asyncio.create_task(self._connect(key, call), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
-            # All waiting calls may have been cancelled.
+            # Marks the exception as retrieved, in case all waiting calls were cancelled.
             connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         with nullcontext() if call is None else self._in_use():
             # Other calls may wait for the same connection.
@@ -205,7 +205,7 @@ class SessionPool:
 
         Raises:
             RpcError: the server's own error.
-            UpstreamError: there was no response.
+            UpstreamError: the request failed.
         """
         held = self._held.get(SHARED)
         if held is None and len(self._held) >= self.config.max_sessions:
@@ -410,7 +410,7 @@ class SessionPool:
             self._lost(session, str(error))
             return True
         if isinstance(error, UnreachableError):
-            # A server of the other era may have replaced a stateless server.
+            # A server of the other era could have replaced a stateless server.
             if isinstance(error, NotMcpError) and session.is_stateless:
                 self.drop(session)
                 return True
@@ -418,7 +418,7 @@ class SessionPool:
                 self.circuit.connect_failed(str(error))
                 raise self.circuit.unreachable(str(error)) from error
             return False
-        # The request may have been started. Over HTTP, a session outlives its connections.
+        # The request could have been started. Over HTTP, a session outlives its connections.
         if isinstance(error, ConnectionLostError) and session.is_closed:
             self.drop(session)
         return isinstance(error, ConnectionLostError) and is_repeatable

@@ -124,7 +124,7 @@ class UpstreamServer:
                 await session.watch(self._watched)
 
     def lists_changed(self) -> None:
-        """Read the lists again soon. Also called after the end of a session, which may have missed changes."""
+        """Read the lists again soon. Also called after the end of a session, because changes could have been missed."""
         self._is_stale = True
         self._wake.set()
 
@@ -289,7 +289,7 @@ class UpstreamServer:
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
-        # Set first, because a change may be announced during the read.
+        # Set first, because changes can be announced during the read.
         self._is_stale = False
         self._not_before = monotonic() + _LIST_SECONDS  # a server can announce changes without end
         try:

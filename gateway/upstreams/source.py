@@ -58,7 +58,7 @@ class UpstreamSource:
 
         Args:
             services: services that executors share.
-            documents: stores the lists across restarts, unless it is None.
+            documents: stores the lists across restarts if it is set.
             events: the source of session events, and the receiver of resource updates.
             first_lists_seconds: longest wait for the first lists. None to wait until each server has responded or
         failed.
@@ -125,7 +125,7 @@ class UpstreamSource:
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
-        # This reload may have cancelled the start of unchanged servers.
+        # In case this reload cancelled the start of unchanged servers.
         await asyncio.gather(*(server.start() for server in self._servers.values()))
         if self._is_at_start:
             self._is_at_start = False

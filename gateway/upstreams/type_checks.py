@@ -70,7 +70,7 @@ def well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
     return [
         {**each, "content": _block(each["content"], sender)}
         for each in mappings(value)
-        # A tuple, because a role of the wrong type may not be hashable.
+        # A tuple, because a role of the wrong type can be unhashable.
         if each.get("role") in ("user", "assistant") and isinstance(each.get("content"), dict)
     ]
 

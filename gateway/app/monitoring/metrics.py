@@ -199,7 +199,7 @@ def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
 
 
 def _store(replica: Replica | None) -> Sources:
-    # Without a store there are no samples: zeros would look like an outage.
+    # No samples without a store, because zeros would look like an outage.
     def read(value: Callable[[Replica], Reading]) -> Callable[[], Reading]:
         return lambda: {} if replica is None else value(replica)
 

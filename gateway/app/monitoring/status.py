@@ -153,7 +153,7 @@ def daemon_info(  # noqa: PLR0913 - the parts of the daemon that it describes
     http: HttpServer | None,
     has_console: bool,
 ) -> JsonObject:
-    """Return the body of `/-/api/` without the caller. `base_url` is None unless its listener has the MCP endpoint."""
+    """Return the body of `/-/api/` without the caller. `base_url` is only set if its listener has the MCP endpoint."""
     document = pipeline.served.document
     name = document.server.name
     return {
@@ -206,7 +206,7 @@ def _primitives(pipeline: ReloadPipeline) -> dict[str, Json]:
 
 def _view(part: Catalog) -> dict[str, Json]:
     listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
-    # Tool search adds its own tools.
+    # Not counting the tools of the search.
     tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
     # One `files` definition yields many resources and a template.
     resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})

@@ -158,7 +158,7 @@ class Siblings:
         return sorted(int(name) for name in names if name.isdigit())
 
     async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
-        # Another process may have replaced the worker, so connections are not reused.
+        # Connections are not reused, because the worker could have been replaced.
         connector = aiohttp.UnixConnector(path=str(socket_path(self._directory, number)))
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:

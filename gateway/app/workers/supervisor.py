@@ -188,7 +188,7 @@ class Supervisor:
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
         self._begin(f"silence of process {process.pid}", self._kill_silent(process))
-        # `_stop` may have been called during the start.
+        # In case `_stop` was called during the start.
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -335,7 +335,7 @@ def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
     if settings.signing_keys():
         yield None
         return
-    # Each worker locks its own subdirectory.
+    # Each worker locks a subdirectory.
     with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
         if directory.problem:
             log.warning("signing keys not written; they are kept in memory", reason=directory.problem)

@@ -1,8 +1,7 @@
 """A worker process that shares its listening sockets with the other workers.
 
-With one socket each (SO_REUSEPORT), the kernel would assign connections by hash and reset waiting connections when a
-socket closes (socket(7)). With a shared socket, any free worker accepts a connection, and none is lost when a worker
-ends.
+Any free worker accepts a connection, and no connection is lost when a worker ends. With one socket each (SO_REUSEPORT),
+the kernel would assign connections by hash, and reset waiting connections when a socket closes (socket(7)).
 """
 
 import asyncio

@@ -24,7 +24,7 @@ _START_SECONDS: Final = 300.0
 
 
 class WorkerProcess:
-    """A child process with the same command line, so a replacement may be a newer installation."""
+    """A child process with the same command line. A replacement uses the current installation."""
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
@@ -118,7 +118,7 @@ class WorkerProcess:
             except TimeoutError:
                 if is_suspect:
                     return True
-                is_suspect = True  # heartbeats may be waiting if this process was suspended
+                is_suspect = True  # unless this process was suspended and heartbeats are waiting
             except OSError:
                 return False
         return False

@@ -90,9 +90,9 @@ class HttpChannel:
             outgoing: the MCP request, which is authenticated as its caller.
 
         Raises:
-            NoCredentialsError: there are no credentials for the caller.
+            NoCredentialsError: the caller has no credentials.
             UnreachableError: nothing was sent.
-            ConnectionLostError: there was no response, or it was cut off.
+            ConnectionLostError: the response is missing or incomplete.
         """
         subject = outgoing.subject if outgoing is not None else None
         if outgoing is None or outgoing.is_own:

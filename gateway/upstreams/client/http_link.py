@@ -98,8 +98,8 @@ class HttpLink:
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Keep the GET stream open.
 
-        If the first GET has no stream, the server does not offer one. Later, the server may have restarted. Then `ping`
-        ends the session if its response is a 404.
+        If the first GET has no stream, the server does not offer one. After a later failure, `ping` ends the session if
+        a restarted server responds with 404.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -152,7 +152,7 @@ class HttpLink:
             if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:
-            # The server may have run the request.
+            # The server could have run the request.
             said = f"responds with {answer.status} {answer.media_type} instead of JSON or an event stream"
             if answer.media_type == "application/json":
                 said = f"responds with {answer.status} without a JSON-RPC response to the request"
@@ -194,7 +194,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response, which may be an error without an id if `alone`. Pass other messages to the inbox."""
+        """Return the response. If `alone`, an error without an id is the response. Pass other messages to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
@@ -238,7 +238,7 @@ class HttpLink:
         async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
-            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means that there is no stream.
+            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means without a stream.
             elif answer.status in {405, 501}:
                 yield None
             else:

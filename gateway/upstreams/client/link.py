@@ -73,7 +73,7 @@ class Link(Protocol):
         """Connect, or raise UnreachableError. `inbox` receives messages that are not responses."""
 
     async def request(self, outgoing: Outgoing) -> Response:
-        """Return the response to a request. Raise UpstreamError if there is none."""
+        """Return the response to a request. Raise UpstreamError if that fails."""
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         """Send a notification or a response. Raise UpstreamError if that fails."""
@@ -134,7 +134,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return an id of ours, which a server may have sent back as a string or a float."""
+    """Return our id that a server has sent back, possibly as a string or a float."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:
@@ -147,7 +147,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
     text = data.decode("utf-8-sig", errors="replace").strip() if len(data) <= _MAX_REPAIRED else ""
     found: list[jsonrpc.Message | InvalidMessageError] = []
     end = 0
-    # The program may have printed text on the same line.
+    # Skip text that the program printed on the same line.
     while (start := _OBJECT.search(text, end)) is not None:
         try:
             value, end = _SLOPPY.raw_decode(text, start.start())
@@ -165,7 +165,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
 
 
 def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
-    """Return a valid JSON-RPC message. Return None if the object is no message, such as a log line in JSON."""
+    """Return a valid JSON-RPC message. Return None for other objects, such as log lines in JSON."""
     if "jsonrpc" not in entry and not (is_alone and entry.keys() <= _MEMBERS):
         return None
     fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
@@ -213,7 +213,7 @@ class Pending:
                 if not isinstance(message, Unreadable):
                     continue
             request_id = message.id if isinstance(message, Response) else message.answers
-            # The request may have been cancelled.
+            # Ignore responses to cancelled requests.
             if (waiting := self._waiting.get(request_id or "")) is None or waiting.done():
                 continue
             if isinstance(message, Response):

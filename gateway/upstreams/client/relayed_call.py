@@ -114,7 +114,7 @@ class RelayedCall:
         return answer
 
     def decline(self, method: str) -> JsonObject:
-        """Return the response of a client that does not support an input request. Raise RpcError if there is none."""
+        """Return the response of a client without support for an input request. Raise RpcError if that is an error."""
         capability = QUESTIONS[method]
         self._declined.append(capability)
         if method == "elicitation/create":

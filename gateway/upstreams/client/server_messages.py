@@ -22,7 +22,7 @@ _Announce = Callable[[str, JsonObject], object]
 
 class Listener(Protocol):
     def lists_changed(self) -> None:
-        """Called if a list of the server may have changed."""
+        """Called when a list of the server could have changed."""
 
     def resource_updated(self, uri: str) -> None: ...
     def unreadable(self, message: Unreadable) -> None:
@@ -54,7 +54,7 @@ class ServerMessages:
 
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
         if isinstance(message, Request):
-            # The server may send too many requests, or not read the responses.
+            # Limits servers that send too many requests or do not read the responses.
             if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:
                 return
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
@@ -68,7 +68,7 @@ class ServerMessages:
             self._notification(message, during)
 
     async def roots_sent(self) -> bool:
-        """Wait for the response to the server's last request for roots. Return False if there was none."""
+        """Wait for the response to the server's last request for roots. Return False without such a request."""
         telling, self._sending_roots = self._sending_roots, None
         if telling is None:
             return False

@@ -131,7 +131,7 @@ class Session:
 
         Raises:
             RpcError: the server's own error.
-            UpstreamError: there was no response.
+            UpstreamError: the request failed.
         """
         if call is not None and call.log_level is not None:
             await self._set_level(call.log_level)

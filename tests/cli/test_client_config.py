@@ -212,6 +212,10 @@ def test_required_key_uses_the_notation_of_the_client(run: Run, tmp_path: Path) 
     assert other["headers"] == {"Authorization": "Bearer ${env:MY_KEY}"}
 
 
+def test_claude_code_is_another_name_of_claude(run: Run) -> None:
+    assert run("client-config", "claude-code").out == run("client-config", "claude").out
+
+
 def test_open_server_needs_no_key(run: Run, tmp_path: Path) -> None:
     with serving(tmp_path, "tools: {t: {content: x}}") as url:
         assert entry_of(run, "cursor", url.removesuffix("/mcp")) == {"url": url, "inputs": None}

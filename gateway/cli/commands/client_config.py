@@ -3,6 +3,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -43,7 +44,8 @@ examples:
 The path of the client's file is printed on standard error. `env` contains the variables that the
 file reads. Keys and values are never printed: the client reads its environment or asks its user.""",
     )
-    arguments.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=", ".join(CLIENTS))
+    short = methodcaller("removesuffix", "-code")
+    arguments.add_argument("client", metavar="CLIENT", type=short, choices=CLIENTS, help=", ".join(CLIENTS))
     arguments.add_argument("config_file", nargs="?", default=None, metavar="CONFIG", help="the file to serve")
     arguments.add_argument(
         "--url", default=None, help="a running server instead of CONFIG; /mcp is added to a URL without a path"

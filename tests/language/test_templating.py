@@ -13,7 +13,7 @@ from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.templates.filters import FILTERS, TESTS
 from gateway.language.templates.render_state import UNDEFINED
-from gateway.language.templates.templating import compile_expression, compile_json, compile_text
+from gateway.language.templates.templating import compile_condition, compile_json, compile_text
 from tests.executors.recording import make_scope, messages_of
 
 ANY: JsonObject = {}
@@ -171,7 +171,7 @@ def test_unlisted_inputs_are_read_from_the_mapping() -> None:
 def test_used_inputs_are_recorded() -> None:
     scope = make_scope(DECLARED)
     compile_text("{{ a }}{{ inputs.b }}", scope)
-    compile_expression("name and xs", scope)
+    compile_condition("name and xs", scope)
     assert scope.used == {"a", "b", "name", "xs"}
     compile_text("{{ inputs | tojson }}", scope)
     assert scope.used == set(DECLARED)
@@ -184,7 +184,7 @@ def test_interpolated_text_is_literal() -> None:
     beside = InterpolatedText(("Bearer ", secret, " {{ a }} {{ b | default('", secret, "') }}{# ", secret, " #}"))
     assert compile_text(whole, scope).render({}) == secret.text
     assert compile_text(beside, scope).render({"a": "A"}) == f"Bearer {secret.text} A {secret.text}"
-    assert compile_json([whole], scope).render({}) == [secret.text]
+    assert compile_json([whole], scope)({}) == [secret.text]
     assert messages_of(scope) == []
 
 
@@ -247,7 +247,7 @@ def test_json_keeps_the_types_of_its_expressions(value: Json, variables: JsonObj
     scope = make_scope(DECLARED)
     template = compile_json(value, scope)
     assert messages_of(scope) == []
-    assert template.render(variables) == rendered
+    assert template(variables) == rendered
 
 
 def test_errors_in_json_are_reported_at_their_place() -> None:
@@ -262,7 +262,7 @@ def test_errors_in_json_are_reported_at_their_place() -> None:
 )
 def test_expression_is_evaluated(source: str, variables: JsonObject, truth: Json) -> None:
     scope = make_scope(DECLARED)
-    assert compile_expression(source, scope).is_true(variables) is truth
+    assert compile_condition(source, scope)(variables) is truth
     assert messages_of(scope) == []
 
 
@@ -277,7 +277,7 @@ def test_expression_is_evaluated(source: str, variables: JsonObject, truth: Json
 )
 def test_invalid_expression_is_a_load_error(source: str, message: str) -> None:
     scope = make_scope(DECLARED)
-    compile_expression(source, scope)
+    compile_condition(source, scope)
     assert messages_of(scope) == [message]
 
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from itertools import chain
 
-import msgspec
-
 from gateway.catalog.primitives import RequiredScopes
 from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.config.diagnostics.problems import Problems
@@ -25,16 +23,6 @@ Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
 """Required scopes by kind and name. Definitions that are open to all callers are left out."""
 
 
-class _Protected(msgspec.Struct, frozen=True):
-    """A definition or skill that `access` and `auth.rules` can protect."""
-
-    kind: ListKind
-    key: str
-    config: Definition | SkillDirectories
-    place: DocumentPath
-    name: str
-
-
 def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[FoundSkill] = ()) -> Accesses:
     """Return the scopes that each definition and each skill requires.
 
@@ -46,16 +34,13 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     names = [re.compile(translate("*" if rule.match.name is None else rule.match.name)) for rule in rules]
     fitting: set[int] = set()
     accesses: dict[tuple[ListKind, str], RequiredScopes] = {}
-    for each in _protected(document, skills):
-        kind, config = each.kind, each.config
+    for kind, key, name, config in _protected(document, skills):
         fits = [
-            index
-            for index, rule in enumerate(rules)
-            if names[index].match(each.name) and _fits(rule.match, kind, config)
+            index for index, rule in enumerate(rules) if names[index].match(name) and _fits(rule.match, kind, config)
         ]
         fitting.update(fits)
         if fits or config.access is not None:
-            accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
+            accesses[kind, key] = _access(config, [rules[index] for index in fits])
     for place in () if has_auth else _written_accesses(document):
         if place[:2] not in loaded.origins:  # otherwise the `access` belongs to the source's entry
             problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
@@ -65,12 +50,15 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     return accesses
 
 
-def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Protected]:
+def _protected(
+    document: Document, skills: Iterable[FoundSkill]
+) -> Iterator[tuple[ListKind, str, str, Definition | SkillDirectories]]:
+    """Yield kind, key, name and configuration of everything that `access` and `auth.rules` can protect."""
     for kind in LISTS:
         for name, config in getattr(document, kind).items():
-            yield _Protected(kind, name, config, (kind, name), name)
+            yield kind, name, name, config
     for skill in skills:
-        yield _Protected("resources", key_of(skill.name), skill.config, ("skills", skill.index), skill.name)
+        yield "resources", key_of(skill.name), skill.name, skill.config
 
 
 def _written_accesses(document: Document) -> Iterator[DocumentPath]:

@@ -27,7 +27,7 @@ from gateway.executors.python.executor import compile_python
 from gateway.executors.python.signature import Signature
 from gateway.executors.shell.executor import compile_shell
 from gateway.language.scope import Scope
-from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.language.templates.templating import compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
@@ -175,12 +175,18 @@ def _content(given: _Definition) -> Executor:
 
 def _text(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
-    return _WrittenText(compile_text(given.config.text or "", given.scope.at("text")))
+    template = compile_text(given.config.text or "", given.scope.at("text"))
+    return _Fixed(
+        lambda invocation: RawOutput(data=template.render(invocation.variables).encode(), media_type="text/plain"),
+        Explanation(does="returns text fixed in the file"),
+    )
 
 
 def _blob(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
-    return _WrittenBytes(decoded_base64(given.config.blob or "", scope=given.scope.at("blob")))
+    data = decoded_base64(given.config.blob or "", scope=given.scope.at("blob"))
+    explanation = Explanation(does="returns bytes fixed in the file", facts={"bytes": len(data)})
+    return _Fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
 
 
 def _file(given: _Definition) -> Executor:
@@ -193,24 +199,15 @@ def _file(given: _Definition) -> Executor:
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 
 
-class _WrittenText(msgspec.Struct, frozen=True):
-    template: TextTemplate
+class _Fixed(msgspec.Struct, frozen=True):
+    render: Callable[[Invocation], RawOutput]
+    explanation: Explanation
 
     def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="returns text fixed in the file")
+        return self.explanation
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        return RawOutput(data=self.template.render(invocation.variables).encode(), media_type="text/plain")
-
-
-class _WrittenBytes(msgspec.Struct, frozen=True):
-    data: bytes
-
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="returns bytes fixed in the file", facts={"bytes": len(self.data)})
-
-    async def execute(self, _invocation: Invocation) -> Outcome:
-        return RawOutput(data=self.data, is_blob=True)
+        return self.render(invocation)
 
 
 def _upstream(given: _Definition) -> Executor:

@@ -1,17 +1,15 @@
 """Compiles the fields that all primitives share: access, names and call limits."""
 
 from datetime import timedelta
-from typing import Final, TypedDict
+from typing import Any, Final
 
 from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.primitives import RequiredScopes
 from gateway.config.models.backends import Connection
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import Prompt, Resource, Tool
-from gateway.config.models.quantities import RateLimit
-from gateway.json_types import JsonObject, empty
+from gateway.json_types import empty
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.plugin import ListKind
@@ -21,48 +19,30 @@ _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 
 
-class CommonFields(TypedDict):
-    """Arguments for the constructor of a `Primitive`."""
-
-    name: str
-    access: RequiredScopes
-    aliases: tuple[str, ...]
-    tags: tuple[str, ...]
-    upstream: str
-    required_capabilities: JsonObject
-    timeout: timedelta
-    concurrency: int
-    queue: int
-    rate_limit: RateLimit | None
-    rate_key: TextTemplate | None
-    caller_facts: frozenset[str]
-    ask_timeout: timedelta
-
-
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
-) -> CommonFields:
-    """Return the shared fields of a definition whose templates were compiled in `scope`.
+) -> dict[str, Any]:
+    """Return arguments for the constructor of a `Primitive` whose templates were compiled in `scope`.
 
     Limits come from the definition, its backend, the file's defaults, or built-in defaults.
     """
     defaults = context.defaults
-    return CommonFields(
-        name=name,
-        access=context.access_to(kind, name),
-        aliases=tuple(config.aliases),
-        tags=tuple(config.tags),
-        upstream="" if (relayed := relayed_of(config)) is None else relayed.server,
-        required_capabilities={name: {} for name in config.requires.client} if config.requires.client else empty(),
-        timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
-        concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
-        ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
+    return {
+        "name": name,
+        "access": context.access_to(kind, name),
+        "aliases": tuple(config.aliases),
+        "tags": tuple(config.tags),
+        "upstream": "" if (relayed := relayed_of(config)) is None else relayed.server,
+        "required_capabilities": {name: {} for name in config.requires.client} if config.requires.client else empty(),
+        "timeout": _timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
+        "concurrency": config.concurrency or defaults.concurrency or _CONCURRENCY,
+        "ask_timeout": getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
         # `or` would skip a queue of 0.
-        queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
-        rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
-        rate_key=_rate_key(config, scope=scope, context=context),
-        caller_facts=frozenset(scope.caller_facts),
-    )
+        "queue": next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
+        "rate_limit": defaults.rate_limit if config.rate_limit is None else config.rate_limit,
+        "rate_key": _rate_key(config, scope=scope, context=context),
+        "caller_facts": frozenset(scope.caller_facts),
+    }
 
 
 def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext) -> TextTemplate | None:

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -18,12 +17,12 @@ from gateway.catalog.compile.backends import (
     has_answer_per_caller,
     signature_of,
 )
-from gateway.catalog.compile.common_fields import CommonFields, common_fields
+from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.completion import compile_completer, fixed_values
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
-from gateway.catalog.primitives import Completer, Resource, ResourceTemplate, ShapeContents
+from gateway.catalog.primitives import Completer, Resource, ResourceTemplate
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
@@ -127,14 +126,9 @@ def _compile_relayed(
     )
 
 
-class ResourceFields(CommonFields):
-    contents: ShapeContents
-    cache_ttl: timedelta | None
-    is_shared: bool
-
-
-def resource_fields(name: str, config: models.Resource, *, scope: Scope, context: CompileContext) -> ResourceFields:
-    return ResourceFields(
+def resource_fields(name: str, config: models.Resource, *, scope: Scope, context: CompileContext) -> dict[str, Any]:
+    """Return arguments for the constructor of a `Resource` or `ResourceTemplate`."""
+    return dict(
         **common_fields("resources", name, config, scope=scope, context=context),
         contents=ContentsShaper(
             mime_type=config.mime_type,

@@ -46,7 +46,7 @@ def _compile_json(config: Http, scope: Scope) -> BodyTemplate:
     declared = _declared(config, scope)
 
     def render(arguments: JsonObject) -> Body | None:
-        value = template.render(arguments)
+        value = template(arguments)
         value = value if declared is None else {**_undeclared(arguments, declared), **value}
         if value is ABSENT or (is_optional and value == {}):
             return None
@@ -61,7 +61,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
     declared = _declared(config, scope)
 
     def render(arguments: JsonObject) -> Body | None:
-        fields = template.render(arguments)
+        fields = template(arguments)
         if declared is not None:
             # With a bracket, a name could overwrite a member of a fixed field.
             others = {_plain(name): value for name, value in _undeclared(arguments, declared).items()}

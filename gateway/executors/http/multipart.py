@@ -213,7 +213,7 @@ def _compile_part(field: str, written: str | Part, scope: Scope) -> PartTemplate
             template = compile_json(written.json_, scope.at("json").taking_files())
             return lambda arguments: _contents(
                 field,
-                None if (value := template.render(arguments)) is ABSENT else json_of(json_with_files(value)),
+                None if (value := template(arguments)) is ABSENT else json_of(json_with_files(value)),
                 rendered_media_type(media_type, arguments) or JSON,
                 _name(name, arguments),
             )

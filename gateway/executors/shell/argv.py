@@ -17,7 +17,7 @@ from gateway.executors.shell.interpreters import Word, code_in, reader_of_stdin,
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import text_of
-from gateway.language.templates.templating import Expression, TextTemplate, compile_expression, compile_text
+from gateway.language.templates.templating import Condition, TextTemplate, compile_condition, compile_text
 
 MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
 """Bytes. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
@@ -78,9 +78,9 @@ def _group(members: Sequence[Item]) -> Item:
     return arguments
 
 
-def _conditional(condition: Expression, then: Sequence[Item]) -> Item:
+def _conditional(condition: Condition, then: Sequence[Item]) -> Item:
     def arguments(variables: JsonObject) -> Sequence[Argument] | None:
-        if not condition.is_true(variables):
+        if not condition(variables):
             return None
         return [argument for item in then for argument in item(variables) or ()]
 
@@ -148,7 +148,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
                 return self._text(item, place)
             case Conditional():
                 then = [self._text(text, place.at("then", index)) for index, text in enumerate(item.then)]
-                return _conditional(compile_expression(item.if_, place.at("if")), then)
+                return _conditional(compile_condition(item.if_, place.at("if")), then)
             case _:
                 return _group([self._text(text, place.at(index)) for index, text in enumerate(item)])
 

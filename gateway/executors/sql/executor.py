@@ -84,7 +84,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _bound(self, invocation: Invocation) -> list[BoundStatement]:
         variables = invocation.variables
-        bound = {name: template.render(variables) for name, template in self.bind.items()}
+        bound = {name: template(variables) for name, template in self.bind.items()}
         arguments = {**variables, **{name: None if value is ABSENT else value for name, value in bound.items()}}
         set_values = [_setting(name, template.render(variables)) for name, template in self.settings.items()]
         return [*set_values, *(statement.bind(arguments) for statement in self.statements)]

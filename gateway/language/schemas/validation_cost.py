@@ -79,15 +79,15 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
         """Return why an argument is too expensive, or None."""
         if self.is_light:
             return None
-        found = _Amounts.of(instance)
-        if self.compares and found.large_integers > MAX_LARGE_INTEGERS:
+        large_integers, numbers, names, matched = _amounts(instance)
+        if self.compares and large_integers > MAX_LARGE_INTEGERS:
             return f"contains more than {MAX_LARGE_INTEGERS} integers beyond 2^53, too many for `uniqueItems`"
-        if self.matches_any_number and found.matched > MAX_MATCHES:
+        if self.matches_any_number and matched > MAX_MATCHES:
             return f"contains more than {MAX_MATCHES} characters of text, too many for the patterns of its schema"
-        if self.divides and found.numbers > MAX_DIVIDED:
+        if self.divides and numbers > MAX_DIVIDED:
             return f"contains more than {MAX_DIVIDED} numbers, too many for the `multipleOf` of its schema"
-        if self.names_matched * found.names > MAX_NAMED:
-            return f"contains {found.names} members, too many for the `patternProperties` of its schema"
+        if self.names_matched * names > MAX_NAMED:
+            return f"contains {names} members, too many for the `patternProperties` of its schema"
         return None
 
     @property
@@ -241,27 +241,20 @@ def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))
 
 
-class _Amounts(msgspec.Struct):
-    large_integers: int
-    numbers: int
-    names: int
-    matched: int
-    """Characters of texts within `MAX_MATCHED_LENGTH`."""
-
-    @classmethod
-    def of(cls, instance: Json) -> "_Amounts":
-        large_integers = numbers = names = matched = 0
-        waiting = [instance]
-        while waiting:
-            match waiting.pop():
-                case dict() as members:
-                    names += len(members)
-                    waiting.extend(members.values())
-                case list() as items:
-                    waiting.extend(items)
-                case str() as text if len(text) <= MAX_MATCHED_LENGTH:
-                    matched += len(text)
-                case int() | float() as number:
-                    numbers += 1
-                    large_integers += isinstance(number, int) and abs(number) > _MAX_EXACT_INTEGER
-        return cls(large_integers=large_integers, numbers=numbers, names=names, matched=matched)
+def _amounts(instance: Json) -> tuple[int, int, int, int]:
+    """Return the numbers of large integers, numbers and names, and the characters of texts to match."""
+    large_integers = numbers = names = matched = 0
+    waiting = [instance]
+    while waiting:
+        match waiting.pop():
+            case dict() as members:
+                names += len(members)
+                waiting.extend(members.values())
+            case list() as items:
+                waiting.extend(items)
+            case str() as text if len(text) <= MAX_MATCHED_LENGTH:
+                matched += len(text)
+            case int() | float() as number:
+                numbers += 1
+                large_integers += isinstance(number, int) and abs(number) > _MAX_EXACT_INTEGER
+    return large_integers, numbers, names, matched

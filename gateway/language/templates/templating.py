@@ -115,32 +115,19 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return UNDEFINED if rendering is None else rendering.text
 
 
-class Expression(msgspec.Struct, frozen=True, kw_only=True):
-    """An expression without braces, such as the `if:` of an argv item."""
+Condition = Callable[[JsonObject], bool]
+"""An expression without braces, such as the `if:` of an argv item.
 
-    place: str
-    evaluate: Evaluate
+Raises:
+    ExecutionError: as for `TextTemplate.render`.
+"""
 
-    def is_true(self, variables: JsonObject) -> bool:
-        try:
-            return bool(self.evaluate(RenderState(variables)))
-        except _MISFITS as error:
-            raise _named(error, self.place) from error
+JsonTemplate = Callable[[JsonObject], Json]
+"""Returns a JSON value without missing members and items, or ABSENT if the whole value is missing.
 
-
-class JsonTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON value with templates in its texts."""
-
-    build: Callable[[JsonObject], Json]
-
-    def render(self, variables: JsonObject) -> Json:
-        """Return the value without missing members and items, or ABSENT if the whole value is missing.
-
-        Raises:
-            ExecutionError: as for `TextTemplate.render`.
-        """
-        value = self.build(variables)
-        return ABSENT if value is UNDEFINED else value
+Raises:
+    ExecutionError: as for `TextTemplate.render`.
+"""
 
 
 # Boundary: values of a wrong type must not cause internal errors.
@@ -207,23 +194,37 @@ def _shape(body: list[nodes.Node]) -> str:
     return "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
 
 
-def compile_expression(source: str, scope: Scope) -> Expression:
-    """Compile an expression. Errors are reported, and the expression then returns UNDEFINED."""
+def compile_condition(source: str, scope: Scope) -> Condition:
+    """Compile an expression. Errors are reported, and the condition is then never true."""
     place = scope.problems.path
     if "{{" in source:
         scope.problems.error("this is already an expression; write it without `{{ }}`")
-        return Expression(place=place, evaluate=lambda _: UNDEFINED)
+        return lambda _: False
     try:
         node = _parse_expression(parts_of(source))
-        return Expression(place=place, evaluate=compile_expression_node(node, Bindings(scope=scope)))
+        evaluate = compile_expression_node(node, Bindings(scope=scope))
     except _UNPARSABLE as error:
         _report(error, source, scope)
-        return Expression(place=place, evaluate=lambda _: UNDEFINED)
+        return lambda _: False
+
+    def is_true(variables: JsonObject) -> bool:
+        try:
+            return bool(evaluate(RenderState(variables)))
+        except _MISFITS as error:
+            raise _named(error, place) from error
+
+    return is_true
 
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
     """Compile the texts in a JSON value. `null` replaces null in values."""
-    return JsonTemplate(build=_json_builder(value, scope, null))
+    build = _json_builder(value, scope, null)
+
+    def render(variables: JsonObject) -> Json:
+        made = build(variables)
+        return ABSENT if made is UNDEFINED else made
+
+    return render
 
 
 def has_expressions(source: str) -> bool:

@@ -130,25 +130,22 @@ def _check_neighbours(expression: UriExpression, following: Part) -> None:
 
 
 def _pattern(parts: Sequence[Part], segments: Sequence[str]) -> "_Pattern":
-    texts, slots = [""], []
+    texts, slots = [""], list[_Slot]()
     for part in parts:
         if isinstance(part, str):
             texts[-1] += part
         elif part.operator in {"", "+"}:
-            slots.append(_Slot(part.variables[0].name, stops="" if part.operator else "/?#"))
+            slots.append((part.variables[0].name, "" if part.operator else "/?#"))
             texts.append("")
     for name in segments:
         texts[-1] += "/"
-        slots.append(_Slot(name, stops="/?#"))
+        slots.append((name, "/?#"))
         texts.append("")
     return _Pattern(texts=tuple(texts), slots=tuple(slots))
 
 
-class _Slot(msgspec.Struct, frozen=True):
-    """A place for a value without the characters in `stops`."""
-
-    name: str
-    stops: str
+_Slot = tuple[str, str]
+"""The name of a variable, and the characters that its value cannot contain."""
 
 
 class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +178,7 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
         for step, text in zip(reversed(steps), reversed(self.texts), strict=False):
             end -= len(text)
             begin = step.earliest[step.run_of(end)]
-            found[step.slot.name] = uri[begin:end]
+            found[step.name] = uri[begin:end]
             end = begin
         return dict(reversed(found.items()))
 
@@ -189,11 +186,11 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
 class _Step:
     """Positions in a URI where a slot can start."""
 
-    __slots__ = ("_stops", "earliest", "slot")
+    __slots__ = ("_stops", "earliest", "name")
 
     def __init__(self, uri: str, slot: _Slot, begins: Sequence[int]) -> None:
-        self.slot = slot
-        self._stops = [index for index, character in enumerate(uri) if character in slot.stops] if slot.stops else []
+        self.name, stops = slot
+        self._stops = [index for index, character in enumerate(uri) if character in stops] if stops else []
         self.earliest: dict[int, int] = {}
         for begin in begins:
             self.earliest.setdefault(self.run_of(begin), begin)

@@ -10,7 +10,7 @@ The sender must not normalize the expanded URL.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
@@ -26,7 +26,7 @@ from gateway.language.uris.templates import Expansion, parse_in_scope
 
 class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
-    authority: "tuple[str | _HostInput, ...]"
+    authority: tuple[str | Callable[[JsonObject], str], ...]
     path: tuple[str | Expansion, ...]
     query: tuple[str | Expansion, ...]
 
@@ -36,7 +36,7 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: a value is not allowed.
         """
-        authority = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.authority])
+        authority = "".join([part if isinstance(part, str) else part(arguments) for part in self.authority])
         query = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.query])
         return f"{self.scheme}{authority}{self._path(arguments)}{query}"
 
@@ -174,25 +174,22 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _HOST: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 
 
-class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    pattern: re.Pattern[str]
-
-    def expand(self, arguments: JsonObject) -> str:
-        value = variable(self.name, arguments)
-        if not (isinstance(value, str) and self.pattern.fullmatch(value)):
-            what = "a host name" if self.pattern is _HOST else "one label of a host name (letters, digits, hyphens)"
-            raise ExecutionError(f"`{self.name}` must be {what}: it is part of the URL's host")
+def _host_input(name: str, pattern: re.Pattern[str]) -> Callable[[JsonObject], str]:
+    def expand(arguments: JsonObject) -> str:
+        value = variable(name, arguments)
+        if not (isinstance(value, str) and pattern.fullmatch(value)):
+            what = "a host name" if pattern is _HOST else "one label of a host name (letters, digits, hyphens)"
+            raise ExecutionError(f"`{name}` must be {what}: it is part of the URL's host")
         return value
 
+    return expand
 
-def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
+
+def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | Callable[[JsonObject], str], ...]:
     is_whole_host = isinstance(parts[0], UriExpression) and all(str(part).startswith(":") for part in parts[1:])
     # Next to literal labels, a value must be a single label: `api.{x}` could otherwise be any domain.
     pattern = _HOST if is_whole_host else _LABEL
-    return tuple(
-        part if isinstance(part, str) else _HostInput(name=part.variables[0].name, pattern=pattern) for part in parts
-    )
+    return tuple(part if isinstance(part, str) else _host_input(part.variables[0].name, pattern) for part in parts)
 
 
 def _check_path(parts: tuple[Part, ...]) -> None:

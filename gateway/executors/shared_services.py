@@ -6,9 +6,8 @@ import msgspec
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.executors.cache import ResponseCache
-from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.output.size_limit import OverflowCounter
+from gateway.executors.output.size_limit import OutputCounters
 from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.net.clients import HttpClients
@@ -31,8 +30,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
     sign_ins: SignIns = msgspec.field(default_factory=SignIns)
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
-    overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
-    mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
+    output_counters: OutputCounters = msgspec.field(default_factory=OutputCounters)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
     """Runs `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""

@@ -25,7 +25,6 @@ from gateway.config.reading.source_file import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.openapi.definitions import (
-    DocumentDefinitions,
     DocumentEntry,
     MadeDefinition,
     SkippedOperation,
@@ -101,13 +100,9 @@ class OpenApiSource:
         key = content_key(name, entry, connection, written)
         if before is not None and before.is_of(key, documents):
             return before
-        made = _ModelBuilder(
-            DocumentEntry(name=name, config=entry, connection=connection),
-            documents,
-            written=written if isinstance(written, Mapping) else {},
-        )
+        made = DocumentEntry(name=name, config=entry, connection=connection)
         try:
-            return made.entry(key)
+            return _loaded(made, documents, written=written if isinstance(written, Mapping) else {}, key=key)
         except DocumentError as error:
             place.at("document").error(str(error))
             return _nothing(documents.files)
@@ -155,77 +150,56 @@ def _digest(documents: OpenedDocuments, uri: str) -> str:
         return ""
 
 
-class _ModelBuilder:
-    def __init__(
-        self,
-        entry: DocumentEntry,
-        documents: OpenedDocuments,
-        *,
-        written: JsonObject,
-    ) -> None:
-        self._entry: Final = entry
-        self._config: Final = entry.config
-        self._documents: Final = documents
-        self._written: Final = written
-        self._contents: Final[list[bytes]] = []
-        self._opened: Final[dict[str, str]] = {}
+def _loaded(entry: DocumentEntry, documents: OpenedDocuments, *, written: JsonObject, key: bytes) -> _LoadedEntry:
+    opened: dict[str, str] = {}
 
-    def entry(self, key: bytes) -> _LoadedEntry:
-        references = References(self._open)
-        found = definitions_of(
-            references.root(self._documents.uri), uri=self._documents.uri, references=references, entry=self._entry
-        )
-        definitions: dict[tuple[str, str], SourceDefinition] = {}
-        for each in found.made:
-            model = self._model(each, found)
-            if model is not None:
-                path, written = self._place(each)
-                definitions[each.kind, each.name] = SourceDefinition(path=path, written=written, config=model)
-        entry = SourceEntry(
-            definitions=definitions,
-            # Of the definitions only, so that it is the same in every process.
-            fingerprint=hashlib.sha256(b"".join(self._contents)).hexdigest(),
-            files=dict(self._documents.files),
-            left_out=tuple(
-                LeftOutOperation(section="openapi", name=f"{self._entry.name}: {each.operation}", reason=each.reason)
-                for each in found.left_out
-            ),
-        )
-        return _LoadedEntry(
-            key=key,
-            digests=self._opened,
-            entry=entry,
-            errors=tuple(found.errors),
-            warnings=tuple(found.warnings),
-        )
+    def open_document(uri: str) -> JsonObject:
+        opened[uri] = _digest(documents, uri)  # also for a missing one, because it can appear later
+        return documents.open(uri)
 
-    def _open(self, uri: str) -> JsonObject:
-        self._opened[uri] = _digest(self._documents, uri)  # also for a missing one, because it can appear later
-        return self._documents.open(uri)
-
-    def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
-        override = self._config.override.get(made.override or "", _NO_OVERRIDE)
+    references = References(open_document)
+    found = definitions_of(references.root(documents.uri), uri=documents.uri, references=references, entry=entry)
+    definitions: dict[tuple[str, str], SourceDefinition] = {}
+    contents = hashlib.sha256()
+    for each in found.made:
+        override = entry.config.override.get(each.override or "", _NO_OVERRIDE)
         try:
-            model = _with_overrides(_MODELS[made.kind].model_validate(made.data), self._config, override)
+            model = _with_overrides(_MODELS[each.kind].model_validate(each.data), entry.config, override)
         # An operation that the models reject is skipped. The author of the document cannot fix it.
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            found.left_out.append(SkippedOperation(operation=made.operation, reason=f"{where}: {first['msg']}"))
-            return None
-        self._contents.append(content_key(made.kind, made.name, made.data))
-        return model
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            found.left_out.append(SkippedOperation(operation=each.operation, reason=reason))
+            continue
+        contents.update(content_key(each.kind, each.name, each.data))
+        definitions[each.kind, each.name] = _source_definition(each, model, entry.name, written)
+    return _LoadedEntry(
+        key=key,
+        digests=opened,
+        entry=SourceEntry(
+            definitions=definitions,
+            fingerprint=contents.hexdigest(),  # of the definitions only, so that it is the same in every process
+            files=dict(documents.files),
+            left_out=tuple(
+                LeftOutOperation(section="openapi", name=f"{entry.name}: {each.operation}", reason=each.reason)
+                for each in found.left_out
+            ),
+        ),
+        errors=tuple(found.errors),
+        warnings=tuple(found.warnings),
+    )
 
-    def _place(self, made: MadeDefinition) -> tuple[DocumentPath, Json]:
-        path: DocumentPath = ("openapi", self._entry.name)
-        override: Json = None
-        if made.override is not None:
-            path = (*path, "override", made.override)
-            overrides = self._written.get("override")
-            override = overrides.get(made.override) if isinstance(overrides, Mapping) else None
-        shared = {key: self._written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in self._written}
-        data = orjson.dumps(made.data, default=_uninterpolated, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
-        return path, [orjson.loads(data), override, shared]
+
+def _source_definition(made: MadeDefinition, model: Definition, name: str, written: JsonObject) -> SourceDefinition:
+    path: DocumentPath = ("openapi", name)
+    override: Json = None
+    if made.override is not None:
+        path = (*path, "override", made.override)
+        overrides = written.get("override")
+        override = overrides.get(made.override) if isinstance(overrides, Mapping) else None
+    shared = {key: written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in written}
+    data = orjson.dumps(made.data, default=_uninterpolated, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+    return SourceDefinition(path=path, written=[orjson.loads(data), override, shared], config=model)
 
 
 _NO_OVERRIDE: Final = defaults_of(OperationOverride)

@@ -13,9 +13,8 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.config.secrets.secret_encodings import longest_form_of
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
-from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.output.size_limit import OverflowCounter
+from gateway.executors.output.size_limit import OutputCounters
 from gateway.json_types import ABSENT, Json
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
@@ -28,8 +27,7 @@ async def shape(
     *,
     backend: str = "http",
     output_store: OutputStore | None = None,
-    mismatches: MismatchCounter | None = None,
-    overflows: OverflowCounter | None = None,
+    counters: OutputCounters | None = None,
     arguments: dict[str, Json] | None = None,
     **fields: Json,
 ) -> ToolResult:
@@ -40,8 +38,7 @@ async def shape(
         scope=scope,
         redactor=Redactor([SECRET]),
         output_store=output_store or OutputStore(),
-        overflows=overflows or OverflowCounter(),
-        mismatches=mismatches or MismatchCounter(),
+        counters=counters or OutputCounters(),
     )
     assert messages_of(scope) == []
     return shaper.shape(outcome, make_invocation(arguments or {}))
@@ -361,9 +358,9 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
     ],
 )
 async def test_outputs_over_the_limit_are_counted(size: int, fields: dict[str, Json], expected: dict[str, int]) -> None:
-    overflows = OverflowCounter()
-    await shape(raw("x" * size), max_size=40, overflows=overflows, **fields)
-    assert overflows.counts == {"truncate": 0, "resource": 0, "error": 0, **expected}
+    counters = OutputCounters()
+    await shape(raw("x" * size), max_size=40, counters=counters, **fields)
+    assert counters.overflows == {"truncate": 0, "resource": 0, "error": 0, **expected}
 
 
 async def test_structure_over_the_limit_is_left_out_or_an_error() -> None:
@@ -419,8 +416,7 @@ def test_a_mistake_is_found_at_load(backend: str, fields: dict[str, Json], messa
         scope=scope,
         redactor=Redactor(),
         output_store=OutputStore(),
-        overflows=OverflowCounter(),
-        mismatches=MismatchCounter(),
+        counters=OutputCounters(),
     )
     assert len(messages_of(scope)) == 1
     assert messages_of(scope)[0].startswith(message)
@@ -457,9 +453,9 @@ PROMISED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
     ],
 )
 async def test_accepted_schema_mismatch_is_returned_and_counted(data: str, structured: Json, count: int) -> None:
-    mismatches = MismatchCounter()
-    result = await shape(raw(data, "application/json"), mismatches=mismatches, schema=PROMISED, mismatch="accept")
-    assert (result.structured, result.is_error, mismatches.count) == (structured, False, count)
+    counters = OutputCounters()
+    result = await shape(raw(data, "application/json"), counters=counters, schema=PROMISED, mismatch="accept")
+    assert (result.structured, result.is_error, counters.mismatches) == (structured, False, count)
 
 
 async def test_invalid_json_is_an_error_even_if_mismatches_are_accepted() -> None:

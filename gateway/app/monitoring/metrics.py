@@ -107,8 +107,8 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
         "mcp_gateway_strays_killed_total": lambda: services.processes.orphans_killed,
         "mcp_gateway_threads_busy": lambda: services.plugin_threads_busy + services.worker_threads.busy,
         "mcp_gateway_threads_stuck": lambda: services.plugin_threads_stuck + services.worker_threads.stuck,
-        "mcp_gateway_outputs_mismatched_total": lambda: services.mismatches.count,
-        "mcp_gateway_outputs_too_large_total": lambda: _by_label(services.overflows.counts),
+        "mcp_gateway_outputs_mismatched_total": lambda: services.output_counters.mismatches,
+        "mcp_gateway_outputs_too_large_total": lambda: _by_label(services.output_counters.overflows),
         "mcp_gateway_outputs_parked": lambda: services.output_store.count,
     }
 

@@ -21,8 +21,8 @@ from gateway.config.models.definition_keys import Output
 from gateway.config.models.tasks import TaskDefaults
 from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
-from gateway.executors.output.expected_schema import announced
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
+from gateway.executors.output.result_shaper import announced
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.python.signature import Signature
 from gateway.json_types import JsonObject
@@ -65,8 +65,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         scope=scope.at("output"),
         redactor=context.redactor,
         output_store=context.services.output_store,
-        overflows=context.services.overflows,
-        mismatches=context.services.mismatches,
+        counters=context.services.output_counters,
     )
     confirm = _confirmation(config, scope=scope)
     warn_of_unused(scope, config)

@@ -187,8 +187,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
         scope=Scope(inputs=Inputs(), problems=problems),
         redactor=context.redactor,
         output_store=context.services.output_store,
-        overflows=context.services.overflows,
-        mismatches=context.services.mismatches,
+        counters=context.services.output_counters,
     )
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape.shape)
     call = _compiled(CALL_TOOL, _CALL, CallExecutor(), context, problems)

@@ -8,12 +8,11 @@ from jmespath.parser import ParsedResult
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCounter
 from gateway.executors.output.formats import PARSERS
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
+from gateway.executors.output.result_shaper import ExpectedSchema, OutputTraits, ResultShaper
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, DEFAULT_MAX_TOTAL, OverflowCounter, SizeLimit
+from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, DEFAULT_MAX_TOTAL, OutputCounters, SizeLimit
 from gateway.json_types import Json
 from gateway.language.schemas.json_schema import Validator, compile_schema
 from gateway.language.scope import Scope
@@ -31,8 +30,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     scope: Scope,
     redactor: Redactor,
     output_store: OutputStore,
-    overflows: OverflowCounter,
-    mismatches: MismatchCounter,
+    counters: OutputCounters,
 ) -> ResultShaper:
     _check_format(config, traits, scope)
     if traits.is_table and config.format in PARSERS:
@@ -45,26 +43,26 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         mime_type=config.mime_type,
         select=compile_select(config.select, scope.at("select")) if config.select is not None else None,
         template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
-        schema=_compile_schema(config, scope, mismatches),
+        schema=_compile_schema(config, scope, counters),
         sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw, keeps_documents=traits.keeps_documents),
         room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
             max_total=DEFAULT_MAX_TOTAL if config.max_size is None else config.max_size,
             overflow=config.overflow or "truncate",
             output_store=output_store,
-            overflows=overflows,
+            counters=counters,
         ),
     )
 
 
-def _compile_schema(config: Output, scope: Scope, mismatches: MismatchCounter) -> Validator | ExpectedSchema | None:
+def _compile_schema(config: Output, scope: Scope, counters: OutputCounters) -> Validator | ExpectedSchema | None:
     if config.schema_ is None:
         if config.mismatch != "error":
             scope.at("mismatch").problems.error("requires `schema`")
         return None
     if config.mismatch == "error":
         return compile_schema(config.schema_, scope.problems.at("schema"))
-    return ExpectedSchema(schema=config.schema_, place=scope.problems.path, mismatches=mismatches)
+    return ExpectedSchema(schema=config.schema_, place=scope.problems.path, counters=counters)
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}

@@ -30,17 +30,37 @@ from gateway.executors.invocation import (
     sole_text,
     text_size,
 )
-from gateway.executors.output.expected_schema import ExpectedSchema
 from gateway.executors.output.formats import PARSERS, TextFormat, parsed
 from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.output.size_limit import SizeLimit, text_block
+from gateway.executors.output.size_limit import OutputCounters, SizeLimit, text_block
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.media_types import essence
-from gateway.language.schemas.json_schema import Validator
+from gateway.language.schemas.json_schema import Validator, validation_errors
 from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.render_state import json_of
 from gateway.language.templates.templating import TextTemplate
+
+
+class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    schema: JsonObject
+    place: str
+    counters: OutputCounters
+
+    def accept(self, value: Json) -> JsonObject:
+        """Return the result as structured content, which must be an object (MCP 2026-07-28, `CallToolResult`)."""
+        if errors := validation_errors(self.schema, value):
+            self.counters.note_mismatch(self.place, str(errors[0]))
+        return value if isinstance(value, dict) else {"result": value}
+
+
+def announced(schema: JsonObject) -> JsonObject:
+    """Return the listed `outputSchema`. It allows every object, because clients reject mismatches."""
+    # References are relative to the root.
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    own = {key: value for key, value in schema.items() if key != "$defs"}
+    return {"type": "object", "anyOf": [own, {}], **shared}
+
 
 Form = Literal["text", "json", "image", "audio", "binary"] | TextFormat
 

@@ -1,16 +1,18 @@
 """The size limit of results (`max_size`), and the handling of larger outputs (`overflow`)."""
 
-from collections.abc import Mapping, Sequence
-from threading import Lock
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
+import structlog
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation, text_size
 from gateway.executors.output.media_types import PLAIN_TEXT
 from gateway.executors.output.output_store import TTL_SECONDS, OutputStore
 from gateway.json_types import JsonObject
+
+log: Final = structlog.get_logger(__name__)
 
 DEFAULT_MAX_SIZE: Final = 256 * 2**10
 DEFAULT_MAX_TOTAL: Final = 10 * 2**20
@@ -21,20 +23,20 @@ _NOTES_ROOM: Final = 1024
 Overflow = Literal["truncate", "resource", "error"]
 
 
-class OverflowCounter:
-    """Counts outputs over the limit by `overflow`. Thread-safe."""
+class OutputCounters:
+    """Counts outputs over the limit, and results that do not match their schema. Approximate, because threads count."""
 
     def __init__(self) -> None:
-        self._counts: Final[dict[Overflow, int]] = {"truncate": 0, "resource": 0, "error": 0}
-        self._lock: Final = Lock()
+        self.overflows: Final[dict[str, int]] = {"truncate": 0, "resource": 0, "error": 0}
+        self.mismatches = 0
+        self._mismatched: Final[set[str]] = set()
 
-    def note(self, overflow: Overflow) -> None:
-        with self._lock:
-            self._counts[overflow] += 1
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        return dict[str, int](self._counts.items())
+    def note_mismatch(self, place: str, reason: str) -> None:
+        """Count a result that does not match its schema, and log the first one of each tool."""
+        self.mismatches += 1
+        if place not in self._mismatched:
+            self._mismatched.add(place)
+            log.warning("result does not fit its schema", place=place, reason=reason)
 
 
 class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     """Characters of a relayed result. Larger than `max_size` by default, for images."""
     overflow: Overflow
     output_store: OutputStore
-    overflows: OverflowCounter
+    counters: OutputCounters
 
     def has_room_for(self, contents: str | bytes) -> bool:
         # UTF-8 has at most four bytes per character (RFC 3629 §3).
@@ -64,7 +66,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         if self.has_room_for(text):
             return [text_block(text)] if text else []
         if self.overflow == "error":
-            self.overflows.note("error")
+            self.counters.overflows["error"] += 1
             raise self.too_large(_size(text) + omitted)
         link = self._link(text, invocation, media_type=media_type)
         if link is None:
@@ -80,7 +82,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         """
         link = self._link(contents, invocation, media_type=media_type)
         if link is None:
-            self.overflows.note("error")
+            self.counters.overflows["error"] += 1
             raise self.too_large(_size(contents))
         return link
 
@@ -98,9 +100,9 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         if len(kept) == len(content):
             return kept
         if self.overflow == "error":
-            self.overflows.note("error")
+            self.counters.overflows["error"] += 1
             raise self.too_large(text_size(content))
-        self.overflows.note("truncate")
+        self.counters.overflows["truncate"] += 1
         what = f"{len(content) - len(kept)} of {len(content)} content blocks omitted: too large (max_size)"
         return [*kept, text_block(f"[… {what} …]")]
 
@@ -110,7 +112,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         max_size = max(self.max_size, at_least)
         if len(data) <= max_size:
             return text
-        self.overflows.note("truncate")
+        self.counters.overflows["truncate"] += 1
         half = max_size // 2
         missing, total = len(data) - 2 * half + omitted, len(data) + omitted
         # Incomplete characters are dropped.
@@ -130,7 +132,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         )
         if uri is None:
             return None
-        self.overflows.note("resource")
+        self.counters.overflows["resource"] += 1
         return {
             "type": "resource_link",
             "uri": uri,

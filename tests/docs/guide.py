@@ -5,7 +5,7 @@
 - In a `console` block, lines that start with `$ ` are typed, and the lines below show their output. `…` matches
   any text within a line, or for any number of whole lines.
 - A block of YAML that is not saved is a separate file, and must be valid.
-- Commands in an `sh` block are only shown. `test_commands.py` lists them.
+- Commands in an `sh` block and unsaved JSON are only shown. `test_commands.py` lists these commands.
 - A command that serves and shows no output keeps running in the background, as the guide asks the reader to do.
 """
 
@@ -22,6 +22,8 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 INSTALL: Final = DOCS / "install.md"
 GUIDES: Final = [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("*.md"))]
 """Pages that start in an empty directory, with the gateway on the PATH."""
+REFERENCES: Final = [DOCS / "logs.md", DOCS / "tracing.md"]
+"""Pages that start in a directory with a `config.yaml`."""
 
 _BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED: Final = re.compile(r"\bas `([^`]+)`[:;]")
@@ -79,7 +81,7 @@ def steps_of(markdown: str) -> Iterator[Step]:
             yield Save(saved[1], text, is_added=False)
         elif added := _ADDED.search(before):
             yield Save(added[1], text, is_added=True)
-        elif kind != "sh":
+        elif kind not in {"sh", "json"}:
             assert kind == "yaml", f"cannot run this block: {text}"
             yield Example(text)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.guide import GUIDES, Example, Save, Step, Typed, steps_of, wait_for
+from tests.docs.guide import GUIDES, REFERENCES, Example, Save, Step, Typed, steps_of, wait_for
 from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 from tests.ports import free_port
@@ -78,11 +78,12 @@ class Reader:
     def _serve(self, command: str) -> None:
         path = self.folder / "server.log"
         log = self._stack.enter_context(path.open("a"))
-        port = self._port(_PORTS[command.split(maxsplit=1)[0]])
-        if command.startswith("mcp-gateway"):
+        program = re.sub(r"^(\S+=\S+ )+", "", command).split(maxsplit=1)[0]
+        port = self._port(_PORTS[program])
+        if program == "mcp-gateway":
             self._environ["MCP_GATEWAY_HTTP"] = f"127.0.0.1:{port}"
         process = subprocess.Popen(
-            _program(f"exec {command}"),
+            _program(re.sub(r"^((?:\S+=\S+ )*)", r"\1exec ", command)),
             cwd=self.folder,
             env=self._environ,
             stdin=subprocess.DEVNULL,
@@ -109,7 +110,7 @@ def _program(command: str) -> list[str]:
     return [FORKED, *shlex.split(typed)[1:]]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("guide", [*GUIDES, *REFERENCES], ids=lambda path: path.stem)
 def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
     steps = list(steps_of(guide.read_text()))
     assert steps
@@ -120,6 +121,10 @@ def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
         need_sandboxes()
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack)
+        if guide in REFERENCES:
+            reader.follow(
+                Save("config.yaml", "tools:\n  greet: {description: Say hello., content: Hello.}\n", is_added=False)
+            )
         for step in steps:
             reader.follow(step)
 

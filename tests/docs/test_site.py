@@ -28,6 +28,8 @@ def test_navigation_has_every_page() -> None:
     assert docs <= set(PAGES)
     assert [page for page in PAGES if not (PROJECT / page).exists()] == []
     assert len(PAGES) == len(set(PAGES))
+    index = (PROJECT / "docs" / "README.md").read_text()
+    assert [page for page in docs if page != "docs/README.md" and f"({page.removeprefix('docs/')})" not in index] == []
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ _STYLE_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()
 _HEADERS: Final = {
     # Browsers apply `form-action` to redirects too, and a form redirects to the authorization server.
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; frame-ancestors 'none'; "
-    "base-uri 'none'; form-action 'self' https: http://127.0.0.1:* http://localhost:* http://[::1]:*",
+    "base-uri 'none'; form-action 'self' https: http://127.0.0.1:* http://localhost:*",
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -135,16 +135,17 @@ class OpenIdProvider:
 
 
 @contextmanager
-def running_provider(log: Path) -> Iterator[str]:
-    """Start the provider, and yield its issuer URL."""
+def running_provider(log: Path, *, host: str = "127.0.0.1") -> Iterator[str]:
+    """Start the provider, and yield its issuer URL. Browsers treat `localhost` and 127.0.0.1 as different sites."""
     package = find_package(HERE, name="oidc-provider", variable="MCP_GATEWAY_TEST_OPENID_PROVIDER")
     if not isinstance(package, NodePackage):
         do_without(package)
     port = free_port()
+    issuer = f"http://{host}:{port}"
     configuration = json.dumps({"clients": CLIENTS, "groups": GROUPS})
-    command: list[str | Path] = [package.node, HERE / "provider.mjs", package.directory, str(port), configuration]
+    command: list[str | Path] = [package.node, HERE / "provider.mjs", package.directory, issuer, configuration]
     with _running(command, port, log):
-        yield f"http://127.0.0.1:{port}"
+        yield issuer
 
 
 @contextmanager

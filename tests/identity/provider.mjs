@@ -1,4 +1,4 @@
-// An OpenID Provider with the development pages of oidc-provider: `node provider.mjs PACKAGE PORT CONFIGURATION`.
+// An OpenID Provider with the development pages of oidc-provider: `node provider.mjs PACKAGE ISSUER CONFIGURATION`.
 //
 // Any user name is accepted. `/control` returns all requests with their parameters and responses. A POST changes options.
 import { randomBytes } from "node:crypto";
@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";
 
 const { default: Provider } = await import(pathToFileURL(`${process.argv[2]}/lib/index.js`));
-const issuer = `http://127.0.0.1:${process.argv[3]}`;
+const issuer = process.argv[3];
 const { clients, groups } = JSON.parse(process.argv[4]);
 const defaults = { accessTokenSeconds: 3600, requiresNonce: false, origins: {} };
 let options = { ...defaults };
@@ -79,4 +79,4 @@ async function control(request, response) {
 const handle = provider.callback();
 createServer((request, response) =>
   request.url === "/control" ? control(request, response) : handle(request, response),
-).listen(Number(process.argv[3]), "127.0.0.1");
+).listen(Number(new URL(issuer).port), "127.0.0.1");

@@ -14,7 +14,7 @@ import pytest
 from tests.behaviour.test_user_sign_in import ANN, BOB, Served
 from tests.e2e.daemon import Daemon, serving
 from tests.identity.browser import Browser, Page
-from tests.identity.openid_provider import OpenIdProvider
+from tests.identity.openid_provider import SECRET, OpenIdProvider
 from tests.identity.test_openid_provider import file_with, profile, text, until_listed, upstream
 from tests.identity.test_two_people import forms_of
 from tests.ports import free_port
@@ -113,6 +113,22 @@ async def test_sign_ins_are_shared(tmp_path: Path, openid: OpenIdProvider, notes
         logs = "".join(line for each in daemons for line in each.errors).encode()
         assert b"user signed in to a service" in logs
         assert not [each for each in forms_of(await openid.secrets()) if each in everything + logs]
+
+
+async def test_browser_sessions_are_shared(tmp_path: Path, openid: OpenIdProvider) -> None:
+    client = {"client_id": "gateway", "client_secret": SECRET}
+    file = {**profile(openid.issuer), "auth": {"oauth": {"issuer": openid.issuer, "browser": client}}}
+    async with asyncio.timeout(SECONDS), serving_several(tmp_path, file, workers=False) as (served, public, _, _):
+        one, other = served
+        browser = Browser("ann", origins={public: one.base})
+        start, callback = f"{public}/-/connections", f"{public}/-/sign-in/browser/callback"
+        page = await asyncio.to_thread(browser.visit, start, until=callback)
+        browser.origins[public] = other.base
+        page = await asyncio.to_thread(browser.visit, page.url)
+        assert (page.url, "connections.profile" in page.text) == (start, True), page.text
+        browser.origins[public] = one.base
+        page = await asyncio.to_thread(browser.visit, start)
+        assert "connections.profile" in page.text, page.text
 
 
 async def call_at_once(served: Sequence[Served]) -> None:

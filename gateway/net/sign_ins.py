@@ -71,6 +71,7 @@ _SWEEP_SECONDS: Final = 3600.0
 _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _OFFLINE: Final = "offline_access"
+_GOOGLE: Final = "https://accounts.google.com"
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """Errors for an invalid refresh token."""
 
@@ -446,8 +447,7 @@ class SignIns:
             "code_challenge": challenge_of(verifier),
             "code_challenge_method": "S256",
             **({"scope": " ".join(scopes)} if scopes else {}),
-            # OpenID Connect Core §11: without consent, the server ignores the scope.
-            **({"prompt": "consent"} if _OFFLINE in scopes else {}),
+            **offline_parameters(server, scopes),
             **({} if resource is None else {"resource": resource}),
         }
         separator = "&" if urlsplit(server.authorization_url).query else "?"
@@ -802,6 +802,14 @@ def _scopes(config: AuthorizationCode, challenged: Sequence[str], server: Server
     if _OFFLINE in server.scopes and scopes:
         scopes[_OFFLINE] = None
     return list(scopes)
+
+
+def offline_parameters(server: ServerMetadata, scopes: Sequence[str]) -> dict[str, str]:
+    """Return the parameters without which a server issues no refresh token."""
+    if server.issuer == _GOOGLE:  # https://developers.google.com/identity/protocols/oauth2/web-server
+        return {"access_type": "offline", "prompt": "consent"}
+    # OpenID Connect Core §11: without consent, the server ignores the scope.
+    return {"prompt": "consent"} if _OFFLINE in scopes else {}
 
 
 def _canonical(service_url: str) -> str:

@@ -21,7 +21,8 @@ from gateway.events import Events
 from gateway.executors.shared_services import running_services
 from gateway.net.authorization import Authorization, compile_connection
 from gateway.net.request import Request
-from gateway.net.sign_ins import ServiceEntry, SignInRequiredError, SignIns, Tokens, record_name
+from gateway.net.server_metadata import ServerMetadata
+from gateway.net.sign_ins import ServiceEntry, SignInRequiredError, SignIns, Tokens, offline_parameters, record_name
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import SigningKeys
@@ -225,3 +226,16 @@ async def test_idle_users_are_signed_out_unless_they_call(
             await user.sign_ins.sign_out_idle()
         assert (await user.tokens() is not None) == is_kept
         assert [token[:3] for token in idp.revoked] == ([] if is_kept else ["rt-"])
+
+
+@pytest.mark.parametrize(
+    ("issuer", "scopes", "parameters"),
+    [
+        ("https://idp.example.com", ["read"], {}),
+        ("https://idp.example.com", ["read", "offline_access"], {"prompt": "consent"}),
+        ("https://accounts.google.com", ["openid"], {"access_type": "offline", "prompt": "consent"}),
+    ],
+)
+def test_refresh_tokens_are_requested(issuer: str, scopes: list[str], parameters: dict[str, str]) -> None:
+    server = ServerMetadata(token_url=f"{issuer}/token", issuer=issuer)
+    assert offline_parameters(server, scopes) == parameters

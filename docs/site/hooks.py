@@ -73,9 +73,19 @@ def _is_code(path: Path) -> bool:
 def _generated(path: Path) -> str:
     title = f"# `{path.relative_to(ROOT).as_posix()}`\n\n"
     if path.is_dir():
-        names = (each.name for each in sorted(path.iterdir()) if not each.name.startswith((".", "__")))
-        return _UNSEARCHED + title + "".join(f"- [{name}]({name})\n" for name in names)
+        entries = (each for each in sorted(path.iterdir()) if not each.name.startswith((".", "__")))
+        return _UNSEARCHED + title + "".join(f"- [{each.name}]({each.name}){_summary(each)}\n" for each in entries)
     return f"{_UNSEARCHED}{title}````{path.suffix[1:]}\n{path.read_text(encoding='utf-8')}\n````\n"
+
+
+def _summary(path: Path) -> str:
+    """Return the start of the first comment or docstring of a file, as the end of a list item."""
+    if not path.is_file() or not _is_code(path):
+        return ""
+    found = re.search(
+        r'\A(?:#[^\n]*\$schema[^\n]*\n|#\n)*(?:# |""")([^"\n]+?)(?:[.:;] |\.?[\n"])', path.read_text(encoding="utf-8")
+    )
+    return f": {found[1]}" if found else ""
 
 
 def _rewritten(folder: Path, link: str) -> str:

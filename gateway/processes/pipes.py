@@ -50,41 +50,8 @@ class OutputPipe:
             self._at_end()
 
 
-class InputPipe:
-    """Writes data to a child's standard input. A child can close its input early."""
-
-    def __init__(self, pipe: IO[bytes], data: bytes) -> None:
-        self._pipe = pipe
-        self._rest = memoryview(data)
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        os.set_blocking(self._pipe.fileno(), False)
-        # Most inputs fit into the empty pipe.
-        self._write()
-        if not self._pipe.closed:
-            loop.add_writer(self._pipe.fileno(), self._write)
-            self._loop = loop
-
-    def close(self) -> None:
-        if self._loop is not None:
-            self._loop.remove_writer(self._pipe.fileno())
-            self._loop = None
-        self._pipe.close()
-
-    def _write(self) -> None:
-        try:
-            self._rest = self._rest[os.write(self._pipe.fileno(), self._rest[:_CHUNK]) :]
-        except BlockingIOError:
-            return
-        except OSError:  # the child has closed its end
-            self._rest = self._rest[:0]
-        if not self._rest:
-            self.close()
-
-
-class LastingInput:
-    """Buffers input for a long-lived child and writes it once per turn of the event loop."""
+class InputBuffer:
+    """Buffers input for a child and writes it once per turn of the event loop. A child can close its input early."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit: Final = limit
@@ -128,15 +95,17 @@ class LastingInput:
         if self._pipe is None:
             return
         try:
-            while self._waiting:
+            if self._waiting:
                 # Keep no reference to the view: a bytearray cannot shrink while a view exists (BufferError).
                 written = os.write(self._pipe.fileno(), memoryview(self._waiting)[:_CHUNK])
                 del self._waiting[:written]
         except BlockingIOError:
-            self._watch()
-            return
+            pass
         except OSError:  # the child has closed its end
-            self.abandon()
+            self._waiting.clear()
+            self._is_ended = True
+        if self._waiting:
+            self._watch()
             return
         self._unwatch()
         if self._is_ended:

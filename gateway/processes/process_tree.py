@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import ExecutionError
-from gateway.processes.pipes import InputPipe, LastingInput, OutputPipe
+from gateway.processes.pipes import InputBuffer, OutputPipe
 from gateway.processes.process_table import descendants_of
 
 Sink = Callable[[bytes], None]
@@ -43,7 +43,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     directory: str
     stdin: bytes = b""
-    lasting_input: LastingInput | None = None
+    lasting_input: InputBuffer | None = None
     """Replaces `stdin` for a long-lived child."""
     before: Sequence[str] = ()
     """A command line that starts the command with limits or in a sandbox."""
@@ -92,21 +92,18 @@ class ProcessTree:
             OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._pipe_ended),
             OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._pipe_ended),
         )
-        self._input = None
-        self._lasting = command.lasting_input
-        self.is_lasting = self._lasting is not None
-        self._stdin = process.stdin
-        if process.stdin is not None and self._lasting is None:
-            self._input = InputPipe(process.stdin, command.stdin)
+        self.is_lasting = command.lasting_input is not None
+        self._input = command.lasting_input or InputBuffer(limit=len(command.stdin))
+        if not self.is_lasting:
+            self._input.write(command.stdin)
+            self._input.close()
 
     def start(self) -> None:
         self._watch()
         for output in self._outputs:
             output.start(self._loop)
-        if self._input is not None:
-            self._input.start(self._loop)
-        elif self._lasting is not None and self._stdin is not None:
-            self._lasting.attach(self._stdin)
+        if self._process.stdin is not None:
+            self._input.attach(self._process.stdin)
 
     async def wait(self, *, deadline: float) -> None:
         """Wait until the child has exited and its pipes are closed, or the deadline has passed.
@@ -122,10 +119,9 @@ class ProcessTree:
     def stop_pipes(self) -> None:
         for output in self._outputs:
             output.stop()
-        if self._input is not None:
-            self._input.close()
-        if self._lasting is not None:
-            self._lasting.abandon()
+        self._input.abandon()
+        if self._process.stdin is not None:  # not attached if the start failed
+            self._process.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group.

@@ -25,7 +25,7 @@ from gateway.net.sender import Sender
 from gateway.net.sign_ins import entry_key
 from gateway.net.tls import compile_tls
 from gateway.net.user_authorization import UserAuthorization
-from gateway.processes.pipes import LastingInput
+from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink
@@ -58,7 +58,7 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     launcher = Launcher(limits=None, sandbox=sandbox)
     environment = {**inherited_environment(()), **config.env}
 
-    def command(lasting: LastingInput) -> Command:
+    def command(lasting: InputBuffer) -> Command:
         return launcher.confined(
             Command(argv=config.argv, environment=environment, directory=directory, lasting_input=lasting)
         )

@@ -17,7 +17,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.net.address_guard import AddressPolicy
 from gateway.net.clients import HttpClients
 from gateway.net.sender import Sender
-from gateway.processes.pipes import LastingInput
+from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from gateway.upstreams.client.http_channel import Endpoint
@@ -42,7 +42,7 @@ def no_memory(_: object) -> Command:
     raise MemoryError
 
 
-def talkative(lasting: LastingInput) -> Command:
+def talkative(lasting: InputBuffer) -> Command:
     """Return a server that sends a notification for each request, and no response."""
     script = f"while read -r line; do echo '{NOTIFICATION}'; done"
     return Command(argv=["/bin/sh", "-c", script], environment={}, directory="/", lasting_input=lasting)
@@ -57,7 +57,7 @@ def refuses_all(message: Incoming, *, during: RequestId | None) -> None:
     ("command", "expected"), [(no_memory, UnreachableError), (talkative, ConnectionLostError)], ids=["start", "message"]
 )
 async def test_internal_error_fails_the_link_and_its_calls(
-    command: Callable[[LastingInput], Command], expected: type[Exception]
+    command: Callable[[InputBuffer], Command], expected: type[Exception]
 ) -> None:
     async with asyncio.timeout(SECONDS), Processes() as processes:
         link = StdioLink(command, processes=processes, stderr_tail=LineTail())

@@ -5,15 +5,13 @@ serves before its predecessor drains. Only the supervisor notifies systemd.
 """
 
 import asyncio
-import fcntl
 import os
 import re
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +26,7 @@ from gateway.config.models.server import Listen
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import Settings, flag_of, own_secrets
 from gateway.errors import ConfigError, Problem
-from gateway.executors.shell.scratch import remove_leftovers
+from gateway.executors.shell.scratch import locked_directory, remove_leftovers
 from gateway.held_signals import came_early
 from gateway.json_types import Json
 from gateway.state.keys import SigningKeys, own_keys
@@ -47,7 +45,6 @@ _SILENCE_SECONDS: Final = 30.0
 _EXIT_SECONDS: Final = 15.0
 """Time for a drained worker to end its child processes and exit."""
 _PREFIX: Final = "mcp-gateway-workers-"
-_UNLOCKED: Final = "mcp-gateway-new-"
 _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
 
@@ -313,16 +310,11 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Create a directory of mode 0700, locked with flock(2), and remove unlocked ones of killed supervisors."""
+    """Create a locked directory, and remove unlocked ones of killed supervisors."""
     if left := remove_leftovers(_LOCKED):
         log.info("removed directories of killed supervisors", directories=left)
-    path = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path, lock = locked_directory(_PREFIX)
     try:
-        with suppress(OSError):  # the file system has no locks, so the directory stays after a crash
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed only now, because an unlocked directory with this name would be removed.
-            path = path.rename(path.with_name(path.name.replace(_UNLOCKED, _PREFIX)))
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)

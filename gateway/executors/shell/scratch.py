@@ -70,15 +70,8 @@ class Scratch:
             return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
 
     def _open_root(self) -> Path:
-        # Rename after locking: other daemons must never see an unlocked directory with this name.
         if self._root is None:
-            new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
-            try:
-                self._lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._root = new.rename(new.with_name(new.name.replace(_UNLOCKED, _PREFIX)))
-            except OSError:  # a file system without locks: not removed after a crash
-                self._root = new
+            self._root, self._lock = locked_directory(_PREFIX)
         return self._root
 
     def _close(self) -> None:
@@ -88,6 +81,18 @@ class Scratch:
             shutil.rmtree(root, ignore_errors=True)
         if lock >= 0:
             os.close(lock)
+
+
+def locked_directory(prefix: str) -> tuple[Path, int]:
+    """Create a directory of mode 0700, locked with flock(2). Return its path and the descriptor of the lock."""
+    new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Rename after locking: `remove_leftovers` removes unlocked directories with this prefix.
+        return new.rename(new.with_name(new.name.replace(_UNLOCKED, prefix))), lock
+    except OSError:  # a file system without locks: not removed after a crash
+        return new, lock
 
 
 def remove_folder(folder: Path | None) -> None:

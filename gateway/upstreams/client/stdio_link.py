@@ -15,7 +15,7 @@ from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
-from gateway.processes.pipes import BoundedBuffer, LastingInput
+from gateway.processes.pipes import BoundedBuffer, InputBuffer
 from gateway.processes.process_tree import Command, Sinks
 from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (
@@ -53,13 +53,13 @@ class StdioLink:
     has_fields = False
 
     def __init__(
-        self, command: Callable[[LastingInput], Command], *, processes: Processes, stderr_tail: "LineTail"
+        self, command: Callable[[InputBuffer], Command], *, processes: Processes, stderr_tail: "LineTail"
     ) -> None:
         """`command` returns the command for a standard input."""
         self._command: Final = command
         self._processes: Final = processes
         self._stderr_tail: Final = stderr_tail
-        self._input: Final = LastingInput(limit=MAX_UNREAD)
+        self._input: Final = InputBuffer(limit=MAX_UNREAD)
         self._pending: Final = Pending()
         self._line = bytearray()
         self._skipped = 0

@@ -1,5 +1,6 @@
-"""Log lines about calls: failures of backends, refused arguments, and `listen.access_log`."""
+"""Log lines about calls and upstreams: failures, refused arguments, and `listen.access_log`."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,17 @@ async def test_access_log_has_a_line_for_each_call(tmp_path: Path, down: str, mo
         failed = await daemon.event("call failed")
         assert (failed["name"], failed["outcome"], failed["level"]) == ("down", "tool_error", "info")
     assert [event for event in ("call ended", "call failed") if f'"{event}"' in "".join(daemon.errors)] == events
+
+
+async def test_upstream_that_cannot_start_is_one_warning(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    (tmp_path / "fail.sh").write_text(f"echo start >> {starts}\nexit 1\n")
+    (tmp_path / "config.yaml").write_text(
+        'listen: {http: "127.0.0.1:0"}\nupstreams: {broken: {command: sh, args: [fail.sh], start: eager}}\n'
+        + TOOLS % "http://x"
+    )
+    async with serving(tmp_path / "config.yaml") as daemon, asyncio.timeout(90):
+        await daemon.event("upstream failed")
+        while not starts.exists() or starts.read_text().count("start") < 4:
+            await asyncio.sleep(0.1)
+    assert "".join(daemon.errors).count('"upstream failed"') <= 1

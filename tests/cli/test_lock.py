@@ -238,7 +238,8 @@ def test_the_lock_is_written_whole_and_only_when_it_changes(house: House) -> Non
 
 def test_each_file_has_its_own_lock(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("tools: {one: {description: One., content: '1'}}\n")
-    assert run("lock").code == run("lock", "other.yaml").code == 0
+    assert run("lock") == (0, "", "wrote mcp-gateway.lock\n")
+    assert run("lock", "other.yaml") == (0, "", "wrote other.mcp-gateway.lock\n")
     assert {path.name for path in tmp_path.glob("*.lock")} == {"mcp-gateway.lock", "other.mcp-gateway.lock"}
     for words in ([], ["other.yaml"]):
         assert run("lock", "--check", *words).code == 0

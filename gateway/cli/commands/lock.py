@@ -48,11 +48,14 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
         async with asked_sources(settings) as sources:
-            job = compare_lock if options.check else write_lock
             pages, unread = ({}, ()) if sources is None else await _pages(settings, sources)
+            job = compare_lock if options.check else write_lock
             path, differing = job(settings, sources=sources, pages=pages)
     for problem in unread:
         hints.line(str(problem))
+    if differing is None:
+        hints.line(hints.styled(f"wrote {shown_path(path)}", "green"))
+        return 0
     for difference in differing:
         out.line(str(difference))
     summary = _summary(shown_path(path), len(differing), is_check=options.check)
@@ -68,8 +71,10 @@ async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionD
 
 def write_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
-) -> tuple[Path, Sequence[Difference]]:
-    """Write the digest of every definition and of `pages`. Plugins are imported. Return the lock and the changes.
+) -> tuple[Path, Sequence[Difference] | None]:
+    """Write the digest of every definition and of `pages`. Plugins are imported.
+
+    Return the lock and the changes, or None for a new lock.
 
     Raises:
         ConfigError: the file cannot be served, or the lock cannot be written.
@@ -85,7 +90,7 @@ def write_lock(
                 file.write(text.encode())
     except OSError as error:
         raise ConfigError.at(str(lock.path), f"cannot be written: {error.strerror}") from error
-    return lock.path, differences(pins, lock.pins or {})
+    return lock.path, None if lock.pins is None else differences(pins, lock.pins)
 
 
 def compare_lock(

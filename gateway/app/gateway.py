@@ -230,5 +230,4 @@ class Gateway:
 
     @property
     def _is_activated(self) -> bool:
-        """Whether the service manager holds the sockets of the main listener."""
         return bool(self._inherited.get("")) and (self._worker is None or self._worker.is_activated)

@@ -108,7 +108,6 @@ class Listeners:
                 group.create_task(self._stdio.drain(seconds - notice))
 
     async def _stop_accepting(self, http: HttpServer, seconds: float, *, leaves_sockets: bool) -> float:
-        """Stop accepting connections. Return the seconds that passed."""
         http.begin_draining()
         # Gives load balancers that poll `/-/ready` time to react.
         has_notice = http.address is not None and not leaves_sockets and self._health.is_watched

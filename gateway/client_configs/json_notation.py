@@ -95,7 +95,6 @@ def _dumped(value: Json, indent: str) -> str:
 
 
 def _indentation(text: str, position: int) -> str:
-    """Return the indentation of the line that contains a position."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip())]
 
@@ -129,7 +128,6 @@ def _members(text: str, start: int) -> list[_Member]:
 
 
 def _end_of(text: str, start: int) -> int:
-    """Return the position after the value at `start`."""
     depth = 0
     for token in _tokens(text[start:], offset=start):
         depth += (token.text in {"{", "["}) - (token.text in {"}", "]"})

@@ -540,7 +540,6 @@ class SignIns:
             )
 
     async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
-        """Return the registered client for a server. None for the configured client."""
         if entry.config.client_id:
             if entry.config.client_secret is not None and entry.config.issuer is None:
                 await self._check_issuer(entry, server)
@@ -666,7 +665,6 @@ class SignIns:
     async def _asked(
         self, entry: ServiceEntry, before: Tokens, form: Mapping[str, str], *, sent: Sequence[str]
     ) -> Tokens:
-        """Send a token request, and return the tokens of the response."""
         authentication = self._authentication(entry, before)
         response = await entry.endpoint.post(
             before.server, form, authentication, proof_key=before.proof_key, secrets=sent

@@ -53,13 +53,17 @@ def _reasons(before: Contract, after: Contract | None, audiences: Iterable[str])
     lost = [name for name in before.audiences if name in audiences and name not in after.audiences]
     if lost:
         yield f"no longer available to {', '.join(lost)}"
-    for path, text in _Comparison(before.input, after.input, is_input=True).reasons():
-        yield text.replace("{}", f"`{path.removeprefix('.')}`" if path else "the input", 1)
+    yield from _compared(before.input, after.input, is_input=True)
     if before.output is not None and after.output is None:
         yield "no longer has an output schema"
     elif before.output is not None:
-        for path, text in _Comparison(before.output, after.output, is_input=False).reasons():
-            yield text.replace("{}", f"output field `{path.removeprefix('.')}`" if path else "the output", 1)
+        yield from _compared(before.output, after.output, is_input=False)
+
+
+def _compared(old: Json, new: Json, *, is_input: bool) -> Iterator[str]:
+    field, whole = ("", "the input") if is_input else ("output field ", "the output")
+    for path, text in _Comparison(old, new, is_input=is_input).reasons():
+        yield text.replace("{}", f"{field}`{path.removeprefix('.')}`" if path else whole, 1)
 
 
 class _Comparison:

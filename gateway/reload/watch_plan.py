@@ -106,7 +106,6 @@ class WatchPlan:
 
     @cached_property
     def _led_to(self) -> frozenset[Path]:
-        """The targets of links."""
         return frozenset(Path(os.path.realpath(path)) for path in self.files)
 
     def _is_meant(self, path: str) -> bool:
@@ -224,7 +223,6 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _meant(globs: Globs) -> Iterator[str]:
-    """Yield the matching files and their parent directories."""
     root = str(globs.root)
     yield root
     waiting = [(root, globs.start, 1)]

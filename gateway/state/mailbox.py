@@ -184,7 +184,6 @@ class Mailbox:
             log.exception("message of another replica failed", kind=kind)
 
     async def _refresh(self, own: str) -> None:
-        """Keep the mailbox while this process lives, without the messages already read."""
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:

@@ -234,7 +234,6 @@ def _work(dispatcher: Dispatcher, services: Services) -> dict[str, Json]:
 
 
 def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
-    """Return the backend of each definition, in file order."""
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
     return {name: definition.backend for name, definition in definitions.items() if name not in absent}
@@ -267,7 +266,6 @@ def _left_out(document: Document, catalog: Catalog) -> list[Json]:
 
 
 def _disabled(whole: Catalog, current: Catalog) -> list[str]:
-    """Return the paths of definitions that plugins have disabled, such as `tools.deploy`."""
     resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
     off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
     return [

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.guide import GUIDES, REFERENCES, Example, Save, Step, Typed, steps_of, wait_for
+from tests.docs.guide import DOCS, GUIDES, REFERENCES, Example, Save, Step, Typed, steps_of, wait_for
 from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 from tests.ports import free_port
@@ -129,7 +129,7 @@ def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
             reader.follow(step)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_a_guide_s_links_lead_somewhere(guide: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
-        assert target.startswith("https://") or (guide.parent / target).exists(), target
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target

@@ -44,6 +44,8 @@ class Provider:
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Token requests wait until it is set."""
     grants: Counter[str] = field(default_factory=Counter)
+    forms: list[dict[str, str]] = field(default_factory=list)
+    """Token requests."""
     codes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def application(self) -> web.Application:
@@ -92,6 +94,7 @@ class Provider:
 
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
+        self.forms.append({name: str(value) for name, value in form.items()})
         self.grants[str(form["grant_type"])] += 1
         await self.free.wait()
         if self.token_failure is not None:

@@ -10,12 +10,15 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import aiohttp
+import jwt
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
+from tests.authorization_server import Key
 from tests.e2e.daemon import request
 from tests.e2e.daemon import serving as daemon_serving
 from tests.local_server import listening
@@ -191,6 +194,28 @@ async def test_callback_rejects_forged_and_foreign_responses(tmp_path: Path, idp
         async with page.get(url) as response:
             assert response.status == 400
         assert await served.text(ANN) == "ann"
+
+
+@pytest.mark.parametrize("written", ["file", "text"])
+async def test_private_key_authenticates_the_gateway(tmp_path: Path, idp: Provider, written: str) -> None:
+    key = Key.make()
+    text = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    (tmp_path / "key.pem").write_text(text)
+    private_key = "key.pem" if written == "file" else text
+    file = file_for(idp, client_id="gateway", private_key=private_key, key_id="k1")
+    async with serving(tmp_path, file) as served:
+        assert (await served.sign_in(ANN))[0] == 200
+        idp.access.clear()
+        assert await served.text(ANN) == "ann"
+    assert idp.asked[0]["client_id"] == "gateway"
+    code, refresh = (form["client_assertion"] for form in idp.forms)
+    assert code != refresh
+    for assertion in (code, refresh):
+        assert jwt.get_unverified_header(assertion)["kid"] == "k1"
+        public = key.private.public_key()
+        claims = jwt.decode(assertion, public, algorithms=[key.algorithm], audience=idp.issuer)
+        assert claims["iss"] == claims["sub"] == "gateway"
+    assert not any("client_secret" in form for form in idp.forms)
 
 
 @pytest.mark.parametrize("issuer", ["https://evil.example.com", "SLASH", ""])

@@ -34,14 +34,15 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.distribution import install_command
 from gateway.errors import ExecutionError
+from gateway.net.authorization_code import ServiceEntry
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens
 from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import ServerMetadata, asks_for_dpop, challenge_parameters
-from gateway.net.sign_ins import ServiceEntry, SignIns
+from gateway.net.server_metadata import ServerMetadata, asks_for_dpop, challenge_parameters, check_pinned
+from gateway.net.sign_ins import SignIns
 from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import (
     AccessToken,
@@ -194,13 +195,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     async def _find_server(self) -> tuple[ServerMetadata, float]:
         server = await self.client.find_server()
         known = self.outbound.issuers.setdefault(self.key, server.issuer)
-        # MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. If
-        # the configuration does not name the issuer, the service names it once and cannot change it later.
-        if known != server.issuer:
-            raise ExecutionError(
-                f"The gateway cannot sign in: {self.client.service_url} now names the authorization server "
-                f"{server.issuer} instead of {known}. If this is correct, set `issuer` to the new one"
-            )
+        check_pinned(known, server.issuer, service_url=self.client.service_url)
         return server, _METADATA_SECONDS
 
 

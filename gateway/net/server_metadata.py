@@ -148,6 +148,19 @@ async def _first_document(urls: Iterator[str], sender: Sender, *, missing: str) 
         raise
 
 
+def check_pinned(known: str | None, found: str | None, *, service_url: str) -> None:
+    """Check that a service names the same issuer as before.
+
+    MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. If the
+    configuration does not name the issuer, the service names it once and cannot change it later.
+    """
+    if known != found:
+        raise ExecutionError(
+            f"The gateway cannot sign in: {service_url} now names the authorization server {found} instead of {known}. "
+            "If this is correct, set `issuer` to the new one"
+        )
+
+
 def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
     """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1). The first of a name applies."""
     found: dict[str, str] = {}

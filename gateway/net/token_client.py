@@ -340,10 +340,9 @@ ClientProof = tuple[Mapping[str, str], str | None]
 """Client authentication: fields of the form, and the `Authorization` header."""
 
 
-class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
+class ClientSecret(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     client_id: str
     secret: str
-
     method: Literal["basic", "post"] | None
 
     def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
@@ -388,7 +387,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
         return form, None
 
 
-class PublicClient(msgspec.Struct, frozen=True, kw_only=True):
+class PublicClient(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     client_id: str
 
     def proofs(self, _server: ServerMetadata) -> Sequence[ClientProof]:

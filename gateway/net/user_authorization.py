@@ -7,10 +7,11 @@ import msgspec
 
 from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
+from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request
 from gateway.net.server_metadata import asks_for_dpop, challenge_parameters, trusted_metadata_url
-from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns, Tokens
+from gateway.net.sign_ins import SHARED, SignInRequiredError, SignIns
 
 _MAX_ATTEMPTS: Final = 4
 """The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,8 +25,9 @@ from gateway.access.authenticator import Authenticator
 from gateway.access.identity import Identity
 from gateway.config.models.auth import OAuth
 from gateway.errors import ExecutionError
+from gateway.net.authorization_code import PAGES, authorization_url, check_response, digest_of
 from gateway.net.server_metadata import ServerMetadata, discover
-from gateway.net.sign_ins import LINK_SECONDS, PAGES, SignIns, challenge_of, check_response, digest_of
+from gateway.net.sign_ins import LINK_SECONDS, SignIns
 from gateway.net.token_client import ClientAuthentication, ClientSecret, PublicClient, TokenEndpoint, content_of
 
 BROWSER: Final = f"{PAGES}/browser"
@@ -97,18 +98,16 @@ class BrowserSignIns:
         )
         content = msgspec.json.encode(pending)
         await self._sign_ins.store.write(_name(state), content, expires=time.time() + LINK_SECONDS)
-        query = {
-            "response_type": "code",
-            "client_id": entry.browser.client_id,
-            "redirect_uri": pending.redirect_uri,
-            "scope": " ".join(dict.fromkeys(["openid", *entry.scopes_supported])),
-            "state": state,
-            "nonce": nonce,
-            "code_challenge": challenge_of(verifier),
-            "code_challenge_method": "S256",
-        }
-        separator = "&" if urlsplit(server.authorization_url).query else "?"
-        return f"{server.authorization_url}{separator}{urlencode(query)}", state, cookie
+        url = authorization_url(
+            server,
+            client_id=entry.browser.client_id,
+            redirect_uri=pending.redirect_uri,
+            scopes=list(dict.fromkeys(["openid", *entry.scopes_supported])),
+            state=state,
+            verifier=verifier,
+            nonce=nonce,
+        )
+        return url, state, cookie
 
     async def finish(self, response: Mapping[str, str], cookie: str) -> tuple[Identity | AuthError, str]:
         """Return who has signed in, and the page to return to.

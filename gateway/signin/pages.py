@@ -29,14 +29,8 @@ from gateway.console.security_headers import without_cors
 from gateway.console.session_cookie import place_of
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.sign_ins import (
-    CLIENT_DOCUMENTS,
-    PAGES,
-    PendingSignIn,
-    ServiceEntry,
-    SignInRequiredError,
-    SignIns,
-)
+from gateway.net.authorization_code import CLIENT_DOCUMENTS, PAGES, ServiceEntry
+from gateway.net.sign_ins import PendingSignIn, SignInRequiredError, SignIns
 from gateway.net.token_client import TokenEndpoint
 from gateway.signin.browser import BROWSER, BrowserSignIns
 from gateway.transports.errors import HttpError
@@ -143,7 +137,7 @@ class SignInPages:
         name, base_url = request.raw.match_info["name"], self._sign_ins.base_url
         for entry in self._sign_ins.entries(self._served()):
             if entry.title == name and base_url is not None:
-                return request.answer(self._sign_ins.client_document(entry, base_url), headers={})
+                return request.answer(entry.client_document(base_url), headers={})
         return request.answer({"error": "not found"}, status=404, headers={})
 
     async def _link(self, request: HttpRequest) -> web.StreamResponse:
@@ -218,9 +212,8 @@ class SignInPages:
         query = _response_of(request)
         state = query.get("state", "")
         cookie = request.raw.cookies.get(_cookie_name(state.partition(".")[0]), "")
-        pending = await self._sign_ins.returned(state, cookie)
-        # RFC 9700 §4.4.2: a redirect URI per service, so that one server's code is never sent to another server.
-        if pending is None or not self._sign_ins.expects(pending, request.raw.match_info["entry"]):
+        pending = await self._sign_ins.returned(state, cookie, name=request.raw.match_info["entry"])
+        if pending is None:
             raise PageError(400, "This response does not belong to a sign-in of this browser.")
         try:
             entry = await self._sign_ins.finish(pending, query)

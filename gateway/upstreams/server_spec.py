@@ -21,8 +21,8 @@ from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import check_no_authorization, compile_authorization
+from gateway.net.authorization_code import entry_key
 from gateway.net.sender import Sender
-from gateway.net.sign_ins import entry_key
 from gateway.net.tls import compile_tls
 from gateway.net.user_authorization import UserAuthorization
 from gateway.processes.pipes import InputBuffer

@@ -20,9 +20,10 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.events import Events
 from gateway.executors.shared_services import running_services
 from gateway.net.authorization import Authorization, compile_connection
+from gateway.net.authorization_code import ServiceEntry, Tokens, offline_parameters
 from gateway.net.request import Request
 from gateway.net.server_metadata import ServerMetadata
-from gateway.net.sign_ins import ServiceEntry, SignInRequiredError, SignIns, Tokens, offline_parameters, record_name
+from gateway.net.sign_ins import SignInRequiredError, SignIns, record_name
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import SigningKeys
@@ -84,7 +85,7 @@ class SignedIn:
         url, browser = await sign_ins.start(pending, redirect_uri="http://127.0.0.1:9/callback")
         async with aiohttp.ClientSession() as http, http.get(url, allow_redirects=False) as response:
             query = {name: values[0] for name, values in parse_qs(urlsplit(response.headers["Location"]).query).items()}
-        found = await sign_ins.returned(query["state"], browser)
+        found = await sign_ins.returned(query["state"], browser, name=self.entry.name)
         assert found is not None
         await sign_ins.finish(found, query)
 

@@ -31,7 +31,8 @@ from gateway.events import Events
 from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
 from gateway.net.authorization import compile_connection
-from gateway.net.sign_ins import LINK_SECONDS, PendingSignIn, ServiceEntry, SignInRequiredError, SignIns
+from gateway.net.authorization_code import ServiceEntry
+from gateway.net.sign_ins import LINK_SECONDS, PendingSignIn, SignInRequiredError, SignIns
 from gateway.state.keys import SigningKeys
 from gateway.state.state import directory_of, opened_secrets
 from gateway.telemetry.logs import Logs
@@ -204,7 +205,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
             await self.sign_ins.begin(SignInRequiredError(self.sign_ins, entry, _USER))
         )
         assert pending is not None  # noqa: S101 - just created
-        await _sign_in_on_loopback(self.sign_ins, pending, path=f"/sign-in/{entry.name}", hints=hints)
+        await _sign_in_on_loopback(self.sign_ins, pending, name=entry.name, hints=hints)
 
     async def sign_out(self, name: str) -> None:
         await self.sign_ins.sign_out_of(self._entry(name), "")
@@ -213,7 +214,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
         return next(entry for entry in self.entries if entry.name == name)
 
 
-async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, path: str, hints: Console) -> None:
+async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, name: str, hints: Console) -> None:
     """Sign in with a redirect to a port of this machine (RFC 8252 §7.3).
 
     The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. Requests that
@@ -224,6 +225,7 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, pat
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host, url, cookie, is_open = "", "", "", False
+    path = f"/sign-in/{name}"
     link = f"{path}/{secrets.token_urlsafe(32)}"
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -235,7 +237,7 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, pat
             response = web.Response(status=303, headers={**_HEADERS, "Location": url})
             response.set_cookie(_COOKIE, cookie, path=path, httponly=True, samesite="Lax")
             return response
-        found = await sign_ins.returned(query.get("state", ""), sent)
+        found = await sign_ins.returned(query.get("state", ""), sent, name=name)
         if not is_own or request.path != path or len(set(query)) < len(query) or found is None:
             return _page(400, "This response does not belong to a sign-in of this browser.")
         try:

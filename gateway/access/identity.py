@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.access.credentials import Credential
 from gateway.json_types import Json
 
 
@@ -37,6 +38,19 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, scopes: frozenset[str]) -> bool:
         return self.scopes is None or scopes <= self.scopes
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The caller for whom the gateway sends requests to other servers."""
+
+    key: str | None
+    """`Identity.subject_key`, or an empty string for local callers without authentication. None for other callers."""
+    access_token: Credential | None = None
+    issuer: str = ""
+    """The issuer of the access token."""
+    is_operator: bool = False
+    is_calling: bool = True
+    """False for the gateway's own requests with the account of this caller."""
 
 
 OPERATORS: Final = frozenset({"gateway:admin"})

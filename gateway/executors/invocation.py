@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.deadline import Deadline
 from gateway.json_types import ABSENT, Json, JsonObject, empty
 from gateway.permit import Permit

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.access.credentials import Credential
+from gateway.access.identity import Subject
 from gateway.access.jose import is_installed, read_private_key
-from gateway.access.subject import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection

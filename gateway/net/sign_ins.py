@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import ObtainedSecrets
 from gateway.errors import ExecutionError

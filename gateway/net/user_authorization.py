@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.errors import ExecutionError
 from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.proofs import note_nonce, with_token

@@ -6,8 +6,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.access.credentials import Credential
-from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, network_of
-from gateway.access.subject import Subject
+from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, Subject, network_of
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 

@@ -22,8 +22,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError
-from gateway.access.identity import ANONYMOUS, OPERATORS, Identity
-from gateway.access.subject import Subject
+from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, Subject
 from gateway.console.console_access import ConsoleAccess, own_origins
 from gateway.console.security_headers import without_cors
 from gateway.console.session_cookie import place_of

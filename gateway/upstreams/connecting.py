@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import aiohttp
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.deadline import Deadline
 from gateway.errors import Location

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.secrets.redactor import Redactor

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject

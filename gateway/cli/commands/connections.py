@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.cli.client.admin_api import ask_connections
 from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, has_browser, open_in_browser

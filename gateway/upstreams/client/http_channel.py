@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.errors import ExecutionError
 from gateway.net.address_guard import AddressRefusedError
 from gateway.net.answer import Answer, BodyTooLargeError

@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer

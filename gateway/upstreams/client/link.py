@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.errors import ErrorCode
 from gateway.json_types import Json, JsonObject, empty
 from gateway.upstreams.failures import BadAnswerError

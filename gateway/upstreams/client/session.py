@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from gateway import __version__
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size

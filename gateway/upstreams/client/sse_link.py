@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 from yarl import URL
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.net.request import origin_of, parse_url

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from gateway.access.subject import Subject
+from gateway.access.identity import Subject
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit

@@ -135,7 +135,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         except MissingMetadataError:
             if not self.is_mcp or metadata_url is not None:
                 raise
-        # MCP 2025-03-26 basic/authorization: the server is its own authorization server, with or without metadata.
+        # MCP 2025-03-26 basic/authorization: the server is also the authorization server, with or without metadata.
         origin = urlunsplit(urlsplit(self.service_url)._replace(path="", query="", fragment=""))
         try:
             return await discover(origin, sender)
@@ -184,7 +184,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return client, expires if isinstance(expires, int) and expires > 0 else None
 
     def scopes(self, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-        """Return the scopes of the configuration and the challenge, or those that the service supports."""
+        """Return the scopes of the configuration and the challenge. Default: all scopes of the service."""
         scopes = dict.fromkeys([*self.config.scopes, *challenged] or server.resource_scopes)
         if _OFFLINE in server.scopes and scopes:
             scopes[_OFFLINE] = None

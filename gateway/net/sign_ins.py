@@ -54,7 +54,7 @@ _SWEEP_SECONDS: Final = 3600.0
 _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
-"""Errors which mean that a refresh token is no longer valid."""
+"""Errors for an invalid refresh token."""
 
 
 class SecretStore(Protocol):
@@ -157,7 +157,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the tokens of `owner` and the name of their record. If `owner` is None, use any signed-in user.
+        """Return the tokens of `owner` and the name of their record. Without an owner, use any signed-in user.
 
         `is_use` restarts the time after which unused tokens are revoked.
         """
@@ -224,7 +224,7 @@ class SignIns:
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
-        """Sign users out of entries that are no longer configured."""
+        """Sign users out of removed entries."""
         if self._store is None:
             return
         for name in await self.store.names("tokens:"):

@@ -107,6 +107,12 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         client_id = f"{base_url}{CLIENT_DOCUMENTS}/{self.title}.json"
         return {"client_id": client_id, **_client_metadata(self.callback_url(base_url), method="none")}
 
+    def unknown_user(self) -> ExecutionError:
+        return ExecutionError(
+            f"{self.title} requires that you sign in, and this server does not know who you are. The operator can set "
+            "`auth`"
+        )
+
     async def find_server(self, metadata_url: str | None) -> ServerMetadata:
         """Return the metadata of the authorization server. `metadata_url` is that of a challenge, if any.
 

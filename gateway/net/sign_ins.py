@@ -272,10 +272,7 @@ class SignIns:
         """
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
-            raise ExecutionError(
-                f"{entry.title} requires that you sign in, and this server does not know who you are. The operator can "
-                "set `auth`"
-            )
+            raise entry.unknown_user()
         if entry.config.shared and not subject.is_operator:
             raise ExecutionError(f"An administrator must sign in to {entry.title} first (scope gateway:admin)")
         secret = secrets.token_urlsafe(32)
@@ -420,7 +417,6 @@ class SignIns:
         return entry
 
     async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
-        """Return the registered client for a server. None for the configured client."""
         if entry.config.client_id:
             if entry.config.client_secret is not None and entry.config.issuer is None:
                 await self._check_issuer(entry, server)

@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 
 from gateway.access.identity import Subject
-from gateway.errors import ExecutionError
 from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.proofs import note_nonce, with_token
 from gateway.net.request import Rejection, Request
@@ -65,10 +64,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         if self.entry.config.shared:
             return SHARED
         if subject is not None and subject.key is None:
-            raise ExecutionError(
-                f"{self.entry.title} requires that you sign in, and this server does not know who you are. The operator"
-                " can set `auth`"
-            )
+            raise self.entry.unknown_user()
         return None if subject is None else subject.key
 
     def _required(

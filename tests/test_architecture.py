@@ -223,7 +223,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_386,
+    "lines": 80_402,
     "files": 533,
     "classes": 926,
     "patches of libraries or the standard library": 0,

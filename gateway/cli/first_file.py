@@ -2,16 +2,11 @@
 
 import json
 import os
-import re
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
-from gateway.distribution import install_command
 from gateway.errors import ConfigError, Severity
 
 FIRST_FILE: Final = """\
@@ -77,46 +72,6 @@ server:
   name: my-servers
 """
 
-_MAX_TABLES: Final = 20
-_MAX_FILTERS: Final = 6
-_TABLES: Final = """\
-SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'
-ORDER BY name"""
-_TYPES: Final = (("INT", "integer"), ("CHAR", "string"), ("CLOB", "string"), ("TEXT", "string"), ("BLOB", ""))
-"""Parts of a declared type and the type of the input, in SQLite's order (datatype3, section 3.1)."""
-_NUMBERS: Final = ("REAL", "FLOA", "DOUB", "NUM", "DEC")
-
-_DATABASE: Final = """\
-# A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
-# Needs these packages: {install}. `validate --connect` lets the database check each query.
-
-databases:
-  {name}: {{url: {url}}}
-
-tools:
-{tools}
-server:
-  name: {name}
-"""
-_TOOL: Final = """\
-  {tool}:
-    description: {description}
-    input:
-{inputs}
-    sql:
-      database: {database}
-      query: |
-        SELECT * FROM {table}
-{conditions}
-      max_rows: 100
-"""
-
-
-class _Column(NamedTuple):
-    name: str
-    input: str
-    type: str
-
 
 def path_from(directory: Path | None, file: str) -> str:
     """Return a path relative to the directory of the new file, or an absolute one."""
@@ -139,78 +94,3 @@ def of_servers(file: str, directory: Path | None) -> str:
             raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
     # JSON strings are valid YAML, and quote special characters.
     return _SERVERS.format(file=json.dumps(path_from(directory, file)))
-
-
-def of_database(file: str, directory: Path | None) -> str:
-    """Return a configuration with one tool for each table of an SQLite database.
-
-    Raises:
-        ConfigError: the file is not an SQLite database, or has no tables.
-    """
-    name = _identifier(Path(file).name.partition(".")[0])
-    url = f"sqlite:{path_from(directory, file)}"
-    try:
-        # mode=ro does not create a missing file (https://www.sqlite.org/uri.html).
-        with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            tools = list(_tools(connection, name))
-    except sqlite3.Error as error:
-        raise ConfigError.at(file, f"is not a readable SQLite database: {error}") from error
-    if not tools:
-        raise ConfigError.at(file, "has no tables")
-    return _DATABASE.format(install=install_command("sql"), name=name, url=json.dumps(url), tools="\n".join(tools))
-
-
-def _tools(connection: sqlite3.Connection, database: str) -> Iterator[str]:
-    taken: set[str] = set()
-    for (table,) in connection.execute(_TABLES).fetchall()[:_MAX_TABLES]:
-        columns = [
-            _Column(column, _identifier(column), kind)
-            for column, declared in connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
-            if (kind := _type_of(declared))
-        ]
-        # Leave out columns that would have the same input name.
-        inputs = [column.input for column in columns]
-        columns = [column for column in columns if inputs.count(column.input) == 1][:_MAX_FILTERS]
-        tool = f"find_{_identifier(table)}"
-        if tool in taken or not columns:
-            continue
-        taken.add(tool)
-        yield _tool(tool, table, columns, database)
-
-
-def _tool(tool: str, table: str, columns: list[_Column], database: str) -> str:
-    conditions = [f"(:{column.input} IS NULL OR {_quoted(column.name)} = :{column.input})" for column in columns]
-    return _TOOL.format(
-        tool=tool,
-        description=json.dumps(f"Rows of {table} with these values; all rows without any.", ensure_ascii=False),
-        inputs="\n".join(_input(column) for column in columns),
-        database=database,
-        table=_quoted(table),
-        conditions="\n".join(
-            f"        {'WHERE' if number == 0 else '  AND'} {condition}" for number, condition in enumerate(conditions)
-        ),
-    )
-
-
-def _input(column: _Column) -> str:
-    description = json.dumps(f"The value of {column.name}", ensure_ascii=False)
-    return f"      {column.input}: {{type: {column.type}, required: false, description: {description}}}"
-
-
-def _type_of(declared: str) -> str:
-    """Return the type of the input for a column, or an empty string for binary columns."""
-    declared = declared.upper()
-    for part, kind in _TYPES:
-        if part in declared:
-            return kind
-    return "number" if any(part in declared for part in _NUMBERS) else "string"
-
-
-def _identifier(name: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return words if words[:1].isalpha() else f"x_{words}"
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'

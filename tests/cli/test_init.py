@@ -3,17 +3,21 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
+import duckdb
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.cli.typed import Run
 from tests.fork_launcher import fork_launcher
+from tests.mariadb import Mariadb
+from tests.postgresql import Postgresql
 
 SCHEMA = '''
 CREATE TABLE "my ""orders""" (id INTEGER PRIMARY KEY, "first name" VARCHAR(9), total DECIMAL, picture BLOB, "a:b" TEXT,
@@ -44,6 +48,161 @@ def test_init_writes_a_tool_per_table(run: Run, database: Path, tmp_path: Path) 
     everything = json.loads(run("call", "new/config.yaml", "find_recent", "--raw").out)["structuredContent"]
     assert len(everything["rows"]) == 2
     assert str(tmp_path) not in (tmp_path / "new/config.yaml").read_text()
+
+
+SHOP: Final = (
+    "DROP TABLE IF EXISTS orders",
+    """CREATE TABLE orders (id INTEGER PRIMARY KEY, customer VARCHAR(99), notes TEXT, total DECIMAL(12, 2),
+       created {timestamp}, paid BOOLEAN)""",
+    """INSERT INTO orders VALUES (1, 'Ada', '100%', 19.90, '2026-01-02 03:04:05', TRUE),
+       (2, 'ada', 'x', 5, '2026-03-01 00:00:00', FALSE), (3, 'Bob', NULL, 7.5, '2026-03-02 00:00:00', NULL)""",
+)
+CALLS: Final[tuple[tuple[dict[str, Any], list[int]], ...]] = (
+    ({}, [1, 2, 3]),
+    ({"limit": 2}, [1, 2]),
+    ({"limit": 2, "offset": 2}, [3]),
+    ({"id": 2}, [2]),
+    ({"id": 9}, []),
+    ({"min_total": 7.5}, [1, 3]),
+    ({"min_total": 5, "max_total": 7.5}, [2, 3]),
+    ({"min_created": "2026-03-01 00:00:00"}, [2, 3]),
+    ({"min_created": "2026-01-01 00:00:00", "max_created": "2026-02-01 00:00:00"}, [1]),
+    ({"search": "ADA"}, [1, 2]),
+    ({"search": "0%"}, [1]),
+    ({"search": "'; DROP TABLE orders; --"}, []),
+    ({"customer": "Bob"}, [3]),
+    ({"paid": True}, [1]),
+    ({"search": "a", "max_total": 10, "paid": False}, [2]),
+)
+
+
+def found_by_the_tools(run: Run, path: str, calls: Sequence[tuple[dict[str, Any], list[int]]] = CALLS) -> None:
+    checked = run("validate", "--strict", "--connect", path)
+    assert (checked.code, checked.hints) == (0, f"{path} is valid\n"), checked
+    for arguments, ids in calls:
+        words = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in arguments.items()
+        ]
+        called = run("call", path, "find_orders", *words, "--raw")
+        rows = json.loads(called.out)["structuredContent"]["rows"]
+        assert (arguments, [row["id"] for row in rows]) == (arguments, ids)
+
+
+def test_tools_of_sqlite_have_pages_ranges_and_search(run: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        for statement in SHOP:
+            connection.execute(statement.format(timestamp="TIMESTAMP"))
+        connection.commit()
+    assert run("init", "new/config.yaml", "--from", "sqlite", "shop.db").code == 0
+    found_by_the_tools(run, "new/config.yaml")
+    text = (tmp_path / "new/config.yaml").read_text()
+    assert "password" not in text
+    schema = run("read", "new/config.yaml", "schema://shop")
+    assert schema.out.startswith(
+        "orders: id INTEGER (primary key), customer VARCHAR(99), notes TEXT, total DECIMAL(12, 2)"
+    )
+    refused = run("call", "new/config.yaml", "find_orders", "limit=100000")
+    assert refused.code == 1
+
+
+def test_tools_of_duckdb_have_pages_ranges_and_search(run: Run, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+        for statement in SHOP:
+            connection.execute(statement.format(timestamp="TIMESTAMP"))
+        connection.execute("CREATE VIEW recent AS SELECT id, [1] AS items FROM orders")
+    assert run("init", "new/config.yaml", "--from", "duckdb", "shop.duckdb").code == 0
+    found_by_the_tools(run, "new/config.yaml")
+    assert run("call", "new/config.yaml", "find_recent", "limit=1").code == 0
+
+
+@pytest.mark.build
+async def test_tools_of_postgresql_have_pages_ranges_and_search(
+    run: Run, tmp_path: Path, postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await postgresql.run(
+        "DROP SCHEMA IF EXISTS first_file CASCADE",
+        "DROP ROLE IF EXISTS first_reader",
+        "CREATE SCHEMA first_file",
+        "SET search_path = first_file",
+        *(statement.format(timestamp="timestamptz") for statement in SHOP),
+        "CREATE TYPE mood AS ENUM ('sad')",
+        "CREATE TABLE others (key uuid PRIMARY KEY, m mood, j jsonb, a int[], n numeric, x xml)",
+        "INSERT INTO others VALUES ('8c5c1f5e-2b9f-4f5e-9a55-000000000001', 'sad', '{}', '{1}', 1, '<a/>')",
+        "CREATE TABLE hidden (id int)",
+        "CREATE ROLE first_reader LOGIN PASSWORD 'very:secret/1'",
+        "ALTER ROLE first_reader SET search_path = first_file",
+        "GRANT USAGE ON SCHEMA first_file TO first_reader",
+        "GRANT SELECT ON orders, others TO first_reader",
+    )
+    url = f"postgresql://first_reader:very%3Asecret%2F1@/postgres?host={postgresql.directory}"
+    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "postgres", url)
+    assert made.code == 0, made.hints
+    text = (tmp_path / "new/config.yaml").read_text()
+    assert "secret" not in f"{text}{made.out}{made.hints}"
+    assert 'password: "${env:POSTGRES_PASSWORD:-none}"' in text
+    monkeypatch.setenv("POSTGRES_PASSWORD", "very:secret/1")
+    await asyncio.to_thread(found_by_the_tools, run, "new/config.yaml")
+    assert "find_hidden" not in text
+    words = ["call", "new/config.yaml", "find_others", "key=8c5c1f5e-2b9f-4f5e-9a55-000000000001", "m=sad", "min_n=1"]
+    called = await asyncio.to_thread(run, *words)
+    assert "(1 row)" in called.out, called
+    # The password can also be in the environment only.
+    url = f"postgresql://first_reader@/postgres?host={postgresql.directory}"
+    made = await asyncio.to_thread(run, "init", "other.yaml", "--from", "postgresql", url)
+    assert made.code == 0, made.hints
+    assert (tmp_path / "other.yaml").read_text() == text
+
+
+@pytest.mark.build
+async def test_tools_of_mariadb_have_pages_ranges_and_search(
+    run: Run, tmp_path: Path, mariadb: Mariadb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mariadb.run(
+        "CREATE OR REPLACE DATABASE first_file",
+        "USE first_file",
+        *(statement.format(timestamp="DATETIME").replace("99)", "99) COLLATE utf8mb4_bin") for statement in SHOP),
+        "CREATE TABLE `o``dd \"name` (`key` ENUM('a'), j JSON, b BLOB, t TIME, n FLOAT)",
+    )
+    url = mariadb.url.replace("/shop", "/first_file")
+    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "mysql", url)
+    assert made.code == 0, made.hints
+    text = (tmp_path / "new/config.yaml").read_text()
+    password = unquote(urlsplit(url).password or "")
+    assert password
+    assert password not in f"{text}{made.out}{made.hints}"
+    monkeypatch.setenv("FIRST_FILE_PASSWORD", password)
+    await asyncio.to_thread(found_by_the_tools, run, "new/config.yaml")
+    called = await asyncio.to_thread(run, "call", "new/config.yaml", "find_o_dd_name", "max_n=1", "search=x")
+    assert called.code == 0, called
+
+
+@pytest.mark.build
+async def test_server_that_rejects_the_user_is_an_error(run: Run, tmp_path: Path, mariadb: Mariadb) -> None:
+    url = mariadb.url.replace("pa%25ss", "correct-horse")
+    made = await asyncio.to_thread(run, "init", "new.yaml", "--from", "mysql", url)
+    assert made.code == 2
+    assert "Access denied" in made.hints
+    assert "correct-horse" not in made.hints
+    assert not (tmp_path / "new.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "reason"),
+    [
+        ("postgres", "shop.db", "expected a URL such as postgresql://app@db/shop"),
+        ("postgres", "mysql://app@db/shop", "expected a URL such as postgresql://app@db/shop"),
+        ("mysql", "postgresql://app:very-secret@db/shop", "expected a URL such as mysql://app@db/shop"),
+        ("mysql", "mysql://app@db/shop?password=very-secret", "the query of the URL contains a secret"),
+        ("postgres", "postgresql://app:very-secret@127.0.0.1:9/shop", "shop: "),
+        ("postgres", "postgresql://app@127.0.0.1:x/shop", "is not a database URL"),
+    ],
+)
+def test_unusable_url_of_a_database_is_rejected(run: Run, tmp_path: Path, kind: str, url: str, reason: str) -> None:
+    made = run("init", "new.yaml", "--from", kind, url)
+    assert made.code == 2
+    assert reason in made.hints
+    assert "very-secret" not in made.hints
+    assert not (tmp_path / "new.yaml").exists()
 
 
 def test_init_refers_to_the_servers_of_a_client(run: Run, tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 import json
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.cli.commands.import_openapi import open_documents
 from gateway.cli.console import Console, waiting
-from gateway.cli.first_file import FIRST_FILE, of_database, of_servers, path_from
+from gateway.cli.database_file import of_database
+from gateway.cli.first_file import FIRST_FILE, of_servers, path_from
 from gateway.cli.parser import Parser
 from gateway.config.machine_facts import is_directory, is_file
 from gateway.deadline import DeadlineExceededError
@@ -126,16 +127,17 @@ def _words(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()[:40]).strip("_")
 
 
-_FILES: Final[dict[str, Callable[[str, Path | None], str]]] = {"mcp-json": of_servers, "sqlite": of_database}
-_KINDS: Final = ("mcp-json", "openapi", "sqlite")
+_FILES: Final = ("mcp-json", "sqlite", "duckdb")
+_SERVERS: Final = ("postgres", "mysql", "mariadb")
+_KINDS: Final = ("mcp-json", "openapi", "sqlite", "duckdb", *_SERVERS)
 """What `--from` accepts. The result names the source relative to the new file's directory."""
-_ALIASES: Final = {"mcp.json": "mcp-json"}
+_ALIASES: Final = {"mcp.json": "mcp-json", "postgresql": "postgres"}
 
 
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        words="[PATH] [--from KIND FILE]",
+        words="[PATH] [--from KIND SOURCE]",
         summary="Write a small commented file to start from.",
         epilog=f"""\
 examples:
@@ -143,16 +145,17 @@ examples:
   {name} ops/config.yaml
   {name} --from mcp-json .mcp.json            the servers of an MCP client
   {name} --from openapi shop.openapi.yaml     an API's document, or its URL
-  {name} --from sqlite shop.db                a database, read only""",
+  {name} --from sqlite shop.db                the tables of a database, read only
+  {name} --from postgres postgresql://app@db/shop""",
     )
     arguments.add_argument("path", nargs="?", type=Path, default=Path("config.yaml"), help="(default: config.yaml)")
     arguments.add_argument(
         "--from",
         nargs=2,
         dest="source",
-        metavar=("KIND", "FILE"),
+        metavar=("KIND", "SOURCE"),
         default=None,
-        help=f"start from: {', '.join(_KINDS)}",
+        help=f"start from a file or URL: {', '.join(_KINDS)}",
     )
     return arguments
 
@@ -162,8 +165,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.source is None:
         text = FIRST_FILE
     else:
-        with waiting(hints, f"Reading {options.source[1]}"):
-            text = await text_of(*options.source, directory=path.parent)
+        kind, source = options.source
+        # The URL of a database server can contain a password.
+        with waiting(hints, f"Reading {kind if kind in _SERVERS else source}"):
+            text = await text_of(kind, source, directory=path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # "x" fails if the file exists, even if it was created just now.
@@ -186,10 +191,12 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-async def text_of(kind: str, file: str, *, directory: Path | None) -> str:
+async def text_of(kind: str, source: str, *, directory: Path | None) -> str:
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"unknown kind {kind!r}; expected one of {', '.join(_KINDS)}")
-    if not ("://" in file and kind == "openapi") and not is_file(file):
-        raise ConfigError.at(file, "no such file")
-    return await of_document(file, directory) if kind == "openapi" else _FILES[kind](file, directory)
+    if (kind in _FILES or (kind == "openapi" and "://" not in source)) and not is_file(source):
+        raise ConfigError.at(source, "no such file")
+    if kind == "openapi":
+        return await of_document(source, directory)
+    return of_servers(source, directory) if kind == "mcp-json" else await of_database(kind, source, directory)

@@ -1,0 +1,297 @@
+"""Writes a configuration with one read-only tool for each table of a database."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gateway.catalog.compile.sql import compile_database
+from gateway.cli.first_file import path_from
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.document import Database
+from gateway.config.secrets.literal_secrets import is_secret_key
+from gateway.distribution import install_command
+from gateway.errors import ConfigError, ExecutionError
+from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.pools import DatabasePools
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector, RowLimits
+from gateway.executors.sql.sessions import DatabaseProfile, failure_of
+from gateway.json_types import Json
+from gateway.language.templates.caller import CALLER
+
+_SECONDS: Final = 20.0
+_MAX_TABLES: Final = 50
+_MAX_FILTERS: Final = 6
+_OF_MYSQL: Final = """
+SELECT TABLE_NAME AS `table`, COLUMN_NAME AS `column`, COLUMN_KEY = 'PRI' AS is_key,
+  IF(COLUMN_TYPE = 'tinyint(1)', 'boolean', DATA_TYPE) AS type
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() ORDER BY TABLE_NAME, ORDINAL_POSITION"""
+_COLUMNS: Final[Mapping[str, str]] = {
+    "sqlite": """
+SELECT t.name AS "table", c.name AS "column", c.type AS type, c.pk > 0 AS is_key
+FROM pragma_table_list t JOIN pragma_table_info(t.name) c
+WHERE t.schema = 'main' AND t.type IN ('table', 'view') AND substr(t.name, 1, 7) <> 'sqlite_'
+ORDER BY t.name, c.cid""",
+    "postgresql": """
+SELECT r.relname AS "table", a.attname AS "column", k.indrelid IS NOT NULL AS is_key,
+  CASE WHEN t.typtype = 'e' THEN 'enum'
+       ELSE pg_catalog.format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) END AS type
+FROM pg_catalog.pg_class r
+JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = r.oid AND k.indisprimary AND a.attnum = ANY (k.indkey)
+WHERE n.nspname = pg_catalog.current_schema() AND r.relkind IN ('r', 'v', 'm', 'p', 'f') AND NOT r.relispartition
+  AND pg_catalog.has_table_privilege(r.oid, 'SELECT')
+ORDER BY r.relname, a.attnum""",
+    "mysql": _OF_MYSQL,
+    "mariadb": _OF_MYSQL,
+    "duckdb": """
+SELECT c.table_name AS "table", c.column_name AS "column", c.data_type AS type,
+  COALESCE(list_contains(k.constraint_column_names, c.column_name), false) AS is_key
+FROM duckdb_columns() c
+LEFT JOIN duckdb_constraints() k ON k.table_oid = c.table_oid AND k.constraint_type = 'PRIMARY KEY'
+WHERE c.schema_name = 'main' AND c.database_name = current_database() AND NOT c.internal
+ORDER BY c.table_name, c.column_index""",
+}
+"""Queries for the columns of all tables that the user can read, by dialect."""
+
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(["int", "integer", "smallint", "mediumint", "bigint", "tinyint", "hugeint", "year"], "integer"),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"], "integer"),
+    **dict.fromkeys(("decimal", "numeric", "real", "float", "double", "double precision"), "number"),
+    **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("date", "datetime", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"), "date"),
+    **dict.fromkeys(("timestamp with time zone", "timestamp without time zone"), "date"),
+    **dict.fromkeys(("text", "varchar", "char", "character", "character varying", "citext"), "text"),
+    **dict.fromkeys(("tinytext", "mediumtext", "longtext"), "text"),
+    **dict.fromkeys(("enum", "uuid"), "string"),
+}
+"""The kind of filter for a type. Columns of other types have no filter."""
+_AFFINITIES: Final = (
+    ("DATE", "date"), ("TIME", "date"), ("BOOL", "boolean"), ("INT", "integer"), ("CHAR", "text"), ("CLOB", "text"),
+    ("TEXT", "text"), ("BLOB", ""), ("REAL", "number"), ("FLOA", "number"), ("DOUB", "number"), ("NUM", "number"),
+    ("DEC", "number"), ("", "string"),
+)  # fmt: skip
+"""Parts of types in SQLite, which accepts any name, in the order of its rules (datatype3, section 3.1)."""
+
+_FILE: Final = """\
+# A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
+# Needs these packages: {install}. `validate --connect` lets the database check each query.{omitted}
+
+databases:
+  {name}:
+    url: {url}{password}
+
+tools:
+{tools}
+resources:
+  schema:
+    uri: "schema://{name}"
+    description: The tables and columns of the database.
+    text: |
+{schema}
+
+server:
+  name: {name}
+"""
+_ACCESS: Final = """
+    # Set {variable} to the password. Use a database user that can only read.
+    password: "${{env:{variable}:-none}}\""""
+_TOOL: Final = """\
+  {tool}:
+    description: {description}
+    input:
+{inputs}
+    sql:
+      database: {database}
+      query: |
+        SELECT * FROM {table}
+        WHERE {conditions}
+        ORDER BY {order}
+        LIMIT :limit OFFSET :offset
+"""
+
+
+class _Column(NamedTuple):
+    name: str
+    input: str
+    kind: str
+    """A value of `_KINDS`."""
+    is_key: bool
+
+
+async def of_database(kind: str, source: str, directory: Path | None) -> str:
+    """Return a configuration with a tool for each table. `source` is a file or the URL of a server.
+
+    Raises:
+        ConfigError: the database cannot be read, or has no tables.
+    """
+    dialect = dialect_of(kind)
+    url = f"{dialect.name}:{path_from(None, source)}" if dialect.is_file else source
+    if not dialect.is_file and not re.match(rf"{kind}(ql)?(\+\w+)?://", source):
+        raise ConfigError.at("--from", f"expected a URL such as {dialect.name}://app@db/shop")
+    name = _identifier(source.partition("?")[0].rpartition("/")[2].partition(".")[0] or kind)
+    variable = f"{name.upper()}_PASSWORD"
+    profile = _profile(name, Database(url=url, pool=1))
+    written, has_password = f"{dialect.name}:{path_from(directory, source)}", False
+    if not dialect.is_file:
+        written, has_password = _without_password(source)
+        if not has_password and variable in os.environ:
+            profile, has_password = _profile(name, Database(url=url, pool=1, password=os.environ[variable])), True
+    rows = await _columns_of(profile, dialect, source if dialect.is_file else name)
+    tools = list(_tools(rows, dialect, name))
+    if not tools:
+        raise ConfigError.at(source if dialect.is_file else name, "has no tables")
+    left = len(tools) - _MAX_TABLES
+    return _FILE.format(
+        install=install_command(dialect.extra),
+        omitted=f"\n# {left} more tables are left out. Copy a tool to add one." if left > 0 else "",
+        name=name,
+        url=json.dumps(written.replace("${", "$${"), ensure_ascii=False),
+        password=_ACCESS.format(variable=variable) if has_password else "",
+        tools="\n".join(tools[:_MAX_TABLES]),
+        schema="\n".join(_schema(rows)),
+    )
+
+
+def _profile(name: str, config: Database) -> DatabaseProfile:
+    problems = Problems()
+    profile = compile_database(name, config, problems)
+    if profile is None:
+        raise ConfigError.at("--from", "; ".join(problem.message for problem in problems))
+    return profile
+
+
+def _without_password(source: str) -> tuple[str, bool]:
+    from sqlalchemy import URL, make_url  # noqa: PLC0415 - of the extra
+
+    url = make_url(source)
+    if any(map(is_secret_key, url.query)):
+        raise ConfigError.at("--from", "the query of the URL contains a secret; write the password before the `@`")
+    written = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    return written.render_as_string(), url.password is not None
+
+
+async def _columns_of(profile: DatabaseProfile, dialect: Dialect, shown: str) -> Sequence[Mapping[str, Json]]:
+    rows = RowCollector(RowLimits(max_rows=100_000, max_bytes=2**26), decimals="string")
+    try:
+        async with (
+            asyncio.timeout(_SECONDS),
+            DatabasePools() as pools,
+            pools.pool(profile, read_only=True).session() as session,
+        ):
+            try:
+                await session.begin(seconds=_SECONDS, statements=1)
+                await session.run(BoundStatement(text=_COLUMNS[dialect.name], values=(), names=()), rows)
+                await session.roll_back()
+            except Exception as error:
+                raise session.failure_of(error) or error from error
+    except TimeoutError as error:
+        raise ConfigError.at(shown, "did not respond in time") from error
+    except Exception as error:  # Boundary: a driver can raise any exception
+        failure = failure_of(error, profile.name)
+        if not isinstance(failure, ExecutionError):
+            raise
+        reason = f"is not a readable {dialect.title} database: {failure}" if dialect.title else str(failure)
+        raise ConfigError.at(shown, reason) from error
+    return rows.rows
+
+
+def _schema(rows: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+    for table, found in groupby(rows, key=lambda row: str(row["table"])):
+        columns = [f"{row['column']} {row['type']}{' (primary key)' if row['is_key'] else ''}" for row in found]
+        # The text is a template.
+        text = f"{table}: {', '.join(columns)}".replace("{", "(")
+        yield "      " + "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _tools(rows: Sequence[Mapping[str, Json]], dialect: Dialect, database: str) -> Iterator[str]:
+    taken: set[str] = set()
+    for table, found in groupby(rows, key=lambda row: str(row["table"])):
+        columns = _filters([_column(row, dialect) for row in found])
+        tool = f"find_{_identifier(table)}"
+        if tool in taken or not columns or not table.isprintable():
+            continue
+        taken.add(tool)
+        yield _tool(tool, table, columns, dialect, database)
+
+
+def _column(row: Mapping[str, Json], dialect: Dialect) -> _Column:
+    name, declared = str(row["column"]), str(row["type"])
+    if dialect.name == "sqlite":
+        kind = next(kind for part, kind in _AFFINITIES if part in declared.upper())
+    else:
+        kind = _KINDS.get(declared.partition("(")[0].strip().lower(), "")
+    return _Column(name, _identifier(name), kind, bool(row["is_key"]))
+
+
+def _filters(columns: Sequence[_Column]) -> list[_Column]:
+    """Return the columns to filter by, the primary key first."""
+    inputs = [column.input for column in columns]
+    bounds = [f"{side}_{name}" for name in inputs for side in ("min", "max")]
+    usable = [
+        column
+        for column in columns
+        # Other columns must not have the same input name.
+        if column.kind
+        and inputs.count(column.input) == 1
+        and column.input not in {"limit", "offset", "search", CALLER, *bounds}
+        and column.name.isprintable()
+    ]
+    return sorted(usable, key=lambda column: not column.is_key)[:_MAX_FILTERS]
+
+
+def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, database: str) -> str:
+    inputs, conditions = [], []
+
+    def add(name: str, kind: str, description: str, condition: str) -> None:
+        settings = {"integer": "integer", "number": "number", "boolean": "boolean"}.get(kind, "string")
+        text = json.dumps(description, ensure_ascii=False)
+        inputs.append(f"      {name}: {{type: {settings}, required: false, description: {text}}}")
+        conditions.append(f"(:{name} IS NULL OR {condition})")
+
+    for column in columns:
+        quoted, key = _quoted(column.name, dialect), " (primary key)" if column.is_key else ""
+        add(column.input, column.kind, f"The value of {column.name}{key}", f"{quoted} = :{column.input}")
+        if column.kind in {"number", "date"} or (column.kind == "integer" and not column.is_key):
+            example = ", such as 2026-01-31" if column.kind == "date" else ""
+            for side, word, comparison in (("min", "Lowest", ">="), ("max", "Highest", "<=")):
+                name = f"{side}_{column.input}"
+                add(name, column.kind, f"{word} value of {column.name}{example}", f"{quoted} {comparison} :{name}")
+    if texts := [column.name for column in columns if column.kind == "text"]:
+        find = "strpos" if dialect.name == "postgresql" else "instr"
+        found = " OR ".join(f"{find}(lower({_quoted(name, dialect)}), lower(:search)) > 0" for name in texts)
+        add("search", "text", f"Text in {' or '.join(texts)}, in upper or lower case", found)
+    inputs += [
+        "      limit: {type: integer, minimum: 1, maximum: 1000, default: 100, description: Maximum number of rows}",
+        "      offset: {type: integer, minimum: 0, default: 0, description: Number of rows to skip}",
+    ]
+    keys = [column for column in columns if column.is_key] or columns
+    return _TOOL.format(
+        tool=tool,
+        description=json.dumps(
+            f"Rows of {table} that match all given filters. Increase `offset` by `limit` for the next page.",
+            ensure_ascii=False,
+        ),
+        inputs="\n".join(inputs),
+        database=database,
+        table=_quoted(table, dialect),
+        conditions="\n          AND ".join(conditions),
+        order=", ".join(_quoted(column.name, dialect) for column in keys),
+    )
+
+
+def _identifier(name: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return words if words[:1].isalpha() else f"x_{words}"
+
+
+def _quoted(name: str, dialect: Dialect) -> str:
+    mark = "`" if dialect.name in {"mysql", "mariadb"} else '"'
+    return f"{mark}{name.replace(mark, mark * 2)}{mark}"

@@ -223,8 +223,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_402,
-    "files": 533,
+    "lines": 80_586,
+    "files": 534,
     "classes": 926,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

@@ -122,7 +122,6 @@ LIBRARIES_OWN: Final = {
     *(("cli/commands/bundle.py", name) for name in ("external_attr", "compress_type")),  # zipfile.ZipInfo
     *(("cli/commands/dev/live_view.py", name) for name in ("no_wrap", "overflow")),  # rich.text.Text
     ("cli/commands/test/command.py", "text"),  # xml.etree.ElementTree.Element
-    ("openapi/yaml_output.py", "flow_style"),  # yaml.Node
     *(("telemetry/logs.py", name) for name in ("excepthook", "unraisablehook")),
     *(("transports/listener/server_tls.py", name) for name in ("minimum_version", "options", "check_hostname")),
     *(("transports/listener/server_tls.py", name) for name in ("verify_flags", "sni_callback", "context")),  # ssl

@@ -1,4 +1,4 @@
-"""Writes definitions as readable YAML: short mappings on one line, long texts as blocks."""
+"""Writes definitions as readable YAML: mappings and lists of scalars on one line, long texts as blocks."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,9 @@ _WIDTH: Final = 110
 
 def as_yaml(value: Mapping[str, Json]) -> str:
     """Return YAML 1.2 that the configuration reads as the same value, without interpolation."""
-    text = yaml.dump(_escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    text = yaml.dump(
+        _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
+    )
     # YAML allows characters that reorder text. `_text` has quoted them, so escapes work here.
     return visible(text, has_lines=True)
 
@@ -56,33 +58,5 @@ def _reads_as_itself(text: str) -> bool:
         return False
 
 
-def _mapping(dumper: yaml.SafeDumper, data: Mapping[str, Json]) -> yaml.MappingNode:
-    node = dumper.represent_mapping("tag:yaml.org,2002:map", data.items())
-    node.flow_style = _is_short(data)
-    return node
-
-
-def _sequence(dumper: yaml.SafeDumper, data: list[Json]) -> yaml.SequenceNode:
-    node = dumper.represent_sequence("tag:yaml.org,2002:seq", data)
-    node.flow_style = _is_short(data)
-    return node
-
-
-def _is_short(value: Json) -> bool:
-    return _length(value, depth=2) <= _WIDTH - 30
-
-
-def _length(value: Json, *, depth: int) -> int:
-    if isinstance(value, str):
-        return len(value) + 2 if "\n" not in value else _WIDTH
-    if isinstance(value, list):
-        return 2 + sum(_length(item, depth=depth - 1) + 2 for item in value) if depth else _WIDTH
-    if isinstance(value, Mapping):
-        lengths = (len(key) + 4 + _length(member, depth=depth - 1) for key, member in value.items())
-        return 2 + sum(lengths) if depth else _WIDTH
-    return 8
-
-
 _Dumper.add_representer(str, _text)
-_Dumper.add_representer(dict, _mapping)
-_Dumper.add_representer(list, _sequence)
+_Dumper.add_representer(dict, lambda dumper, data: dumper.represent_dict(data.items()))

@@ -30,7 +30,7 @@ _ONLY_IN_CLIENT_SESSION: Final = (
     " session, whose lists are served"
 )
 _CHECK_SECONDS: Final = 5.0
-_LIST_SECONDS: Final = 1.0
+_LIST_SECONDS: Final = 0.5
 """Shortest time between two reads of the lists."""
 _REPORT_SECONDS: Final = 60.0
 

@@ -51,6 +51,11 @@ class Health:
         return time.monotonic() - self._started
 
     @property
+    def problems(self) -> Sequence[str]:
+        """Return the masked problems of the newest files. Earlier files are still served."""
+        return self._problems()
+
+    @property
     def is_ready(self) -> bool:
         return self._state == "ready" and not self._missing()
 

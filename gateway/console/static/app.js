@@ -116,6 +116,7 @@ function Header({ facts }) {
   const connection = useLive((live) => live.connection);
   const state = useLive((live) => (live.draining ? "draining" : (live.status?.state ?? null)));
   const down = useLive((live) => live.status?.upstreamsDown ?? 0);
+  const problems = useLive((live) => live.status?.problems ?? 0);
   const signOut = async () => {
     // Show the sign-in form even if the gateway does not respond.
     await remove("session").catch(() => {});
@@ -129,11 +130,9 @@ function Header({ facts }) {
   };
   return html`<header class="top">
     <a class="brand" href=${link(HOME)}>${facts.label}</a>
-    ${
-      state === "ready" && down > 0
-        ? html`<a href=${link("upstreams")}><${Badge} tone="bad">${counted(down, "upstream")} down<//></a>`
-        : state && html`<${Badge} state=${state} />`
-    }
+    ${state && (state !== "ready" || (!down && !problems)) && html`<${Badge} state=${state} />`}
+    ${problems > 0 && html`<a href=${link("config", { tab: "problems" })}><${Badge} tone="bad">${counted(problems, "error")} in the file<//></a>`}
+    ${down > 0 && html`<a href=${link("upstreams")}><${Badge} tone="bad">${counted(down, "upstream")} down<//></a>`}
     <span class="connection" role="status" aria-live="polite" data-connection=${connection}>
       <span class=${`dot ${connection === "open" ? "ok" : "bad"}`} aria-hidden="true"></span>${words[connection]}</span>
     <span class="grow"></span>

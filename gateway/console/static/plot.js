@@ -57,7 +57,7 @@ export function Plot({ title, series, seconds, end, format }) {
       <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" tabindex="0" aria-label=${`${title}, peak ${format(highest)}`}
         onPointerMove=${hover} onPointerLeave=${() => setAt(null)} onKeyDown=${keys} onBlur=${() => setAt(null)}>
         ${ticks.map((tick) => html`<line key=${tick} class="axis" x1="0" x2=${WIDTH} y1=${HEIGHT - (tick / top) * HEIGHT} y2=${HEIGHT - (tick / top) * HEIGHT} />`)}
-        ${series.map((each) => html`<path key=${each.name} class=${`line ${each.tone}`} d=${pathOf(each.values, top)} />`)}
+        ${series.filter((each, nth) => nth === 0 || each.values.some(Boolean)).map((each) => html`<path key=${each.name} class=${`line ${each.tone}`} d=${pathOf(each.values, top)} />`)}
         ${at !== null && html`<line class="cursor" x1=${(at / (length - 1)) * WIDTH} x2=${(at / (length - 1)) * WIDTH} y1="0" y2=${HEIGHT} />`}
       </svg>
       <div class="plot-times" aria-hidden="true">

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.browser.served import AUTH, KEY, Served, file_with, served
-from tests.console.browser.tab import tab
+from tests.console.browser.tab import NARROW, WIDE, tab
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="session")]
@@ -55,6 +55,8 @@ async def test_a_broken_file_is_shown_with_its_line_and_mended(browser: Browser,
         await expect(problems).to_contain_text("descriptoin")
         await expect(problems.locator(".caret").first).to_contain_text("^")
         await expect(problems).to_contain_text("is still served")
+        await expect(page.locator(".top")).to_contain_text("1 error in the file")
+        await expect(page.locator(".top")).not_to_contain_text("ready")
         assert await ours.serious_findings() == []
         await problems.get_by_role("link").first.click()
         await expect(ours.heading("Config")).to_be_visible()
@@ -79,6 +81,9 @@ async def test_a_lost_connection_is_shown_and_mends_itself(browser: Browser, tmp
         it.daemon.signal(signal.SIGKILL)
         await it.daemon.exit_code()
         await expect(page.get_by_text("Connection lost")).to_be_visible()
+        await page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+        assert await ours.overflow() == []
+        await page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
         assert await ours.serious_findings() == []
         async with served(tmp_path, text.replace("Says hello to somebody.", "Says hello again.")):
             await expect(page.get_by_text("Live")).to_be_visible()

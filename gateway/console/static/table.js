@@ -28,6 +28,8 @@ export function Table({
   const anchor = useRef({ key: null, offset: 0 });
   const [view, setView] = useState({ top: 0, height: 600, width: 1200 });
   const [active, setActive] = useState(null);
+  // The row that gets the focus in the next frame. Keys that are pressed before then move on from it.
+  const target = useRef(null);
   const shown = columns.filter((column) => view.width >= (column.from ?? 0) && view.width < (column.below ?? Infinity));
   const template = shown.map((column) => column.width).filter(Boolean).join(" ");
   const rowHeight = shown.some((column) => column.below) ? TWO_LINES : ONE_LINE;
@@ -75,25 +77,27 @@ export function Table({
   // Only one row is in the tab order. Arrow keys move to the others (WAI-ARIA, grid).
   const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / rowHeight), rows.length - 1);
 
-  const focusRow = (at) => {
-    const target = Math.max(0, Math.min(rows.length - 1, at));
+  const focusRow = (to) => {
+    const at = Math.max(0, Math.min(rows.length - 1, to));
+    target.current = at;
     const element = box.current;
     const head = element.firstChild.offsetHeight;
-    const place = target * rowHeight;
+    const place = at * rowHeight;
     if (place < element.scrollTop) element.scrollTop = place;
     else if (place + rowHeight + head > element.scrollTop + element.clientHeight)
       element.scrollTop = place + rowHeight + head - element.clientHeight;
-    setActive(keyOf(rows[target]));
-    requestAnimationFrame(() =>
-      element.querySelector(`[aria-rowindex="${target + 2}"]`)?.focus({ preventScroll: true }),
-    );
+    setActive(keyOf(rows[at]));
+    requestAnimationFrame(() => {
+      target.current = null;
+      element.querySelector(`[aria-rowindex="${at + 2}"]`)?.focus({ preventScroll: true });
+    });
   };
   const page = Math.max(1, Math.floor(view.height / rowHeight) - 2);
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
   const keyDown = (event) => {
     if (event.target.getAttribute("role") !== "row") return;
     // Rows are counted from 1, and the head is the first.
-    const at = Number(event.target.getAttribute("aria-rowindex")) - 2;
+    const at = target.current ?? Number(event.target.getAttribute("aria-rowindex")) - 2;
     if (event.key in steps) focusRow(at + steps[event.key]);
     else if (event.key === "Enter" && onOpen) onOpen(rows[at]);
     else return;

@@ -28,6 +28,8 @@ async def test_a_reload_changes_what_is_shown_and_moves_nothing(browser: Browser
         await ours.row("greet").focus()
         for _ in range(3):
             await page.keyboard.press("PageDown")
+        # The focus moves in the next frame.
+        await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         focused = page.locator("[role=row]:focus")
         await expect(focused).to_be_visible()
         name = await focused.locator(".mono").inner_text()

@@ -97,7 +97,7 @@ async def test_plot_has_axes_and_shows_the_values_of_a_time(looker: Tab) -> None
     await looker.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
     await looker.open("overview")
     plot = looker.page.locator(".plot").first
-    assert len(await plot.locator(".plot-values span").all_inner_texts()) == 3
+    await expect(plot.locator(".plot-values span")).to_have_count(3)
     await expect(looker.page.get_by_role("heading", name=re.compile("Since the start"))).to_be_visible()
     await plot.locator("svg").hover(position={"x": 5, "y": 20})
     await expect(plot.locator(".plot-time")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))

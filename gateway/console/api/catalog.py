@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, counts, entries, section_of
+from gateway.console.api.catalog_entries import KINDS, SECTIONS, CatalogEntry, CatalogSnapshot, counts, entries
 from gateway.console.api.config import ConfigFileReader
 from gateway.console.console import Route
 from gateway.console.responses import error_response, json_response, json_response_by_thread
@@ -77,7 +77,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         answer = {
             "entry": found.facts,
             "definitions": _definitions(found),
-            "yaml": written.excerpt((section_of(kind), found.key)),
+            "yaml": written.excerpt((SECTIONS[kind], found.key)),
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
@@ -136,6 +136,6 @@ def _limits(primitive: Primitive) -> dict[str, Json]:
 
 
 def _written(entry: CatalogEntry, snapshot: CatalogSnapshot) -> JsonObject:
-    section = getattr(snapshot.document, section_of(entry.kind), None)
+    section = getattr(snapshot.document, SECTIONS[entry.kind], None)
     definition = section.get(entry.key) if isinstance(section, Mapping) else None
     return {} if definition is None else masked_document(definition)

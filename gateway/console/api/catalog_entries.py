@@ -16,7 +16,7 @@ from gateway.json_types import Json
 from gateway.reload.candidate import DefinitionPlaces
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
-_SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts"}
+SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts", "skill": ""}
 _KIND_OF_SECTION: Final = {
     "tools": "tool",
     "resources": "resource",
@@ -91,13 +91,9 @@ def kind_of(primitive: Primitive) -> str:
             return "resource"
 
 
-def section_of(kind: str) -> str:
-    return _SECTIONS.get(kind, "")
-
-
 def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool) -> CatalogEntry:
     kind, definition = kind_of(primitive), primitive.definition
-    place = section_of(kind), primitive.name
+    place = SECTIONS[kind], primitive.name
     origin = snapshot.places.origins.get(place)
     upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
     lacks = not snapshot.identity.holds(primitive.access.scopes)

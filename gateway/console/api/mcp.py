@@ -100,13 +100,13 @@ class ExplainApi(msgspec.Struct, frozen=True, kw_only=True):
         arguments = body.get("arguments")
         if not isinstance(arguments, dict):
             return json_response({"problems": [{"path": "", "message": "must be an object"}]}, request)
+        problems: list[Json] = []
         try:
             tool.arguments.prepare(arguments)
         except ArgumentsError as error:
             redactor = self.store.current.redactor
             problems = [{"path": path, "message": redactor.text(message)} for path, message in error.faults]
-            return json_response({"problems": problems}, request)
-        return json_response({"problems": []}, request)
+        return json_response({"problems": problems}, request)
 
     async def _explain(self, request: HttpRequest) -> web.Response:
         """Explain a call, a read or a prompt in the view of `?view=`.

@@ -219,7 +219,6 @@ class RecordedCalls:
             {
                 "at": timestamp(record.at),
                 "caller": record.principal or record.address or None,
-                "countedBy": "caller",
                 "what": " ".join(filter(None, (record.method, record.shown_name))),
                 "limit": record.limit,
             }

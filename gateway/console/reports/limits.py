@@ -62,20 +62,13 @@ def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
         for caller, used in quota.used_by_caller.items():
             # An empty name is for callers without a limit of their own.
             if caller:
-                use = _use(caller, f"limits.{name}.per_caller", used, quota.per_caller)
-                yield {**use, "countedBy": _counted_by(name)}
+                yield _use(caller, f"limits.{name}.per_caller", used, quota.per_caller)
 
 
 def _refused_by_quotas(http: HttpServer) -> Iterator[JsonObject]:
     for name, quota in _quotas(http):
         for each in quota.refusals:
-            yield {
-                "at": timestamp(each.at),
-                "caller": each.caller or None,
-                "countedBy": _counted_by(name),
-                "what": name,
-                "limit": f"limits.{name}",
-            }
+            yield {"at": timestamp(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
 
 
 def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:
@@ -84,10 +77,5 @@ def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:
             yield name, quota
 
 
-def _counted_by(name: str) -> str:
-    # Connections are counted before their caller is known.
-    return "address" if name == "connections" else "caller"
-
-
 def _use(caller: str | None, name: str, used: int, limit: int, *, per: str | None = None) -> JsonObject:
-    return {"caller": caller, "countedBy": "caller", "name": name, "used": used, "limit": limit, "per": per}
+    return {"caller": caller, "name": name, "used": used, "limit": limit, "per": per}

@@ -13,9 +13,9 @@ const withKeys = (rows) => rows.map((row, at) => ({ ...row, key: at }));
 const keyOf = (row) => row.key;
 
 /** A caller, or the address whose connections a limit counts. */
-function whose({ caller, countedBy }) {
+function whose({ caller, name, limit }) {
   if (!caller) return "All callers";
-  if (countedBy === "address") return `Address ${caller}`;
+  if (String(name ?? limit).startsWith("limits.connections")) return `Address ${caller}`;
   const [, address] = /^anonymous@(.*)/.exec(caller) ?? [];
   return html`<a href=${link("traffic", { q: address ?? caller })}>${address ? `${address} (anonymous)` : caller}</a>`;
 }

@@ -95,7 +95,7 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """The time until the next retry. None if the file is in use, or if there is none."""
+        """The time until the next retry of the file, or None without a retry."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
@@ -126,20 +126,20 @@ class FallbackConnection:
                 job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs and commit them together. If a job fails, only its own changes are rolled back.
+        """Run jobs and commit them together. If a job fails, only the changes of that job are rolled back.
 
         Raises:
             sqlite3.Error: The file or disk failed. All jobs are rolled back.
         """
         connection = self._connection
         try:
-            # A single statement is its own transaction. IMMEDIATE acquires the lock before any work
+            # A single statement needs no explicit transaction. IMMEDIATE acquires the lock before any work
             # (https://www.sqlite.org/lang_transaction.html).
             if len(jobs) > 1 or not isinstance(jobs[0].work, SqliteStatement):
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
-            # There is no transaction after a single failed job or a single statement.
+            # A single failed job or statement leaves no transaction.
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:

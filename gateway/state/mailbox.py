@@ -1,7 +1,7 @@
-"""Messages between replicas. Each replica reads its own stream in the store.
+"""Messages between replicas. Each replica reads one stream in the store.
 
 Messages to all replicas are written once, to a common stream. A mailbox expires a minute after its replica was last
-seen, and messages to it are no longer sent.
+seen. Then messages to it are dropped.
 """
 
 import asyncio
@@ -168,7 +168,7 @@ class Mailbox:
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:
             reply_to = (sender, message_id) if "r" in fields else None
-            # In its own task: a handler may ask another replica, and this loop reads the reply.
+            # In a separate task, because a handler can ask another replica, and this loop reads the reply.
             work = self._handle(handler, kind, body, reply_to=reply_to)
             self._tasks.begin(work, name="message of another replica")
 

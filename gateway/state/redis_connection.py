@@ -44,9 +44,7 @@ WAIT_SECONDS: Final = 2.0
 REPLICA_SECONDS: Final = 15
 """A replica counts as dead after this time without a write."""
 _MOST_AT_ONCE: Final = 16
-"""The maximum number of concurrent commands, each with its own connection. In a burst, opening more connections would
-take longer than waiting.
-"""
+"""The maximum number of concurrent commands and connections. Opening more in a burst would take longer than waiting."""
 _PROBE_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.1
 """The first delay between reconnection attempts. Later ones are longer."""
@@ -124,7 +122,7 @@ class RedisConnection:
         """Send a command and return its reply.
 
         Raises:
-            StoreUnavailableError: There was no reply in time.
+            StoreUnavailableError: The reply did not arrive in time.
         """
         return await self._retry(lambda: self._client.execute_command(*words))
 
@@ -135,7 +133,7 @@ class RedisConnection:
         """Run a script that is not idempotent, at most once. Fail at once during an outage.
 
         Raises:
-            StoreUnavailableError: There was no reply. The script could have run.
+            StoreUnavailableError: The reply did not arrive. The script could have run.
         """
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
@@ -156,7 +154,7 @@ class RedisConnection:
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
-                # Without a permit, because a blocking read has its own connection.
+                # Without a permit, because a blocking read uses a separate connection.
                 found: Json = await self._client.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
         except self._errors as error:
             if not _is_fault(error):
@@ -263,7 +261,7 @@ class RedisConnection:
                 and (self._running_callbacks is None or self._running_callbacks.done())
             ):
                 # In the background, so that the probes continue and this replica stays alive.
-                self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="store: tell of its return")
+                self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="callbacks of the store")
 
     async def _probe(self) -> None:
         try:

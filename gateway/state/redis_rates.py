@@ -1,6 +1,6 @@
 """Rate limits of all replicas: a hash per rate and caller, with the same rules as the log in one process.
 
-Times are those of Redis, because clocks of replicas can differ. In a Cluster, all logs of a limit are in one slot.
+Times are those of Redis, because clocks of replicas can differ. All logs of a limit are in one slot of a Cluster.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Semaphores that replicas share, for example for concurrent calls: a hash per limit with a field per replica.
 
 A replica reports how many slots it uses and wants, and learns how many it can use. Free slots go to the replica that
-has waited longest, which is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. In a Cluster, all limits
-and the set of live replicas are in one slot.
+has waited longest, which is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All limits and
+the set of live replicas are in one slot of a Cluster.
 """
 
 import asyncio

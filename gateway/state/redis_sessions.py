@@ -311,7 +311,7 @@ class RedisSessionCount:
         return self._store.is_unavailable
 
     async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session within the limits. While the store is unavailable, each replica counts its own."""
+        """Count a new session within the limits. Replicas count separately while the store is unavailable."""
         try:
             return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
         except StoreUnavailableError:

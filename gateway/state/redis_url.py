@@ -1,6 +1,6 @@
 """The URL of the shared store: a Redis server, a server behind Sentinels, or a Cluster.
 
-redis-py parses `redis://`, `rediss://` and `unix://` with its own parameters. `redis+sentinel://` lists Sentinels and
+redis-py parses `redis://`, `rediss://` and `unix://` with their parameters. `redis+sentinel://` lists Sentinels and
 the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` lists nodes of a Cluster.
 `rediss+…` uses TLS for both.
 """

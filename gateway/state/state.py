@@ -69,7 +69,7 @@ _MODE: Final = 0o700
 
 
 def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory, or None if there is none.
+    """Return the state directory, or None to keep state in memory.
 
     1. `--state-dir` or `MCP_GATEWAY_STATE_DIR`
     2. the first directory in $STATE_DIRECTORY (systemd.exec(5), `StateDirectory=`)
@@ -97,7 +97,7 @@ class StateDirectory:
     def __init__(self, wanted: Path | None) -> None:
         self.wanted: Final = wanted
         self.path: Path | None = None
-        """The locked directory; None if there is none."""
+        """The locked directory."""
         self.problem = ""
         """Why the directory is not used; empty if it is, or if none is wanted."""
         self.is_in_use = False

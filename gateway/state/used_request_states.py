@@ -54,7 +54,7 @@ class UsedStates:
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state among all replicas, so that `take` knows whether another replica used it.
+        """Claim a state among all replicas, for later calls of `take`.
 
         Raises:
             StoreUnavailableError: The store is unavailable.

@@ -271,3 +271,16 @@ def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:
     finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--exit-code")
     assert (finished.code, finished.out) == (2, "")
     assert "Is the server running?" in finished.hints
+
+
+def test_server_without_contracts_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of earlier versions do not send them, so no change could be marked as breaking."""
+
+    async def ask(_url: str, _path: str, *, older: str) -> Any:
+        assert older == "/-/config"
+        return {"written": {}, "left_out": {}, "code": {}, "audiences": {}}
+
+    monkeypatch.setattr("gateway.cli.commands.plan.ask_daemon", ask)
+    finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--fail-on", "breaking")
+    assert (finished.code, finished.out) == (2, "")
+    assert "the server is too old for this command. Compare with its file instead" in finished.hints

@@ -2,9 +2,9 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from datetime import timedelta
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import msgspec
 import orjson
@@ -63,14 +63,6 @@ def _size_of(outcome: Outcome) -> int | None:
             return None
 
 
-@runtime_checkable
-class Keyed(Protocol):
-    """An executor that computes its own cache key."""
-
-    async def cache_key(self, invocation: Invocation) -> bytes:
-        """Return a key such that calls with equal keys have equal outcomes for all callers."""
-
-
 def _key_of_file(value: object) -> JsonObject:
     if isinstance(value, FileArgument):
         return value.key
@@ -80,8 +72,8 @@ def _key_of_file(value: object) -> JsonObject:
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Serves outcomes from a cache. Concurrent calls with the same key all run.
 
-    A `Keyed` executor computes the key: for HTTP, from the whole request. Otherwise the key contains the arguments, the
-    caller and its rights. All keys contain the caller's facts that templates read.
+    The key contains the arguments, the caller and its rights, unless `key_of` computes it. All keys contain the facts
+    of the caller that templates read.
     """
 
     executor: Executor
@@ -89,6 +81,8 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     cache: ResponseCache
     key_prefix: str
     """Identifies the definition. Changes when a reload changes the definition."""
+    key_of: Callable[[Invocation], Awaitable[bytes]] | None = None
+    """Returns a key such that calls with equal keys have equal outcomes for all callers."""
 
     def explain(self, invocation: Invocation) -> Explanation:
         explained = self.executor.explain(invocation)
@@ -103,8 +97,8 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return outcome
 
     async def _key_of(self, invocation: Invocation) -> Hashable:
-        if isinstance(self.executor, Keyed):
-            return await self.executor.cache_key(invocation)
+        if self.key_of is not None:
+            return await self.key_of(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
         # Only the size of outcomes is limited, so large arguments are replaced by a digest.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

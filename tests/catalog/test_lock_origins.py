@@ -7,7 +7,7 @@ import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.lockfile.digests import DefinitionDigest, Name, locked_owners
-from gateway.catalog.lockfile.lock import Lock, differences, read_lock, rendered
+from gateway.catalog.lockfile.lock import Lock, differences
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.definition_source import NO_OWNERS, SourceDefinition, SourceEntry, merge
 from gateway.config.diagnostics.problems import Problems
@@ -119,22 +119,6 @@ def test_locked_owner_is_the_entry_with_the_locked_origin(services: Services, tm
     assert locked_owners(loaded(tmp_path, text), locked) == {("tools", "pay"): ("upstreams", "b")}
     assert not locked_owners(loaded(tmp_path, text.replace("command: b", "command: c")), locked)
     assert not locked_owners(loaded(tmp_path, text), None)
-
-
-def test_a_lock_without_origins_says_so_and_is_enforced_otherwise(services: Services, tmp_path: Path) -> None:
-    config = loaded(tmp_path, "server: {lock: enforce}\nupstreams: {b: {command: b}}", "b")
-    now = pins(loaded(tmp_path, "upstreams: {b: {command: b}}", "b"), services)
-    old = {name: {part: digest for part, digest in pin.items() if part != "origin"} for name, pin in now.items()}
-    (tmp_path / LOCK_NAME).write_text(rendered(old))
-    plugins = Plugins()
-    catalog = compile_catalog(
-        config, services=services, plugins=plugins, generation=1, lock=read_lock(tmp_path / "mcp-gateway.lock")
-    )
-    plugins.close()
-    message = "has no origin in the lock; run `mcp-gateway lock` to add origins"
-    assert [str(each) for each in catalog.lock_differences] == [f"tools.pay {message}"]
-    assert [each.message for each in catalog.warnings] == [message]
-    assert [*catalog.tools] == ["pay"]
 
 
 def test_instructions_of_views_and_pages_of_tools_are_pinned(services: Services, tmp_path: Path) -> None:

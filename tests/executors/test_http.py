@@ -19,7 +19,7 @@ from gateway.config.models.interpolated_text import InterpolatedText, Interpolat
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import CachingExecutor, ResponseCache
-from gateway.executors.http.executor import compile_http
+from gateway.executors.http.executor import HttpExecutor, compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services
@@ -608,7 +608,14 @@ async def test_only_repeatable_requests_are_retried(services: Services, server: 
 
 
 def cached(executor: Executor) -> CachingExecutor:
-    return CachingExecutor(executor=executor, ttl=timedelta(minutes=1), cache=ResponseCache(), key_prefix="tools.ask")
+    assert isinstance(executor, HttpExecutor)
+    return CachingExecutor(
+        executor=executor,
+        ttl=timedelta(minutes=1),
+        cache=ResponseCache(),
+        key_prefix="tools.ask",
+        key_of=executor.cache_key,
+    )
 
 
 async def test_the_cache_is_keyed_by_the_whole_request(services: Services, server: Server) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.language.uris.overlap import overlap
+from gateway.language.uris.matcher import overlap
 
 
 @pytest.mark.parametrize(

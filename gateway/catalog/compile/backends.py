@@ -20,7 +20,7 @@ from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
-from gateway.executors.http.executor import compile_http
+from gateway.executors.http.executor import HttpExecutor, compile_http
 from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
@@ -72,7 +72,11 @@ def cached(
         return executor
     version = definition_version(config, signature, problems=problems, context=context)
     key_prefix = f"{problems.path} {version}"
-    return CachingExecutor(executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=key_prefix)
+    # For HTTP, the key is the whole request.
+    key_of = executor.cache_key if isinstance(executor, HttpExecutor) else None
+    return CachingExecutor(
+        executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=key_prefix, key_of=key_of
+    )
 
 
 def cache_of(config: Definition) -> timedelta | None:

@@ -42,7 +42,7 @@ from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLi
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
-from gateway.language.uris.overlap import overlap
+from gateway.language.uris.matcher import overlap
 from gateway.net.authorization import Authorization, compile_connection, key_file_of
 from gateway.net.tls import files_of
 

@@ -35,8 +35,6 @@ class LockChange(StrEnum):
     ADDED = "added"
     CHANGED = "changed"
     REMOVED = "removed"
-    UNPINNED = "unpinned"
-    """The lock was written by a version that did not record origins."""
 
 
 _EFFECTS: Final = {
@@ -44,7 +42,6 @@ _EFFECTS: Final = {
     # `keep_locked` serves the locked version if the process still has it.
     LockChange.CHANGED: "is served in its locked version, or not at all",
     LockChange.REMOVED: "is not served",
-    LockChange.UNPINNED: "is served, regardless of its origin",
 }
 """Effect of each change with an enforced lock."""
 
@@ -60,8 +57,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        if self.change is LockChange.UNPINNED:
-            return f"has no origin in the lock; run `{COMMAND}` to add origins"
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
         return f"was {self.change}{parts} since the lock was written"
 
@@ -197,8 +192,6 @@ def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bo
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
     alike = f"; the same applies to {', '.join(named)}" if named else ""
-    if first.change is LockChange.UNPINNED:
-        return f"{subject}{first.how}{alike}"
     return f"{subject}{first.how}{effect}{alike}; after a review, run `{COMMAND}`"
 
 
@@ -209,8 +202,6 @@ def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> D
         return None if name[0] == CLAIMS else Difference(name=name, change=LockChange.REMOVED)
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
-    if parts == ["origin"] and "origin" not in second:
-        return Difference(name=name, change=LockChange.UNPINNED)
     return Difference(name=name, change=LockChange.CHANGED, parts=tuple(parts)) if parts else None
 
 

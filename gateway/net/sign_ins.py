@@ -188,7 +188,8 @@ class SignIns:
         async def fetch() -> tuple[Tokens | None, float]:
             return await self._refresh(entry, name, stale), 0.0
 
-        return await self._refreshes.get(name.encode(), fetch)
+        # Not only the name: a call whose token was refreshed before would return that token, even if it was rejected.
+        return await self._refreshes.get(digest_of(name, stale.access_token).encode(), fetch)
 
     async def described(self, entry: ServiceEntry, owner: str) -> dict[str, Json]:
         """Return whether a user has signed in, since when, and with which scopes."""

@@ -20,7 +20,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.events import Events
 from gateway.executors.shared_services import running_services
 from gateway.net.authorization import Authorization, compile_connection
-from gateway.net.authorization_code import ServiceEntry, Tokens, offline_parameters
+from gateway.net.authorization_code import ServiceEntry, Tokens, digest_of, offline_parameters
 from gateway.net.request import Request
 from gateway.net.server_metadata import ServerMetadata
 from gateway.net.sign_ins import SignInRequiredError, SignIns, record_name
@@ -162,6 +162,24 @@ async def test_sign_out_during_a_refresh_is_not_undone(
             assert fresh is not None
             assert fresh == stored
             assert fresh.access_token != stale.access_token
+
+
+async def test_refreshes_of_different_tokens_are_not_shared(tmp_path: Path, idp: Provider) -> None:
+    async with signed_in(idp, tmp_path) as user:
+        oldest = await user.tokens()
+        assert oldest is not None
+        older = await user.sign_ins.refreshed(user.entry, user.name, oldest)
+        assert older is not None
+        lease = f"lease:{digest_of(user.name)}"
+        assert await user.store.claim(lease, expires=user.clock() + SECONDS)
+        refreshes = [
+            asyncio.create_task(user.sign_ins.refreshed(user.entry, user.name, stale)) for stale in (oldest, older)
+        ]
+        await asyncio.sleep(0)  # both wait for the lease
+        await user.store.delete(lease)
+        _, fresh = await asyncio.gather(*refreshes)
+        assert fresh is not None
+        assert fresh.access_token not in {oldest.access_token, older.access_token}
 
 
 async def test_sign_in_during_a_refresh_is_kept(tmp_path: Path, idp: Provider) -> None:

@@ -19,11 +19,11 @@ export const valueAt = (value, path) =>
     value,
   );
 
-/** Return the initial arguments, from the URL's fragment or the schema. */
-export function firstDraft(schema) {
-  let value;
+/** Return the initial arguments: `prepared` ones, or those of the URL's fragment or the schema. */
+export function firstDraft(schema, prepared) {
+  let value = prepared;
   try {
-    value = parse(decodeURIComponent(location.hash.slice(1)));
+    value ??= parse(decodeURIComponent(location.hash.slice(1)));
   } catch {
     value = undefined;
   }

@@ -27,6 +27,20 @@ function change(next) {
   for (const listener of listeners) listener(calls);
 }
 
+let prepared = null;
+
+/** Keep arguments for the next form of a target. Not in the URL, because they can contain passwords. */
+export function prepare(target, values) {
+  prepared = { target, values };
+}
+
+/** Return the prepared arguments of a target once, or undefined. */
+export function takePrepared(target) {
+  const found = prepared;
+  prepared = null;
+  return found?.target === target ? found.values : undefined;
+}
+
 /** Add `{kind, name, href, at, ms, state}`. The link contains the arguments. */
 export const remember = (call) => change([call, ...calls]);
 

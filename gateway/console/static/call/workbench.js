@@ -7,7 +7,7 @@ import { Completed, JsonText, firstDraft, useProblems, valueAt } from "./argumen
 import { fragmentOf } from "./copy.js";
 import { CopyAs } from "./copy-as.js";
 import { Field } from "./form.js";
-import { remember } from "./history.js";
+import { remember, takePrepared } from "./history.js";
 import { stringify } from "./json.js";
 import { Question, Questions } from "./questions.js";
 import { Explanation, Result, stateOf } from "./result.js";
@@ -60,7 +60,7 @@ function focusProblem() {
 export function Workbench({ kind, name: target, definition, upstream, mayBeTask, view, facts }) {
   const { verb, method, schemaOf, paramsOf, reference } = REQUESTS[kind];
   const schema = useMemo(() => schemaOf(definition), [definition]);
-  const [draft, setDraft] = useState(() => firstDraft(schema));
+  const [draft, setDraft] = useState(() => firstDraft(schema, takePrepared(target)));
   const [isTouched, setTouched] = useState(false);
   const [isTried, setTried] = useState(false);
   const [asTask, setAsTask] = useState(false);

@@ -23,7 +23,7 @@ import { JsonTree } from "../json-tree.js";
 import { link, setQuery } from "../router.js";
 import { searchOf } from "../search-text.js";
 import { Table } from "../table.js";
-import { fragmentOf } from "../call/copy.js";
+import { prepare } from "../call/history.js";
 import { Failure, Fold, Parts } from "../call/result.js";
 
 const OUTCOMES = [
@@ -221,9 +221,8 @@ function Details({ seq }) {
     if (document.data?.ms === null && ended !== null) document.refresh();
   }, [ended]);
   const call = document.data ?? listed;
-  const again = document.data && callAgain(document.data);
   return html`<${Panel} title=${call ? (call.name ?? call.method) : `Call ${seq}`} onClose=${() => setQuery({ open: null })}
-      actions=${again && html`<a class="button" href=${again}>Call again</a>`}>
+      actions=${document.data && html`<${CallAgain} call=${document.data} />`}>
     <${Waiting} document=${document} />
     ${call && html`<p><${Badge} state=${call.outcome} /> ${duration(call.ms)}</p>`}
     ${document.data && html`<${Answer} call=${document.data} />`}
@@ -235,13 +234,14 @@ function Details({ seq }) {
 
 const TARGETS = { "tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource" };
 
-/** Return a link to the Call page with the arguments of a call, except masked ones. Null if they are not kept. */
-function callAgain(call) {
+/** A link to the Call page, with the arguments of a call except masked ones. Not shown if they are not kept. */
+function CallAgain({ call }) {
   const { name, uri, arguments: values = {} } = call.request?.params ?? {};
   const kind = TARGETS[call.method];
   if (!kind || call.requestTruncated) return null;
-  const open = Object.entries(values).filter(([, value]) => !JSON.stringify(value).includes(MASK));
-  return link("call", { [kind]: uri ?? name, view: call.view }) + fragmentOf(Object.fromEntries(open), null);
+  const shown = Object.entries(values).filter(([, value]) => !JSON.stringify(value).includes(MASK));
+  return html`<a class="button" href=${link("call", { [kind]: uri ?? name, view: call.view })}
+    onClick=${() => prepare(uri ?? name, Object.fromEntries(shown))}>Call again</a>`;
 }
 
 function CallFacts({ call }) {

@@ -1,4 +1,4 @@
-"""A MariaDB server for tests: Debian's, run by an unprivileged user, in a temporary directory."""
+"""A MariaDB server for tests: Debian's, run by an unprivileged user, on a socket in a temporary directory."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ class Mariadb:
     """A server that can be stopped and started again."""
 
     directory: Path
-    port: int
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"mysql://{_USER}:{_PASSWORD.replace('%', '%25').replace(':', '%3A')}@127.0.0.1:{self.port}/shop"
+        password = _PASSWORD.replace("%", "%25").replace(":", "%3A")
+        return f"mysql://{_USER}:{password}@localhost/shop?unix_socket={self.directory / 'socket'}"
 
     def start(self) -> None:
         setup = self.directory / "setup.sql"
@@ -40,7 +40,7 @@ class Mariadb:
                     need("mariadbd"),
                     "--no-defaults",
                     *(f"--datadir={self.directory / 'data'}", f"--socket={self.directory / 'socket'}"),
-                    *("--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={setup}"),
+                    *("--skip-networking", f"--init-file={setup}"),
                     *("--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", "--max-connections=40"),
                     *("--character-set-server=utf8mb4", "--skip-name-resolve"),
                 ],
@@ -52,7 +52,8 @@ class Mariadb:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.connect(str(self.directory / "socket"))
             except OSError:
                 assert self.process.poll() is None, (self.directory / "log").read_text()
                 time.sleep(0.2)
@@ -73,7 +74,7 @@ class Mariadb:
 
         rows: list[tuple[Any, ...]] = []
         connection = await asyncmy.connect(
-            host="127.0.0.1", port=self.port, user=_USER, password=_PASSWORD, database="shop", autocommit=True
+            unix_socket=str(self.directory / "socket"), user=_USER, password=_PASSWORD, database="shop", autocommit=True
         )
         try:
             for statement in statements:
@@ -98,9 +99,7 @@ def running_mariadb() -> Iterator[Mariadb]:
     if installer is None:
         do_without("needs Debian's package mariadb-server")
     directory = Path(tempfile.mkdtemp(prefix="mariadb-", dir="/tmp"))  # a socket's path is short
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    server = Mariadb(directory, port)
+    server = Mariadb(directory)
     try:
         if (user := _unprivileged()) is not None:
             shutil.chown(directory, user)

@@ -52,6 +52,7 @@ INPUTS: Final[tuple[tuple[str, Any, Any], ...]] = (
     ("key = :v", {"type": "string", "format": "uuid"}, "8C5C1F5E-2B9F-4F5E-9A55-000000000001"),
     ("name IN (:v)", {"type": "array", "items": {"type": "string"}}, ["ada", "'; DROP TABLE t --"]),
     ("name NOT IN (:v) AND id = 1", {"type": "array"}, []),
+    ("data = :v", {"type": "file"}, "AP8="),
     ("doc ->> 'a' = :v ->> 'a'", "object", {"a": [1]}),
     ("(:v IS NULL OR name = :v) AND id = 1", "string?", None),
 )

@@ -65,6 +65,8 @@ INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
      "8c5c1f5e-2b9f-4f5e-9a55-000000000001"),
     ("JSON_EXTRACT(:v, '$.a')", "object", {"a": "it's"}, '"it\'s"'),
     ("JSON_LENGTH(:v)", "array", [1, 2], 2),
+    ("data = :v", {"type": "file"}, "AP8=", 1),
+    ("LENGTH(:v)", {"type": "file"}, "iVBORycpOyBEUk9QIP9cAA==", 16),
 )  # fmt: skip
 
 

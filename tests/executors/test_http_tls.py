@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.config.models.backends import ClientTls, Connection, Http
+from gateway.config.models.backends import ClientTls, Connection, Http, HttpPages
+from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import ResponseCache
@@ -65,15 +66,23 @@ async def port(folder: Path) -> AsyncIterator[int]:
         if request.path == "/moved":
             raise web.HTTPFound(f"https://127.0.0.1:{request.url.port}/")
         certificate = request.get_extra_info("peercert")
-        return web.Response(text=certificate["subject"][0][0][1] if certificate else "nobody")
+        name = certificate["subject"][0][0][1] if certificate else "nobody"
+        if request.path.startswith("/page"):
+            after = {"/page1": f"https://127.0.0.1:{request.url.port}/page2", "/page2": f"{named}/page3"}
+            link = {"Link": f'<{after[request.path]}>; rel="next"'} if request.path in after else {}
+            return web.json_response([name], headers=link)
+        return web.Response(text=name)
 
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
     async with listening(application, tls=context) as port:
+        named = f"https://localhost:{port}"
         yield port
 
 
-async def get(port: int, folder: Path, tls: ClientTls | None, path: str = "/") -> Outcome:
+async def get(
+    port: int, folder: Path, tls: ClientTls | None, path: str = "/", pages: HttpPages | None = None
+) -> Outcome:
     async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(1) as threads:
         services = Services(
             processes=processes, http=clients, threads=threads, cache=ResponseCache(), output_store=OutputStore()
@@ -81,11 +90,12 @@ async def get(port: int, folder: Path, tls: ClientTls | None, path: str = "/") -
         scope = make_scope(folder=folder)
         connection = Connection(base_url=f"https://localhost:{port}", tls=tls, allow_private=["localhost", "127.0.0.1"])
         executor = compile_http(
-            Http(connection="api", url=path),
+            Http(connection="api", url=path, pages=pages),
             connections={"api": connection},
             scope=scope,
             services=services,
             redactor=Redactor(),
+            output=Output(),
         )
         assert messages_of(scope) == []
         return await executor.execute(make_invocation())
@@ -113,6 +123,8 @@ async def test_a_certificate_is_shown(port: int, folder: Path) -> None:
 async def test_client_certificate_is_not_sent_to_other_origins(port: int, folder: Path) -> None:
     tls = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
     assert said(await get(port, folder, tls, "/moved")) == "nobody"
+    pages = said(await get(port, folder, tls, "/page1", HttpPages(next="link")))
+    assert pages == '["client","nobody","client"]'
 
 
 @pytest.mark.parametrize(

@@ -136,18 +136,16 @@ class DatabasePools:
         return self._ending.begin(work, name=name)
 
     def status(self) -> dict[str, Json]:
-        found: dict[str, dict[str, Json]] = {}
-        for (profile, _), pool in self._pools.items():
-            entry = found.setdefault(
-                profile.name,
-                {
-                    "dialect": profile.dialect,
-                    "connections": 0,
-                    "in_use": 0,
-                    "failures": self.failures.get(profile.name, 0),
-                    "read_only_by": "transaction" if dialect_of(profile.dialect).reads_only else "grants of the user",
-                },
-            )
-            entry["connections"] += pool.open
-            entry["in_use"] += pool.users
-        return dict(found)
+        profiles = {profile.name: profile for profile, _ in self._pools}
+        profiles |= {profile.name: profile for profile in self._kept or ()}
+        return {name: self._status_of(profiles[name]) for name in sorted(profiles)}
+
+    def _status_of(self, profile: DatabaseProfile) -> dict[str, Json]:
+        pools = [pool for (each, _), pool in self._pools.items() if each.name == profile.name]
+        return {
+            "dialect": profile.dialect,
+            "connections": sum(pool.open for pool in pools),
+            "in_use": sum(pool.users for pool in pools),
+            "failures": self.failures.get(profile.name, 0),
+            "read_only_by": "transaction" if dialect_of(profile.dialect).reads_only else "grants of the user",
+        }

@@ -32,6 +32,11 @@ class Mariadb:
         password = _PASSWORD.replace("%", "%25").replace(":", "%3A")
         return f"mysql://{_USER}:{password}@localhost/shop?unix_socket={self.directory / 'socket'}"
 
+    @property
+    def certificate(self) -> Path:
+        """The server's certificate, which is signed with its own key."""
+        return self.directory / "certificate.pem"
+
     def start(self) -> None:
         setup = self.directory / "setup.sql"
         with (self.directory / "log").open("ab") as log:
@@ -41,6 +46,7 @@ class Mariadb:
                     "--no-defaults",
                     *(f"--datadir={self.directory / 'data'}", f"--socket={self.directory / 'socket'}"),
                     *("--skip-networking", f"--init-file={setup}"),
+                    *(f"--ssl-cert={self.certificate}", f"--ssl-key={self.directory / 'key.pem'}"),
                     *("--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", "--max-connections=40"),
                     *("--character-set-server=utf8mb4", "--skip-name-resolve"),
                 ],
@@ -114,6 +120,17 @@ def running_mariadb() -> Iterator[Mariadb]:
             capture_output=True,
             timeout=240,
             env={"LC_ALL": "C", "PATH": f"{os.defpath}:/usr/sbin", "HOME": str(directory)},
+        )
+        subprocess.run(
+            [
+                *(need("openssl"), "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2"),
+                *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+                *("-keyout", directory / "key.pem", "-out", server.certificate),
+            ],
+            user=_unprivileged(),
+            check=True,
+            capture_output=True,
+            timeout=120,
         )
         (directory / "setup.sql").write_text(
             "CREATE DATABASE IF NOT EXISTS shop;\n"

@@ -242,6 +242,27 @@ async def test_wrong_password_is_reported_without_it(mariadb: Mariadb, tmp_path:
     assert "correct-horse" not in said
 
 
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("ssl_ca={certificate}", ""),
+        ("ssl=true", "certificate verify failed"),
+        ("ssl_ca=/nowhere/ca.pem", "No such file"),
+    ],
+)
+async def test_tls_checks_the_certificate(mariadb: Mariadb, tmp_path: Path, option: str, reason: str) -> None:
+    tools: dict[str, Any] = {
+        "cipher": {"timeout": "5s", "sql": {"query": "SHOW SESSION STATUS LIKE 'Ssl_version'", "single": True}}
+    }
+    url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate)}"
+    async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
+        said = await Shop(gateway).call("cipher")
+    if reason:
+        assert reason in said
+    else:
+        assert said["Value"].startswith("TLSv1")
+
+
 async def test_connect_reports_the_position_of_an_error(mariadb: Mariadb, tmp_path: Path) -> None:
     await mariadb.run("CREATE OR REPLACE TABLE t (x int, y varchar(9))")
     config = tmp_path / "config.yaml"

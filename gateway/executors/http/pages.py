@@ -92,7 +92,10 @@ class JoinedPages:
             return None
         if number == 1 and location is not None and not isinstance(page, list | dict):
             raise ExecutionError("page 1 is neither a list nor an object, so pages cannot be joined")
-        self.value = page if number == 1 else _joined(self.value, page, number)
+        try:
+            self.value = page if number == 1 else _joined(self.value, page, number)
+        except RecursionError as error:
+            raise ExecutionError(f"page {number} is nested too deep to be joined") from error
         self._size += size
         self.count = number
         return None if location is None else self._following(url, location)

@@ -129,23 +129,19 @@ class SignIns:
         """The access tokens that are masked in logs, by the name of their record."""
         self._store: SecretStore | None = None
         self._events: Events | None = None
-        self._base_url: str | None = None
+        self.base_url: str | None = None
+        """The URL of the pages; None without them."""
         self._entries: Final[BoundedMap[str, ServiceEntry]] = BoundedMap(_MAX_ENTRIES)
         self._refreshes: Final[SharedFetches[Tokens | None]] = SharedFetches()
-        self._done: Final = asyncio.Condition()
 
     def open(self, store: SecretStore, events: Events) -> None:
         self._store, self._events = store, events
 
     def listen_at(self, base_url: str) -> None:
-        self._base_url = base_url
+        self.base_url = base_url
 
     async def close(self) -> None:
         await self._refreshes.close()
-
-    @property
-    def base_url(self) -> str | None:
-        return self._base_url
 
     def add(self, entry: ServiceEntry) -> None:
         """Register an entry, so that pages can find it by its key."""
@@ -226,8 +222,6 @@ class SignIns:
 
     async def keep(self, keys: frozenset[str]) -> None:
         """Sign users out of removed entries."""
-        if self._store is None:
-            return
         for name in await self.store.names("tokens:"):
             if name.split(":")[1] not in keys:
                 await self.sign_out(name)
@@ -257,13 +251,13 @@ class SignIns:
         Raises:
             ExecutionError: The caller cannot sign in here.
         """
-        if self._base_url is None and required.subject is not None and required.subject.key is not None:
+        if self.base_url is None and required.subject is not None and required.subject.key is not None:
             title = required.entry.title
             raise ExecutionError(
                 f"{title} requires that you sign in. Run `mcp-gateway connections sign-in {title}` in a terminal, then "
                 "call again"
             )
-        return f"{self._base_url}{PAGES}/{await self.begin(required)}"
+        return f"{self.base_url}{PAGES}/{await self.begin(required)}"
 
     async def begin(self, required: SignInRequiredError) -> str:
         """Create a sign-in, and return its secret.
@@ -308,13 +302,7 @@ class SignIns:
                 raise ExecutionError(f"The sign-in failed: {pending.problem}")
             if pending.is_done:
                 return
-            async with self._done:
-                try:
-                    # Poll, because another process can complete the sign-in.
-                    async with asyncio.timeout(_POLL_SECONDS):
-                        await self._done.wait()
-                except TimeoutError:
-                    continue
+            await asyncio.sleep(_POLL_SECONDS)  # Another process can complete the sign-in.
 
     async def start(self, pending: PendingSignIn, *, redirect_uri: str | None = None) -> tuple[str, str]:
         """Return the URL of the authorization page, and a cookie for the browser.
@@ -325,7 +313,7 @@ class SignIns:
             ExecutionError: The link was already used, or the authorization server cannot be used.
         """
         entry = self._known(pending.entry)
-        redirect_uri = redirect_uri or entry.callback_url(self._base_url)
+        redirect_uri = redirect_uri or entry.callback_url(self.base_url)
         server = await entry.find_server(pending.metadata_url)
         server = replace(server, binds_tokens=server.binds_tokens or pending.binds_tokens)
         client = await self._client(entry, server, redirect_uri)
@@ -422,7 +410,7 @@ class SignIns:
             if entry.config.client_secret is not None and entry.config.issuer is None:
                 await self._check_issuer(entry, server)
             return None
-        base_url = self._base_url or ""
+        base_url = self.base_url or ""
         if server.reads_client_documents and base_url.startswith("https:"):
             return PublicClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
         # Never send the credentials of one issuer to another: records are stored by issuer.
@@ -439,10 +427,7 @@ class SignIns:
         return client
 
     async def _check_issuer(self, entry: ServiceEntry, server: ServerMetadata) -> None:
-        """Send the configured secret only to the authorization server that the service named first.
-
-        MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them.
-        """
+        """Send the configured secret only to the authorization server that the service named first."""
         name, issuer = f"issuer:{entry.key}", server.issuer or server.token_url
         known = await self.store.read(name)
         if known is None:
@@ -496,9 +481,6 @@ class SignIns:
 
     async def _save(self, pending: PendingSignIn) -> None:
         await self._write(f"pending:{pending.id}", pending, seconds=pending.expires_at - self._clock())
-        if pending.is_done or pending.problem:
-            async with self._done:
-                self._done.notify_all()
 
     async def _read(self, name: str, kind: type[T]) -> T | None:
         return _decoded(await self.store.read(name), kind)

@@ -1,12 +1,11 @@
 """Asks the user to sign in to an external service during a call."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation
-from gateway.net.sign_ins import LINK_SECONDS, SignInRequiredError
+from gateway.net.sign_ins import SignInRequiredError
 
 T = TypeVar("T")
 
@@ -54,12 +53,7 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
     invocation.deadline.pause()
     invocation.permit.suspend()
     try:
-        async with asyncio.timeout(LINK_SECONDS):
-            await sign_ins.wait(link)
-    except TimeoutError:
-        raise ExecutionError(
-            f"The sign-in to {title} was not completed in time. Repeat the call to get a new link"
-        ) from None
+        await sign_ins.wait(link)
     finally:
         # Not `resume`, which waits: a cancelled call must end.
         invocation.permit.force_resume()

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.caller_facts import facts_of
+from gateway.access.claims import facts_of
 from gateway.catalog import search_tools
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive

@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.access.caller_facts import digest_of_facts
+from gateway.access.claims import digest_of_facts
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit

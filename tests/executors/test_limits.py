@@ -1,17 +1,22 @@
 """`shell.limits`, and the messages of calls that reached a limit."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import ExecutionError
 from gateway.executors.shell import launcher
+from gateway.executors.shell.launcher import ChildLimits
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import linux_only, need, need_sandboxes
 
 ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
+
+WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600)) for _ in range(3)]"
+"""Python ignores the signal, and gets an error."""
 
 
 @pytest.fixture(autouse=True, params=["prlimit", "python"])
@@ -55,11 +60,18 @@ async def test_child_below_its_limits_succeeds(tool: Tool) -> None:
     assert text_of(await tool({"script": script, "limits": ALL}, a="fine")) == "fine\n"
 
 
+IGNORES_XCPU = "trap '' XCPU; while :; do :; done"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "script", "said"),
     [
         ("cpu", "1s", "while :; do :; done", "1 s of processor time"),
+        # Two seconds of processor time.
+        pytest.param("cpu", 1, IGNORES_XCPU, "1 s of processor time", marks=pytest.mark.build),
+        ("memory", "64MB", "python3 -c 'x = bytes(10**9)'", "64,000,000 bytes of memory for each process"),
         ("file_size", "1KiB", 'head -c 2000 /dev/zero > "$INPUTS_FILE.more"', "1,024 bytes in one file"),
+        ("file_size", 1000, f'python3 -c "{WRITER}" "$INPUTS_FILE.more"', "1,000 bytes in one file"),
     ],
 )
 async def test_call_names_the_limit_that_it_reached(
@@ -71,6 +83,23 @@ async def test_call_names_the_limit_that_it_reached(
 
 async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
     assert "limit" not in failure_of(await tool({"script": "echo no >&2; exit 3", "limits": ALL}))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "is_met"),
+    [
+        (-signal.SIGXCPU, "", True),
+        (128 + signal.SIGXCPU, "", True),
+        (-signal.SIGKILL, "", True),
+        (-signal.SIGTERM, "", False),
+        (-signal.SIGXFSZ, "", False),
+        (1, "sh: 1: Cannot fork", True),
+        (1, "", False),
+    ],
+)
+def test_limit_is_recognized_by_signal_or_message(exit_code: int, stderr: str, *, is_met: bool) -> None:
+    limits = ChildLimits(shim=(), shown={"cpu": "5 s", "processes": "5"})
+    assert (limits.met(exit_code, stderr) is not None) is is_met
 
 
 async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) -> None:
@@ -101,7 +130,7 @@ async def test_process_limit_as_root_is_a_warning(tool: Tool) -> None:
 async def test_a_child_cannot_fork_without_end(tool: Tool) -> None:
     script = "for n in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"
     text = failure_of(await tool({"script": script, "limits": {"processes": 1}}))
-    assert "fork" in text
+    assert "shell.limits.processes" in text
 
 
 @linux_only

@@ -68,7 +68,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
             limits = self.launcher.limits
-            limit = None if limits is None else limits.met(exit_code)
+            limit = None if limits is None else limits.met(exit_code, said)
             how = " ".join(filter(None, [_described(exit_code), limit]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
         return RawOutput(

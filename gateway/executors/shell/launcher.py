@@ -30,15 +30,39 @@ _SIGNAL_OFFSET: Final = 128
 """Shells and bubblewrap add it to the number of the signal that ended their child."""
 
 
+_SIGNALS: Final[Mapping[int, str]] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
+"""Signals that the kernel sends only for a limit."""
+_LIMIT_MESSAGES: Final = {
+    # Messages of libc, Python, C++, GNU programs, the dynamic loader, the JVM and shells.
+    "memory": re.compile(
+        "cannot allocate memory|memoryerror|out of memory|bad_alloc|memory exhausted|failed to map segment"
+        "|insufficient memory|could not reserve enough space",
+        re.IGNORECASE,
+    ),
+    "processes": re.compile(
+        "can(not|'t) fork|resource temporarily unavailable|can't start new thread|unable to create native thread",
+        re.IGNORECASE,
+    ),
+    "file_size": re.compile("file too large", re.IGNORECASE),
+}
+"""Error messages of programs at a limit."""
+
+
 class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     shim: tuple[str, ...]
     """The command line that sets the limits and then runs the command."""
-    signals: Mapping[int, str]
-    """Signals that the kernel sends only for a limit, and the sentence about each."""
+    shown: Mapping[str, str]
+    """The limits by key, for messages."""
 
-    def met(self, exit_code: int) -> str | None:
-        """Return a sentence if a signal shows that the command has reached a limit."""
-        return self.signals.get(-exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET)
+    def met(self, exit_code: int, stderr: str) -> str | None:
+        """Return a sentence if the command has apparently reached a limit."""
+        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
+        if (key := _SIGNALS.get(number, "")) in self.shown:
+            return f"It reached its limit `shell.limits.{key}` ({self.shown[key]})."
+        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), which can have other causes.
+        found = (key for key, message in _LIMIT_MESSAGES.items() if key in self.shown and message.search(stderr))
+        key = "cpu" if number == signal.SIGKILL else next(found, "")
+        return f"It probably reached its limit `shell.limits.{key}` ({self.shown[key]})." if key in self.shown else None
 
 
 # Like prlimit(1), with its error message. Python ignores two signals, which the command would inherit.
@@ -77,32 +101,26 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
-    options, signals = _options_and_signals(config)
-    # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
-    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), signals=signals)
-
-
-def _options_and_signals(config: ProcessLimits) -> tuple[list[str], dict[int, str]]:
     options: list[str] = []
-    signals: dict[int, str] = {}
+    shown: dict[str, str] = {}
     if config.memory is not None:
         # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
         options.append(_option("as", config.memory))
+        shown["memory"] = f"{config.memory:,} bytes of memory for each process"
     if config.cpu is not None:
         seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
         # The soft limit sends SIGXCPU, and the hard limit kills.
         options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
-        signals[signal.SIGXCPU] = _reached("cpu", f"{seconds} s of processor time")
+        shown["cpu"] = f"{seconds} s of processor time"
     if config.processes is not None:
         options.append(_option("nproc", config.processes))
+        whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
+        shown["processes"] = f"{config.processes} processes and threads {whose}"
     if config.file_size is not None:
         options.append(_option("fsize", config.file_size))
-        signals[signal.SIGXFSZ] = _reached("file_size", f"{config.file_size:,} bytes in one file")
-    return options, signals
-
-
-def _reached(key: str, shown: str) -> str:
-    return f"It reached its limit `shell.limits.{key}` ({shown})."
+        shown["file_size"] = f"{config.file_size:,} bytes in one file"
+    # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
+    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), shown=shown)
 
 
 def _option(name: str, value: int) -> str:

@@ -239,7 +239,10 @@ def test_call_ends_with_its_main_process_and_ends_the_others(
     assert out.data == b"said\n"
 
 
-def test_output_of_a_background_process_is_read_briefly(run: Run[int], mark: str) -> None:
+def test_output_of_a_background_process_is_read_briefly(
+    run: Run[int], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.processes.process_tree.LINGER_SECONDS", 2.0)  # more than a busy machine needs
     out = BoundedBuffer(1000)
 
     async def work() -> int:

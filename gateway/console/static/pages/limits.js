@@ -21,7 +21,7 @@ function whose({ caller, name, limit }) {
 }
 
 /** Narrower tables, in pixels, have two lines per row. */
-const NARROW = 560;
+const NARROW = 640;
 
 const CALLERS = [
   { key: "caller", label: "Who", width: "minmax(8rem, 1.4fr)", cell: whose },

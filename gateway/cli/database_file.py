@@ -134,7 +134,8 @@ async def of_database(kind: str, source: str, directory: Path | None) -> str:
     """
     dialect = dialect_of(kind)
     url = f"{dialect.name}:{path_from(None, source)}" if dialect.is_file else source
-    if not dialect.is_file and not re.match(rf"{kind}(ql)?(\+\w+)?://", source):
+    scheme, separator, _ = source.partition("://")
+    if not dialect.is_file and (not separator or dialect_of(scheme.partition("+")[0]).driver != dialect.driver):
         raise ConfigError.at("--from", f"expected a URL such as {dialect.name}://app@db/shop")
     name = _identifier(source.partition("?")[0].rpartition("/")[2].partition(".")[0] or kind)
     variable = f"{name.upper()}_PASSWORD"

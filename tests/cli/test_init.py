@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.cli.typed import Run
+from tests.cli.typed import Run, started
 from tests.fork_launcher import fork_launcher
 from tests.mariadb import Mariadb
 from tests.postgresql import Postgresql
@@ -88,6 +88,18 @@ def found_by_the_tools(run: Run, path: str, calls: Sequence[tuple[dict[str, Any]
         assert (arguments, [row["id"] for row in rows]) == (arguments, ids)
 
 
+def served_rows(run: Run, folder: Path, path: str) -> list[dict[str, Any]]:
+    """Serve the file, and call a tool over HTTP."""
+    with started("serve", path, "--http", "127.0.0.1:0", cwd=folder) as server:
+        assert server.stderr is not None
+        url = next(event["url"] for line in server.stderr if (event := json.loads(line))["event"] == "listening")
+        called = run("call", "--url", url, "find_orders", "min_total=5", "limit=1", "offset=1", "--raw")
+        server.terminate()
+        server.wait(60)
+    rows: list[dict[str, Any]] = json.loads(called.out)["structuredContent"]["rows"]
+    return rows
+
+
 def test_tools_of_sqlite_have_pages_ranges_and_search(run: Run, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         for statement in SHOP:
@@ -112,6 +124,7 @@ def test_tools_of_duckdb_have_pages_ranges_and_search(run: Run, tmp_path: Path) 
         connection.execute("CREATE VIEW recent AS SELECT id, [1] AS items FROM orders")
     assert run("init", "new/config.yaml", "--from", "duckdb", "shop.duckdb").code == 0
     found_by_the_tools(run, "new/config.yaml")
+    assert [row["id"] for row in served_rows(run, tmp_path, "new/config.yaml")] == [2]
     assert run("call", "new/config.yaml", "find_recent", "limit=1").code == 0
 
 
@@ -142,6 +155,7 @@ async def test_tools_of_postgresql_have_pages_ranges_and_search(
     assert 'password: "${env:POSTGRES_PASSWORD:-none}"' in text
     monkeypatch.setenv("POSTGRES_PASSWORD", "very:secret/1")
     await asyncio.to_thread(found_by_the_tools, run, "new/config.yaml")
+    assert [row["id"] for row in await asyncio.to_thread(served_rows, run, tmp_path, "new/config.yaml")] == [2]
     assert "find_hidden" not in text
     words = ["call", "new/config.yaml", "find_others", "key=8c5c1f5e-2b9f-4f5e-9a55-000000000001", "m=sad", "min_n=1"]
     called = await asyncio.to_thread(run, *words)
@@ -164,7 +178,7 @@ async def test_tools_of_mariadb_have_pages_ranges_and_search(
         "CREATE TABLE `o``dd \"name` (`key` ENUM('a'), j JSON, b BLOB, t TIME, n FLOAT)",
     )
     url = mariadb.url.replace("/shop", "/first_file")
-    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "mysql", url)
+    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "mariadb", url)
     assert made.code == 0, made.hints
     text = (tmp_path / "new/config.yaml").read_text()
     password = unquote(urlsplit(url).password or "")
@@ -172,6 +186,7 @@ async def test_tools_of_mariadb_have_pages_ranges_and_search(
     assert password not in f"{text}{made.out}{made.hints}"
     monkeypatch.setenv("FIRST_FILE_PASSWORD", password)
     await asyncio.to_thread(found_by_the_tools, run, "new/config.yaml")
+    assert [row["id"] for row in await asyncio.to_thread(served_rows, run, tmp_path, "new/config.yaml")] == [2]
     called = await asyncio.to_thread(run, "call", "new/config.yaml", "find_o_dd_name", "max_n=1", "search=x")
     assert called.code == 0, called
 

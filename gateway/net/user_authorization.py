@@ -14,6 +14,7 @@ from gateway.net.sign_ins import SHARED, SignInRequiredError, SignIns
 
 _MAX_ATTEMPTS: Final = 4
 """The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
+_MAX_REFRESH_ATTEMPT: Final = 2
 _MARGIN_SECONDS: Final = 5.0
 
 
@@ -52,8 +53,8 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             raise self._required(subject, challenges)
         if sent.partition(" ")[2] != tokens.access_token:
             return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed them.
-        # The first attempt with a bound token can fail because of the nonce.
-        if tokens.refresh_token is not None and rejection.attempt <= (2 if tokens.proof_key else 1):
+        # The first attempt can fail because of the nonce, or with a token that another call has refreshed.
+        if tokens.refresh_token is not None and rejection.attempt <= _MAX_REFRESH_ATTEMPT:
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
             if fresh is not None:
                 return True

@@ -319,3 +319,14 @@ def test_unusable_source_is_rejected(run: Run, tmp_path: Path, words: list[str],
     assert finished.code == 2
     assert hint in finished.hints
     assert not (tmp_path / "new").exists()
+
+
+def test_explain_shows_percent_signs_of_mysql_as_they_are_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        """databases: {db: {url: "mysql://app@127.0.0.1:9/shop"}}
+tools:
+  t: {description: Percent., input: {v: string}, sql: {database: db, query: "SELECT 5 % 3, '%' WHERE x LIKE :v"}}
+"""
+    )
+    explained = run("call", "t", "v=a%", "--explain")
+    assert "SELECT 5 % 3, '%' WHERE x LIKE ?" in explained.out

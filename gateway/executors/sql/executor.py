@@ -10,6 +10,7 @@ import msgspec
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
+from gateway.executors.sql.dialects import MYSQL, dialect_of
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
@@ -45,10 +46,10 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return self._single(rows) if self.is_single else _all(rows)
 
     def explain(self, invocation: Invocation) -> Explanation:
-        bound = self._bound(invocation)
+        bound, is_escaped = self._bound(invocation), dialect_of(self.database.dialect).placeholder == MYSQL.placeholder
         facts: dict[str, Json] = {
             "database": self.database.shown,
-            "statements": [statement.text.strip() for statement in bound],
+            "statements": [_shown_text(statement) if is_escaped else statement.text.strip() for statement in bound],
             "values": [dict(enumerate(map(shown_value, statement.values), start=1)) for statement in bound],
             "transaction": "read-write" if self.writes else "read-only",
             "max_rows": self.limits.max_rows,
@@ -122,6 +123,11 @@ def _setting(name: str, value: str) -> BoundStatement:
     # Qualified, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))
+
+
+def _shown_text(statement: BoundStatement) -> str:
+    """Return a statement with `?` for `%s`, and `%` for `%%`."""
+    return statement.text.strip() % (("?",) * len(statement.values))
 
 
 def shown_value(value: Json) -> str:

@@ -34,7 +34,7 @@ def loads(data: bytes | str) -> Json:
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
-        raise orjson.JSONDecodeError("nested too deep for its integers to be read exactly", "", 0) from error
+        raise orjson.JSONDecodeError("nested too deeply to read its integers exactly", "", 0) from error
     except (msgspec.DecodeError, ValueError) as error:
         raise orjson.JSONDecodeError(str(error), "", 0) from error
 
@@ -43,7 +43,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
     """Encode JSON like `orjson.dumps`, with integers of any length.
 
     Raises:
-        TypeError: The value is not JSON, is nested too deep, or has an integer of more than 4300 digits.
+        TypeError: The value is not JSON, is nested too deeply, or has an integer of more than 4300 digits.
     """
     try:
         return orjson.dumps(value, default=default, option=option)
@@ -62,7 +62,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
         )
         return text.encode()
     except RecursionError as error:
-        raise orjson.JSONEncodeError(f"nested too deep: {error}") from error
+        raise orjson.JSONEncodeError(f"nested too deeply: {error}") from error
     except ValueError as error:
         raise orjson.JSONEncodeError(str(error)) from error
 

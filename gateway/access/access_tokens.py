@@ -165,7 +165,7 @@ class AccessTokens:
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenError("The introspection response has no sub")
         if not all(_is_time(claims[name]) for name in ("exp", "nbf") if name in claims):
-            raise TokenError("The exp or nbf of the token is not a time")
+            raise TokenError("The exp or nbf claim of the token is not a valid timestamp")
         if claims.get("exp", now + 1) <= now:
             raise TokenError("The token has expired")
         if claims.get("nbf", now) > now + LEEWAY_SECONDS:

@@ -200,7 +200,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
     if not claims["sub"]:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
-        raise TokenError("The exp of the token is not a time")
+        raise TokenError("The exp claim of the token is not a valid timestamp")
     # PyJWT applies the leeway to `exp` as well.
     if claims["exp"] <= time.time():
         raise TokenError("The token has expired")

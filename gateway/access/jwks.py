@@ -174,7 +174,7 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
         key = public_key(entry)
         if key is None:
             # RFC 7517 §5: ignore unknown keys.
-            log.warning("signing key left out: it is malformed, too short, or of a kind that is not taken")
+            log.warning("signing key ignored: it is malformed, too short, or of an unsupported type")
         else:
             kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))
             yield SigningKey(kid=kid, kind=entry["kty"], curve=curve, algorithm=algorithm, key=key)

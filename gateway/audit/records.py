@@ -144,7 +144,7 @@ def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[st
         # Sorted, so that the digest is independent of key order.
         text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # Deeper than orjson supports (254), which `limits.request_depth` can allow.
-        return {"arguments_digest": "none: the arguments are nested too deep"}
+        return {"arguments_digest": "none: the arguments are nested too deeply"}
     if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
         return {"arguments": kept}
     return {"arguments_digest": f"hmac-sha256:{hmac.digest(key, text, 'sha256').hex()}"}

@@ -89,4 +89,4 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 def _mismatch(errors: list[SchemaError]) -> ArgumentsError:
     faults = [(each.pointer, each.message) for each in errors]
-    return ArgumentsError("\n".join(["The arguments do not fit:", *map(str, errors)]), faults)
+    return ArgumentsError("\n".join(["Invalid arguments:", *map(str, errors)]), faults)

@@ -144,7 +144,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return insufficient_scope(self.scopes)
 
     def is_own(self, request: HttpRequest) -> bool:
-        """Return whether a request comes from the console's own page, according to the browser."""
+        """Return whether the browser's headers show that a request comes from the console's own page."""
         fields = request.raw.headers
         site, origin = fields.get("Sec-Fetch-Site"), fields.get("Origin")
         # Fetch Metadata (W3C): `none` means that the user started the request. Older browsers send nothing.

@@ -162,7 +162,7 @@ class ConcurrencyPermit:
             self._is_suspended = False
 
     def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
-        """Hold all slots again. Those in `over_limit` have not waited."""
+        """Count the call as running again. It did not wait for the slots in `over_limit`."""
         self._is_suspended = False
         for semaphore in self._semaphores:
             semaphore.note_resumed(over_limit=semaphore in over_limit)

@@ -108,7 +108,7 @@ class FairSemaphore:
         self.release()
 
     def note_resumed(self, *, over_limit: bool) -> None:
-        """Count a suspended call as running. `over_limit` if it has not waited in `reacquire`."""
+        """Count a suspended call as running. Set `over_limit` if the call did not wait in `reacquire`."""
         self.suspended -= 1
         self.running += over_limit
 

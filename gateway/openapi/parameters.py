@@ -54,7 +54,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         if name == self.input.wire_name:
             return f"{{;{name}{explode}}}"
         if explode or not _VARIABLE.fullmatch(name):
-            raise DocumentError(f"the name of the path parameter `{self.input.wire_name}` does not fit its style")
+            raise DocumentError(f"the name of the path parameter `{self.input.wire_name}` is not allowed by its style")
         return f";{self.input.wire_name}={{{name}}}"
 
     def written(self, name: str) -> Json:

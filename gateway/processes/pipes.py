@@ -123,7 +123,7 @@ class InputBuffer:
 
 
 class BoundedBuffer:
-    """Keeps the first and the last half of `limit` bytes of a stream.
+    """Keeps up to `limit` bytes of a stream: half from its start, and half from its end.
 
     Uses at most one and a half times `limit` bytes of memory.
     """

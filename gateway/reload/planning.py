@@ -120,7 +120,7 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
         yield "the code of its plugin"
     before, after = old.left_out.get(place), new.left_out.get(place)
     if before != after:
-        yield "is offered again" if after is None else f"is left out: {after}"
+        yield "is available again" if after is None else f"is left out: {after}"
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:

@@ -62,11 +62,11 @@ class SigningKeys:
         try:
             keys = keys_in(file.read_bytes())
         except OSError as error:
-            log.warning("signing keys not read again", file=str(file), reason=error.strerror)
+            log.warning("signing keys not reloaded", file=str(file), reason=error.strerror)
             return
         if keys and keys != self._keys:
             self._keys = keys
-            log.info("signing keys read again", file=str(file), keys=len(keys))
+            log.info("signing keys reloaded", file=str(file), keys=len(keys))
             warn_of_short(keys, file=str(file))
 
     def _write_late(self, file: Path) -> None:

@@ -113,7 +113,7 @@ class UpstreamServer:
             self._wake.set()
 
     async def watching(self) -> None:
-        """Wait until the resources are watched, or the server could not be reached."""
+        """Wait until the sessions watch the current resources, or until connecting has failed."""
         await self._is_watching.wait()
 
     async def session_opened(self, session: Session) -> None:

@@ -36,7 +36,7 @@ def refusal(arguments: CompiledArguments, given: JsonObject) -> list[str]:
     with pytest.raises(ExecutionError) as caught:
         arguments.prepare(given)
     headline, *lines = str(caught.value).splitlines()
-    assert headline == "The arguments do not fit:"
+    assert headline == "Invalid arguments:"
     return lines
 
 
@@ -110,7 +110,7 @@ def test_schema_is_derived_from_the_signature() -> None:
         ),
         (
             {"input": {"a": {"type": "integer", "default": "one"}}},
-            'input.a.default: the default does not match: must be an integer, was "one"',
+            'input.a.default: the default is invalid: must be an integer, was "one"',
         ),
         ({"input_schema": {"properties": {}}}, "input_schema: the root of an input schema must have `type: object`"),
         (

@@ -74,7 +74,7 @@ A value that the suite calls valid must be accepted, and any other value refused
         "dialect": "`$schema` names a custom metaschema. 2020-12, 2019-09 and draft-07 are supported.",
         "integers": "The schema contains an integer of more than 64 bits.",
         "pattern of names": "A pattern in `patternProperties` is too expensive to check safely.",
-        "formats are checked": "The suite treats `format` as a comment. The gateway refuses values that do not fit "
+        "formats are checked": "The suite treats `format` as a comment. The gateway rejects values that do not match "
         "`date`, `time`, `date-time`, `email`, `uuid`, `ipv4`, `ipv6` or `uri`.",
         "formats are not checked": "Other formats, such as `hostname` and `duration`, are listed but not checked.",
     },

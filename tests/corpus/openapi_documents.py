@@ -47,7 +47,7 @@ SMALL: Final = 400_000
 """Bytes of a document of the sample."""
 MOST_OF_A_FOLDER: Final = 3
 _REASONS: Final = {
-    "no sample": "No sample arguments: an input has a pattern, or an example that does not fit its schema.",
+    "no sample": "No sample arguments: an input has a pattern, or an example that does not match its schema.",
     "header": "The document declares `Authorization` or `Content-Type` as a parameter, which OpenAPI says to ignore.",
     "credential": "A credential is declared as a parameter. It is never an input; the connection sends it.",
     "read-only": "openapi-core asks for a read-only member of responses, or refuses a read-only parameter.",
@@ -58,7 +58,7 @@ _REASONS: Final = {
     "oneOf": "The sample fits several of the document's `oneOf`, which overlap.",
     "form": "openapi-core reads the numbers of some form data as text.",
     "pattern": "The document's pattern is no ECMA-262 regular expression. It is part of the description.",
-    "default": "An input that is not sent has a default that does not fit its schema.",
+    "default": "An input that is not sent has a default that does not match its schema.",
     "checker": "openapi-core cannot read the document: `label`, `matrix`, lists in `deepObject`, its schema dialect.",
     "size": "The schema of the inputs is larger than 256 KiB.",
     "unwritable": "The document gives no media type for the body, or one that cannot be written.",
@@ -67,7 +67,7 @@ _REASONS: Final = {
     "parameter": "A parameter has no name or place, such as one of Swagger 2.0 that is `in: body`.",
 }
 _MESSAGES: Final = {
-    "The arguments do not fit": "no sample",
+    "Invalid arguments": "no sample",
     "Missing required header parameter: Authorization": "header",
     "Missing required header parameter: Accept": "header",
     "Missing required header parameter: Content-": "header",

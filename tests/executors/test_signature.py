@@ -175,10 +175,10 @@ def test_model_errors_name_their_pointer() -> None:
     with pytest.raises(ExecutionError) as caught:
         bound(take, {"order": {"count": 0, "parts": [{"count": "x"}]}})
     assert str(caught.value).splitlines() == [
-        "The arguments do not fit:",
-        "/order/count does not fit: Input should be greater than or equal to 1, was 0",
+        "Invalid arguments:",
+        "/order/count is invalid: Input should be greater than or equal to 1, was 0",
         (
-            "/order/parts/0/count does not fit: Input should be a valid integer, unable to parse string as an integer, "
+            "/order/parts/0/count is invalid: Input should be a valid integer, unable to parse string as an integer, "
             'was "x"'
         ),
         "/other is required",

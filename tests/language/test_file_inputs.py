@@ -225,7 +225,7 @@ def test_files_are_decoded_at_all_places_of_a_schema() -> None:
         ({"type": "file", "x-mcp-header": "X"}, "a file cannot be mirrored in a header field"),
         ({"type": "file", "max_size": 0}, "max_size: "),
         ({"type": "file", "media_types": ["png"]}, "media_types.0: expected a media type"),
-        ({"type": "file", "default": "!"}, "default: the default does not match"),
+        ({"type": "file", "default": "!"}, "default: the default is invalid"),
         ({"type": ["file", "string"]}, "cannot be alternatives"),
         ({"anyOf": [{"type": "file"}, {"type": "string"}]}, "cannot be alternatives"),
         ({"not": {"type": "file"}}, "it is not supported here"),

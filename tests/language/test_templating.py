@@ -132,8 +132,8 @@ def test_text_is_rendered(source: str, variables: JsonObject, text: str | None) 
         ("{% set x, y = a %}", "`set` takes one name"),
         ("{{ a ", "not a template: unexpected end of template"),
         ("x\n{{ a b }}\nx", "not a template: line 2: expected token"),
-        ("{{ " + "(" * 9000 + "a" + ")" * 9000 + " }}", "not a template: nested too deep"),
-        ("{{ a" + " + a" * 9000 + " }}", "not a template: nested too deep"),
+        ("{{ " + "(" * 9000 + "a" + ")" * 9000 + " }}", "not a template: nested too deeply"),
+        ("{{ a" + " + a" * 9000 + " }}", "not a template: nested too deeply"),
         (
             "".join(map(chr, range(0xE000, 0xE010))) + "{{ a | upper }}",
             "cannot contain all characters from U+E000 to U+E00F",

@@ -108,7 +108,7 @@ def request_of(catalog: Catalog, tool: str, arguments: Mapping[str, Json]) -> Re
     """The request that a call of a tool sends.
 
     Raises:
-        ExecutionError: the arguments do not fit, or cannot be sent.
+        ExecutionError: the arguments are invalid, or cannot be sent.
     """
     found = catalog.tools[tool]
     assert isinstance(found.executor, HttpExecutor)

@@ -94,12 +94,15 @@ async def test_claims_are_not_parsed_as_templates(tmp_path: Path) -> None:
     [
         (
             saying("{{ caller.subjct }}"),
-            "tools.say.content.0.text: `caller.subjct` cannot be read; did you mean",
+            "tools.say.content.0.text: `caller.subjct` is not a known variable; did you mean",
         ),
-        (saying("{{ caller }}"), "tools.say.content.0.text: `caller` cannot be read; use one of caller.subject"),
+        (
+            saying("{{ caller }}"),
+            "tools.say.content.0.text: `caller` is not a known variable; use one of caller.subject",
+        ),
         (
             'tools: {say: {http: {url: "https://x.example/{caller.nme}"}}}',
-            "tools.say.http.url: `caller.nme` cannot be read",
+            "tools.say.http.url: `caller.nme` is not a known variable",
         ),
         (
             'tools: {say: {input: {caller: string}, content: [{text: "{{ caller.subject }}"}]}}',

@@ -167,7 +167,7 @@ def _unfit_defaults(defaults: SchemaDefaults, validator: Validator) -> Iterator[
         errors = validator.errors(defaults.at(path))
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
             steps = [step for name in path for step in ("properties", name)]
-            yield SchemaError(path=(*steps, "default"), message=f"the default does not match: {mismatch.message}")
+            yield SchemaError(path=(*steps, "default"), message=f"the default is invalid: {mismatch.message}")
 
 
 def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:

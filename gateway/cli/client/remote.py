@@ -116,7 +116,7 @@ class AuthRequirement(Enum):
 
 
 async def probe_auth(url: str) -> AuthRequirement:
-    """Return the credential that an MCP endpoint requires, according to a request without one."""
+    """Send an unauthenticated request, and return the credential that the MCP endpoint requires."""
     try:
         request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
         async with open_sender() as sender, sender.exchange(request) as answer:

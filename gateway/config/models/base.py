@@ -82,12 +82,12 @@ class ShortForm(msgspec.Struct, frozen=True, eq=False):
 
 
 def text_for(key: str) -> ShortForm:
-    """Allow a mapping to be written as the text of one key."""
+    """Accept a string as short for `{key: string}`."""
     return ShortForm(lambda value: {key: value} if isinstance(value, str) else value, TEXT_SCHEMA)
 
 
 def value_for(key: str, schema: JsonSchemaValue) -> ShortForm:
-    """Allow a mapping to be written as the value of one key. Errors in any value are reported at that key."""
+    """Accept a value that is not a mapping as short for `{key: value}`, whatever its type."""
     return ShortForm(lambda value: value if value is None or isinstance(value, dict | Model) else {key: value}, schema)
 
 

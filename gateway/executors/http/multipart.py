@@ -78,7 +78,7 @@ def _compile_given(written: str, scope: Scope) -> Files:
             if isinstance(file, FileArgument):
                 yield file
             elif file is not None and file is not UNDEFINED:
-                raise ExecutionError(f"{template.place}: the value is not a file of an input with `type: file`")
+                raise ExecutionError(f"{template.place}: the value is not a file. Use an input with `type: file`")
 
     return files
 

@@ -95,7 +95,7 @@ class JoinedPages:
         try:
             self.value = page if number == 1 else _joined(self.value, page, number)
         except RecursionError as error:
-            raise ExecutionError(f"page {number} is nested too deep to be joined") from error
+            raise ExecutionError(f"page {number} is nested too deeply to be joined") from error
         self._size += size
         self.count = number
         return None if location is None else self._following(url, location)

@@ -36,7 +36,7 @@ class OutputCounters:
         self.mismatches += 1
         if place not in self._mismatched:
             self._mismatched.add(place)
-            log.warning("result does not fit its schema", place=place, reason=reason)
+            log.warning("result does not match its schema", place=place, reason=reason)
 
 
 class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
             except ValidationError as error:
                 errors.extend(_schema_errors(name, error))
         if errors:
-            raise ExecutionError("\n".join(["The arguments do not fit:", *map(str, errors)]))
+            raise ExecutionError("\n".join(["Invalid arguments:", *map(str, errors)]))
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
@@ -265,7 +265,7 @@ def _context_class(hint: Any) -> type | None:
 
 def _schema_errors(name: str, error: ValidationError) -> list[SchemaError]:
     return [
-        SchemaError(path=(name, *detail["loc"]), message=f"does not fit: {detail['msg']}, was {shown(detail['input'])}")
+        SchemaError(path=(name, *detail["loc"]), message=f"is invalid: {detail['msg']}, was {shown(detail['input'])}")
         for detail in error.errors(include_url=False, include_context=False)
     ]
 

@@ -215,7 +215,7 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
     try:
         decoded_file(default, rule)
     except FileRefusedError as error:
-        problems.at("default").error(f"the default does not match: {error}")
+        problems.at("default").error(f"the default is invalid: {error}")
 
 
 def _show_as_text(schema: dict[str, Json]) -> None:

@@ -25,7 +25,7 @@ def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> boo
         known = ", ".join(f"{_PREFIX}{name}" for name in FACTS)
         given = CALLER if fact is None else f"{_PREFIX}{fact}"
         hint = did_you_mean(fact, FACTS) if fact is not None else ""
-        scope.problems.error(f"`{given}` cannot be read{hint or f'; use one of {known}'}")
+        scope.problems.error(f"`{given}` is not a known variable{hint or f'; use one of {known}'}")
         return False
     scope.caller_facts.add(fact if claim is None else f"{CLAIMS}.{claim}")
     return True

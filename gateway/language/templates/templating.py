@@ -257,7 +257,7 @@ def _report(error: Exception, source: str, scope: Scope) -> None:
         line = f"line {error.lineno}: " if "\n" in source.rstrip("\n") else ""
         scope.problems.error(f"not a template: {line}{_explained(error.message or '')}")
     else:
-        scope.problems.error("not a template: nested too deep")
+        scope.problems.error("not a template: nested too deeply")
 
 
 def _explained(message: str) -> str:

@@ -187,7 +187,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Return the call of a request whose revision, method and sender were checked."""
+    """Create the call for a request whose revision, method and sender are already validated."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
     # The earlier check does not cover arguments that are sent as text.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):

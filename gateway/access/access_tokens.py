@@ -52,7 +52,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     audiences: frozenset[str]
     """Accepted values of `aud`; see `normal_audience`."""
     views: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Views by audience. Such an audience gives access to the view only."""
+    """Views by audience. A token with such an audience grants access only to the view."""
     required_scopes: Sequence[str] = ()
     takes_client_id: bool = False
     """Whether `client_id` replaces a missing `aud`."""

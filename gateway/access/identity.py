@@ -21,7 +21,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     credential: str = ""
     """Digest of the API key, or of the rules for tokens. Sessions end when it changes."""
     views: frozenset[str] | None = None
-    """Views that the credential gives access to. None means all views."""
+    """Views that the credential grants access to. None means all views."""
     expires_at: float | None = None
     """Unix time."""
     claims: dict[str, Json] = {}
@@ -33,7 +33,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.principal is None else f"{self.realm} {self.principal}"
 
     def may_enter(self, view: str | None) -> bool:
-        """Whether the credential gives access to a view, or to the endpoint without views (None)."""
+        """Whether the credential grants access to a view, or to the endpoint without views (None)."""
         return self.views is None or view in self.views
 
     def holds(self, scopes: frozenset[str]) -> bool:

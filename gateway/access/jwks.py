@@ -94,10 +94,10 @@ class JwksCache:
             self._start()
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
-        """Return the keys that can have signed a token.
+        """Return the keys that could have signed a token.
 
         Raises:
-            KeysUnavailableError: no known key fits, and a fetch failed or takes too long.
+            KeysUnavailableError: no known key matches, and a fetch failed or takes too long.
         """
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)

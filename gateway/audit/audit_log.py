@@ -124,7 +124,7 @@ class _File:
             self._report(error)
             raise
         if self.problem is not None:
-            log.info("audit log written again", file=str(self._path))
+            log.info("audit log is writable again", file=str(self._path))
             self.problem = None
 
     def _append(self, line: bytes) -> None:

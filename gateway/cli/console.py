@@ -187,7 +187,7 @@ def left_out_lines(
 ) -> Iterator[str]:
     """Describe definitions that are not served. Operations of OpenAPI documents are counted unless `lists_all`.
 
-    `hint` tells how to list them.
+    `hint` explains how to list them.
     """
     operations: Counter[str] = Counter()
     for each in left_out:

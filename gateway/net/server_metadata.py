@@ -104,7 +104,7 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
         MissingMetadataError: The service has no metadata.
         ExecutionError: The metadata cannot be fetched or is invalid.
     """
-    missing = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
+    missing = f"{service_url} has no metadata about its authorization server (RFC 9728). Set `issuer`"
     binds_tokens = False
     if named is None:
         challenges = await _challenges(service_url, sender)

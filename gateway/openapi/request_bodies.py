@@ -153,7 +153,7 @@ def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
         for media_type in preferred:
             if body_format.pattern.fullmatch(media_type.partition(";")[0].strip()):
                 return media_type, body_format
-    raise DocumentError(f"no supported format fits its body: {', '.join(content)}")
+    raise DocumentError(f"its body has no supported media type: {', '.join(content)}")
 
 
 def _member(

@@ -68,7 +68,7 @@ class Processes:
         self._can_adopt = become_subreaper()
         # `open` replaces the marker in os.environ.
         if self._can_adopt and (left := end_leftovers()):
-            log.warning("ended processes that a killed daemon left running", processes=left)
+            log.warning("ended the processes of a killed daemon", processes=left)
         self._descendants.open()
         if self._can_adopt:
             self._sweeping = asyncio.create_task(self._sweep_often(), name="reap orphans")

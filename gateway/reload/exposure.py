@@ -1,6 +1,6 @@
 """Refuses to serve other machines without authentication, unless that is explicitly allowed.
 
-The start can be told to allow it, but a reload cannot. An edit that removes `auth` must not open a protected gateway,
+A start option can allow it, but a reload cannot. An edit that removes `auth` must not open a protected gateway,
 neither directly nor through the proxy of `listen.public_url`.
 """
 

@@ -317,7 +317,7 @@ def _fixed(section: Listen | Limits) -> Model:
 
 def _report(warnings: Iterable[Problem]) -> None:
     for problem in warnings:
-        log.warning("doubtful configuration", problem=str(problem))
+        log.warning("configuration warning", problem=str(problem))
 
 
 def with_identity(

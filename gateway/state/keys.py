@@ -96,7 +96,7 @@ class FromKeys(Generic[T]):
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
     """Warn about short keys. `place` is their source."""
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
-        log.warning("the signing key can be guessed", **place, shortest=MIN_KEY_LENGTH)
+        log.warning("the signing key is too short", **place, shortest=MIN_KEY_LENGTH)
 
 
 def warn_of_unshared(**place: str) -> None:

@@ -153,7 +153,7 @@ class Mailbox:
         try:
             kind, message_id, sender = (fields[name].decode() for name in ("k", "i", "f"))
         except (KeyError, UnicodeDecodeError) as error:
-            log.warning("malformed message of another replica skipped", reason=str(error))
+            log.warning("malformed message from another replica skipped", reason=str(error))
             return
         # Ignore own announcements and retried commands.
         if sender == self.replica or self._taken.get(message_id):

@@ -50,9 +50,9 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
         if name not in warned and set(digests).isdisjoint(own()):
             warned.add(name)
             log.warning(
-                "store is shared with a gateway that has other signing keys",
+                "store is shared with a gateway that has different signing keys",
                 replica=name,
-                advice="give replicas of one gateway the same keys, and other gateways a `prefix` in the store's URL",
+                advice="use the same keys for all replicas, and a different `prefix` in the URL for each gateway",
             )
             # Warn there too. The other replica could have started first.
             await replica.mailbox.tell(name, _KIND, message())

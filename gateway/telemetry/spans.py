@@ -111,7 +111,7 @@ class Spans:
             async with asyncio.timeout(SHUTDOWN_GRACE_SECONDS):
                 await sent.wait()
         except TimeoutError:
-            log.warning("the last spans were not sent: the collector does not answer")
+            log.warning("the last spans were not sent: the collector does not respond")
 
 
 class SpanStep:

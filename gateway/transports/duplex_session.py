@@ -138,7 +138,7 @@ class DuplexSession:
         if reply.body is None or await self._exchange.write(reply.body):
             return
         del reply  # Free the response while the error waits.
-        log.warning("answer dropped", why="its client reads too slowly")
+        log.warning("response dropped", why="its client reads too slowly")
         entries = message.entries if isinstance(message, Batch) else (message,)
         failures = [
             results.error_reply(_UNREAD, request_id=each.id, revision=None).body

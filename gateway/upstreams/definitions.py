@@ -96,7 +96,7 @@ def unfit_prefix(name: str, config: Upstream) -> str | None:
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
-    return f"its tools are not offered: `{prefix}` {UNFIT_PREFIX}; give it a `prefix`"
+    return f"its tools are not offered: `{prefix}` {UNFIT_PREFIX}. Set `prefix`"
 
 
 def _prefix(name: str, config: Upstream) -> str:

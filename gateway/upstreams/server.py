@@ -330,14 +330,14 @@ class UpstreamServer:
                     else ""
                 )
                 if note and note != self._note_on_sessions:
-                    log.warning("upstream offers more in the session of a client", upstream=self.name, note=note)
+                    log.warning("upstream has more definitions in a client's session", upstream=self.name, note=note)
                 self._note_on_sessions = note
 
     def _plan_retry(self, lists: ServerLists) -> None:
         """Schedule another read of lists that failed, except those that were too long."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
         if failed and not self._failed_lists:
-            log.warning("lists of an upstream could not be read", upstream=self.name, reasons=failed)
+            log.warning("upstream lists could not be read", upstream=self.name, reasons=failed)
         self._failed_lists = self._failed_lists + 1 if failed else 0
         delay = min(2.0 ** min(self._failed_lists, 10), MAX_BACKOFF)
         self._ask_again_at = monotonic() + delay if failed else math.inf

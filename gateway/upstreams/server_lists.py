@@ -156,7 +156,7 @@ class RememberedLists:
         try:
             await self._documents.save(_key(name), msgspec.json.encode(_Record(server=self._server, lists=lists)))
         except (OSError, ValueError) as error:
-            log.warning("lists of an upstream not stored", upstream=name, error=str(error))
+            log.warning("upstream lists not stored", upstream=name, error=str(error))
 
 
 class _Record(msgspec.Struct, kw_only=True):

@@ -161,7 +161,7 @@ async def opened(stack: AsyncExitStack, server: RedisServer, *keys: bytes, prefi
 
 
 def strangers(logs: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {each["replica"] for each in logs if "other signing keys" in each["event"]}
+    return {each["replica"] for each in logs if "different signing keys" in each["event"]}
 
 
 async def test_different_signing_keys_in_one_store_are_a_warning(stack: AsyncExitStack, server: RedisServer) -> None:

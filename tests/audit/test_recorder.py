@@ -384,7 +384,7 @@ def test_reload_does_not_wait_for_the_replaced_log(tmp_path: Path) -> None:
 
     def hold(_logger: Json, _method: str, entry: Json) -> Json:
         events.append(entry["event"])
-        if entry["event"] == "audit log written again":
+        if entry["event"] == "audit log is writable again":
             is_stuck.set()
             release.wait(20)
         raise structlog.DropEvent

@@ -80,7 +80,7 @@ _MESSAGES: Final = {
     "Failed to deserialize value with application/xml": "no sample",
     "MediaTypeDeserializeError(mimetype='application/json', value='a')": "content",
     "TRACE is not supported": "trace",
-    "no supported format fits its body": "unwritable",
+    "its body has no supported media type": "unwritable",
     "KiB are allowed": "size",
     "body is not an object with known fields": "body",
     "has no `name` or no valid `in`": "parameter",

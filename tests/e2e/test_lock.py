@@ -46,7 +46,7 @@ async def test_an_edit_is_held_back_until_the_lock_is_renewed_and_then_takes_eff
         url = await daemon.url()
         assert (await status(url))["lock"]["differs"] == []
         tools.write_text(TOOLS.replace("}}", "}, more: {description: More., content: y}}"))
-        warned = await daemon.event("doubtful configuration")
+        warned = await daemon.event("configuration warning")
         assert "tools.more: was added since the lock was written, and is not served" in warned["problem"]
         now = await status(url)
         assert now["tools"] == {"look": "content"}

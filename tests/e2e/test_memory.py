@@ -77,7 +77,7 @@ async def test_unread_answers_on_stdio_are_bounded_and_freed(tmp_path: Path) -> 
         await daemon.ask(call("large"))
         before = rss(daemon)
         daemon.send(*[call("large") | {"id": number} for number in range(CALLS)])
-        await daemon.event("answer dropped")
+        await daemon.event("response dropped")
         while rss(daemon) - before > 96 * MIB:
             await asyncio.sleep(0.05)
         answers = [await daemon.receive() for _ in range(CALLS)]

@@ -123,6 +123,6 @@ async def test_slow_token_fetch_does_not_block_others() -> None:
     app.router.add_get("/{path:.*}", refuse)
     policy = AddressPolicy(guard=AddressGuard(allows_all=True))
     async with listening(app) as port, HttpClients() as clients:
-        with pytest.raises(ExecutionError, match="does not say which authorization server"):
+        with pytest.raises(ExecutionError, match="has no metadata about its authorization server"):
             async with asyncio.timeout(30):
                 await discover_of_service(f"http://127.0.0.1:{port}/api", Sender(clients=clients, policy=policy))

@@ -151,7 +151,7 @@ async def test_a_body_is_written_in_the_first_media_type_that_can_be(  # one row
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"multipart/related": {}}, "no supported format fits its body: multipart/related"),
+        ({"multipart/related": {}}, "its body has no supported media type: multipart/related"),
         ({"application/x-www-form-urlencoded": {"schema": LIST}}, "is not an object with known fields"),
     ],
 )

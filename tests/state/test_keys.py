@@ -72,7 +72,7 @@ def test_short_key_is_reported_when_reread(tmp_path: Path, monkeypatch: pytest.M
     with capture_logs() as logged:
         assert keys() == (b"hunter2",)
     assert logged[-1] == {
-        "event": "the signing key can be guessed",
+        "event": "the signing key is too short",
         "log_level": "warning",
         "file": str(file),
         "shortest": 16,

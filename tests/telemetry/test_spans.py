@@ -460,7 +460,7 @@ async def test_silent_collector_delays_neither_calls_nor_the_exit(config: Path, 
                 assert (await call(daemon, http, "child")).startswith("00-")
             daemon.signal(signal.SIGTERM)
             assert await daemon.exit_code(within=10) == 0
-            await daemon.event("the last spans were not sent: the collector does not answer")
+            await daemon.event("the last spans were not sent: the collector does not respond")
     finally:
         for writer in held:
             writer.close()

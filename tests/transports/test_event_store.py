@@ -177,4 +177,4 @@ async def test_failing_event_copies_are_logged_once() -> None:
             for number in range(64):
                 copies.write("session", 1, number, b"x" * 2**20)
         await copies.close()
-    assert [each["event"] for each in logs] == ["events not copied: the store does not take them"]
+    assert [each["event"] for each in logs] == ["events not copied: the store does not accept them"]

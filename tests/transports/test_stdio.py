@@ -360,7 +360,7 @@ class TestTheEnd:
             with capture_logs() as logs:
                 serving = asyncio.create_task(stdio.serve())
                 # One is being written and two wait.
-                while sum(each["event"] == "answer dropped" for each in logs) < 5:
+                while sum(each["event"] == "response dropped" for each in logs) < 5:
                     await asyncio.sleep(0.001)
             with os.fdopen(answers_out, "rb") as answers:
                 lines = [orjson.loads(await asyncio.to_thread(answers.readline)) for _ in range(9)]

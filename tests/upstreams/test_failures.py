@@ -598,7 +598,7 @@ async def test_unusable_prefix_is_one_warning(tmp_path: Path) -> None:
         client = running.memory_client()
 
         async def is_told() -> bool:
-            return any("give it a `prefix`" in each for each in running.status()["warnings"])
+            return any("Set `prefix`" in each for each in running.status()["warnings"])
 
         await until(is_told)
         assert await tools(client) == []

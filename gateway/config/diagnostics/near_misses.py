@@ -1,4 +1,4 @@
-"""Suggests the word that an unknown word was probably meant for."""
+"""Suggests corrections for misspelt words."""
 
 import re
 from collections.abc import Iterable

@@ -89,7 +89,7 @@ def backend_of(config: Model) -> str:
 
 @cache
 def backends_of(model: type[Model]) -> tuple[str, ...]:
-    """Return the backends of a kind of definition, in field order."""
+    """Return the names of a model's backends in field order."""
     return tuple(name for name, field in model.model_fields.items() if BACKEND in field.metadata)
 
 
@@ -138,7 +138,7 @@ class Tool(Definition):
     annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
     """Hints about the effects of a call."""
     input: Annotated[dict[str, InputProperty] | None, Use.DESCRIPTION] = None
-    """Short form: a type name or JSON Schema per input. Inputs are required unless they have a default or say so."""
+    """Short form: a type or JSON Schema per input. Inputs with `?`, `default` or `required: false` are optional."""
     input_schema: Annotated[SchemaObject | None, Use.DESCRIPTION] = None
     """Long form: a JSON Schema object, sent to clients unchanged."""
     shell: Annotated[Shell | None, BACKEND] = None

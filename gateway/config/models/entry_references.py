@@ -48,7 +48,7 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
 
 @cache
 def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a class is of a kind, and which of its fields can contain such models at any depth.
+    """Whether `of` is a subclass of `kind`, and which of its fields can contain such models at any depth.
 
     Cached, because `isinstance` is slow for pydantic's classes.
     """

@@ -323,7 +323,7 @@ class Merger:
     # The results.
 
     def broken(self) -> frozenset[DocumentPath]:
-        """Return the sections and definitions with errors. A misspelt key counts as the one it was meant for."""
+        """Return the sections and definitions that contain errors. A misspelt key is treated as the correct one."""
         found = chain(self._inclusion.diagnostics, self._interpolation.diagnostics, self.diagnostics)
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
@@ -395,7 +395,7 @@ class _Section(msgspec.Struct):
 
 
 def _owner(path: DocumentPath) -> DocumentPath:
-    """Return the section or definition of a path. A misspelt section counts as the one that was meant."""
+    """Return the section or definition of a path. A misspelt section is treated as the correct one."""
     # References to a misspelt section would only repeat its error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written

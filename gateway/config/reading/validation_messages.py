@@ -141,7 +141,7 @@ def _remove(data: Json, path: tuple[Any, ...]) -> None:
 
 
 def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
-    """Return the path that a misspelt key was probably meant for."""
+    """Return the path with its misspelt key corrected, or None."""
     *above, key = details["loc"]
     owner = model_at(model, above)
     meant = nearest(str(key), keys_of(owner)) if owner else None

@@ -46,7 +46,7 @@ class Scratch:
     async def __aenter__(self) -> Self:
         self._is_open = True
         if left := remove_leftovers():
-            log.warning("removed directories that a killed daemon left", directories=left)
+            log.warning("removed the directories of a killed daemon", directories=left)
         return self
 
     async def __aexit__(

@@ -312,7 +312,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class UnclosedTokenError(Exception):
-    """A quote or a comment that begins at `start` is not closed."""
+    """A quote or comment that starts at `start` is not closed."""
 
     def __init__(self, message: str, start: int) -> None:
         super().__init__(message)

@@ -195,7 +195,7 @@ class DeferredResponse:
         # Before the head is written, so that a refusal can have its own status.
         quota, seconds = pace.quota, pace.write_timeout
         if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=seconds):
-            log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)
+            log.warning("response refused", why="its caller reads too slowly", peer=self._request.raw.remote)
             return whole_response(_NO_ROOM, headers=headers)
         try:
             response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))

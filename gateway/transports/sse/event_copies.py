@@ -132,7 +132,7 @@ class EventCopies:
         if self._size > MAX_WAITING_BYTES:
             # Warn once until there is room again.
             if not self._has_dropped:
-                log.warning("events not copied: the store does not take them", waiting_bytes=self._size)
+                log.warning("events not copied: the store does not accept them", waiting_bytes=self._size)
             self._has_dropped = True
             return
         self._waiting.setdefault(key, []).extend((entry, content))

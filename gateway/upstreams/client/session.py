@@ -208,7 +208,7 @@ class Session:
     def roots_changed(self) -> None:
         """Notify a legacy server of changed roots. Modern servers ask when they need roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
-            self._tasks.begin(self._notify_roots_changed(), name="tell upstream of roots")
+            self._tasks.begin(self._notify_roots_changed(), name="notify upstream of roots")
 
     async def _notify_roots_changed(self) -> None:
         with suppress(UpstreamError):

@@ -107,6 +107,56 @@ async def test_malformed_stdio_response_is_repaired_or_fails_only_its_call(
         assert state(running, "up")["restarts"] == 0
 
 
+PRETTY: Final = json.dumps(
+    {"jsonrpc": "2.0", "id": "#", "result": {"content": [{"type": "text", "text": 'all {of} "it" ['}]}}, indent=2
+).replace('"#"', "ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PRETTY, 'all {of} "it" ['),
+        (PRETTY.replace("\n", "\r\n"), "all {of}"),
+        (PRETTY.replace("\n", "\n\n"), "all {of}"),
+        ("[\n" + PRETTY + "\n]", "all {of}"),
+        ('{\n  "level": "info"\n}\n' + PRETTY, "all {of}"),
+        ('{\n  "level": "info",\n' + START + 'after an unfinished text"}]}}', "after an unfinished text"),
+        ("[1, [\n" + PRETTY.replace("\n", "") + "\n", "all {of}"),
+        (PRETTY[: PRETTY.index("result")].rstrip('" \n'), "sent an invalid message"),
+        (PRETTY.replace('"text": "', '"text": '), "sent an invalid message"),
+        ("{\n" * 5000 + PRETTY.replace("\n", ""), "all {of}"),
+    ],
+)
+async def test_pretty_printed_messages_over_stdio_are_read(
+    text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.client.stdio_link._JOIN_SECONDS", 0.1)
+    async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=raw(odd=text))) as running:
+        await until_listed(running, "odd")
+        client = running.memory_client()
+        before = await said(client, "pid")
+        for _ in range(3):
+            assert expected in await said(client, "odd")
+        assert await said(client, "pid") == before
+        assert state(running, "up")["restarts"] == 0
+
+
+async def test_server_with_pretty_printed_handshake_is_connected(tmp_path: Path) -> None:
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}},
+        "tools/list": {"tools": [{"name": "pretty", "inputSchema": {"type": "object", "properties": {}}}]},
+        "pretty": {"content": [{"type": "text", "text": "read"}]},
+    }
+    written = {
+        method: json.dumps({"jsonrpc": "2.0", "id": "#", "result": result}, indent=4).replace('"#"', "ID")
+        for method, result in answers.items()
+    }
+    async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=raw(**written))) as running:
+        await until_listed(running, "pretty")
+        assert await said(running.memory_client(), "pretty") == "read"
+        assert "malformed_messages" not in state(running, "up")
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\nid: 7", "\r"])
 async def test_response_at_end_of_stream_needs_no_blank_line(end: str, tmp_path: Path) -> None:
     body = f'data: {START}whole"}}]}}}}{end}'

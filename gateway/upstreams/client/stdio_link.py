@@ -5,6 +5,7 @@ read its input (`MAX_UNREAD`), or ignores the end of its input (its process tree
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -21,6 +22,7 @@ from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (
     INTERNAL_ERROR,
     Inbox,
+    Incoming,
     Outgoing,
     Pending,
     Unreadable,
@@ -43,6 +45,13 @@ MAX_GARBAGE: Final = 2**20
 """Bytes between two messages that are not messages."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
+_JOIN_SECONDS: Final = 1.0
+"""Longest wait for the next line of pretty-printed JSON."""
+_MAX_APART: Final = 1000
+"""Longer texts are not read line by line, because that would block the event loop."""
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
+_MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
@@ -64,6 +73,8 @@ class StdioLink:
         self._line = bytearray()
         self._skipped = 0
         self._tail = b""
+        self._text: Final = _MultilineText()
+        self._joining: asyncio.TimerHandle | None = None
         self._garbage = 0
         self._has_spoken = False
         self.noise = ""
@@ -131,6 +142,7 @@ class StdioLink:
             log.exception("running the process of an upstream failed")
             self._lost(INTERNAL_ERROR)
         else:
+            self._end_text()
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
 
@@ -178,15 +190,51 @@ class StdioLink:
             self._end(f"writes {said}")
 
     def _take_line(self, line: bytes) -> None:
-        if not line.strip() or self.closed.done():
-            return
+        if self._text.lines:
+            if not _is_message_line(line) and self._text.add(line):
+                self._continue_text()
+                return
+            self._end_text()
         messages = messages_in(line)
+        if all(isinstance(each, Unreadable) for each in messages) and self._text.start(line):
+            self._continue_text()
+        else:
+            self._take_messages(line, messages)
+
+    def _continue_text(self) -> None:
+        """Wait for the next line unless the text is complete."""
+        self._cancel_join()
+        if self._text.is_complete:
+            self._end_text()
+        else:
+            self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
+
+    def _end_text(self) -> None:
+        """Read the lines as one text, or one by one if they are not."""
+        self._cancel_join()
+        lines = self._text.end()
+        text = b"\n".join(lines)
+        messages = messages_in(text) if lines else []
+        is_text = any(not isinstance(each, Unreadable) or each.answers is not None for each in messages)
+        if is_text or len(lines) > _MAX_APART:
+            self._take_messages(text, messages)
+        else:
+            for line in lines:
+                self._take_messages(line, messages_in(line))
+
+    def _cancel_join(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+
+    def _take_messages(self, text: bytes, messages: list[Incoming | Response]) -> None:
+        if not text.strip() or self.closed.done():
+            return
         # Some servers also log to standard output.
         is_noise = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
-        self._garbage = self._garbage + len(line) + 1 if is_noise else 0
+        self._garbage = self._garbage + len(text) + 1 if is_noise else 0
         self._has_spoken = self._has_spoken or not is_noise
         if is_noise and not self._has_spoken:
-            self.noise = self.noise or line[:_NOISE].decode(errors="replace").strip()
+            self.noise = self.noise or text[:_NOISE].decode(errors="replace").strip()
         if self._garbage > MAX_GARBAGE:
             self._end("writes text that is not MCP to standard output")
         self._pending.take(messages, self._inbox)
@@ -198,6 +246,7 @@ class StdioLink:
             self._running.cancel()
 
     def _lost(self, reason: str) -> None:
+        self._cancel_join()
         if not self.closed.done():
             self.closed.set_result(reason)
             self._pending.fail(ConnectionLostError(reason))
@@ -206,6 +255,50 @@ class StdioLink:
         said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
         last = "\n".join(said.splitlines()[-5:])
         return f"{how}: {last}" if last else how
+
+
+class _MultilineText:
+    """The lines of an incomplete JSON text, such as a pretty-printed message."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self._size = 0
+        self._open = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self._open <= 0
+
+    def start(self, line: bytes) -> bool:
+        """Return whether a line can be the first of several."""
+        self._size = self._open = 0
+        return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
+
+    def add(self, line: bytes) -> bool:
+        """Add a line. Return False if it cannot continue the text."""
+        opened = _open_brackets(line)
+        if opened is None or self._size + len(line) > MAX_LINE:
+            return False
+        self.lines.append(line)
+        self._size += len(line) + 1
+        self._open += opened
+        return True
+
+    def end(self) -> list[bytes]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+def _open_brackets(line: bytes) -> int | None:
+    """Return opened minus closed brackets. Return None if a string does not end in the line."""
+    rest = _STRING.sub(b"", line)
+    if b'"' in rest:
+        return None
+    return rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
+
+
+def _is_message_line(line: bytes) -> bool:
+    return _MESSAGE_LINE.search(line) is not None and _open_brackets(line) == 0
 
 
 class LineTail:

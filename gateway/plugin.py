@@ -478,12 +478,12 @@ class Context(_Facts, Protocol):
         """
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
-        """Close the call's event stream, and let the client poll for the rest (since 2025-11-25).
+        """Close the HTTP event stream of a long call, to free its connection. The client reconnects for the result.
 
-        Use it for long calls, to avoid open connections. Does nothing for other revisions and transports.
+        Has no effect for protocol revisions before 2025-11-25 and for other transports.
 
         Args:
-            retry_ms: Delay of the client in milliseconds. None means 1000.
+            retry_ms: How long the client waits before it reconnects, in milliseconds. None means 1000.
 
         Raises:
             ToolError: The number is negative.

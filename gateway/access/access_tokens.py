@@ -101,7 +101,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token is for. None means all views, and an empty set means another server."""
+        """Return the views that a token gives access to. None means all views, an empty set none."""
         # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
         takes_client_id = self.takes_client_id or claims.get("token_use") == "access"
         audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)

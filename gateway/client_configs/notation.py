@@ -158,7 +158,7 @@ class YamlNotation:
                 block = self._block({key: nested(path[depth + 1 :], value)}, column)
                 return text[:start] + block.lstrip(" ") + text[end:]
             node = pair[1]
-        raise NotEditableError("it has no place for the server")
+        raise NotEditableError("it contains a value where the server belongs")
 
     def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
         if not node.value:

@@ -159,7 +159,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
     if embedded.is_reference:
         if embedded.mime_type is not None:
             scope.at("mime_type").problems.error(
-                "requires `text`, `file` or `base64`. A resource that is read has its own type"
+                "requires `text`, `file` or `base64`. Otherwise the type comes from the resource"
             )
         return _compile_reference(uri, extra, scope)
     mime_type = embedded.mime_type or (media_type_of(embedded.file) if embedded.file else None)

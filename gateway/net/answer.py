@@ -67,7 +67,7 @@ def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise BodyTooLargeError(max_bytes)
     if not decompressor.eof or decompressor.unused_data:
-        raise aiohttp.ClientPayloadError("does not end where its compressed content does")
+        raise aiohttp.ClientPayloadError("the compressed content is truncated or followed by other data")
     return content
 
 

@@ -98,7 +98,7 @@ class Dispatcher:
             clock: the clock of tasks.
             events: receives the events of sessions and tasks.
             agreement: delays announcements until all replicas agree.
-            upstreams_watch: waits briefly until upstream servers report updates of the watched resources.
+            upstreams_watch: waits briefly until the watched resources are subscribed to on their upstream servers.
             shared_rates: rate limits shared by replicas.
             semaphores: concurrency limits shared by replicas.
         """

@@ -87,7 +87,7 @@ class ReplicaAgreement(Protocol):
         """Return True if `ChangeNotifier.announce_held` will be called once all replicas agree."""
 
     async def wait(self) -> None:
-        """Wait briefly until all replicas serve the lists of this one."""
+        """Wait briefly until all replicas serve the same lists as this replica."""
 
 
 class ChangeNotifier:
@@ -99,7 +99,7 @@ class ChangeNotifier:
         agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
-        """`upstreams_watch` waits briefly until upstream servers report updates of the watched resources."""
+        """`upstreams_watch` waits briefly until the watched resources are subscribed to on their upstream servers."""
         self._parts: Final = parts
         self._events: Final = events
         self._agreement: Final = agreement
@@ -136,7 +136,7 @@ class ChangeNotifier:
         self._events.publish(PluginChange(what, kind, name))
 
     async def others_follow(self) -> None:
-        """Wait briefly until other replicas serve the lists of this one."""
+        """Wait briefly until other replicas serve the same lists as this replica."""
         if self._agreement is not None:
             await self._agreement.wait()
 
@@ -301,4 +301,4 @@ def _update(uri: str, subscribers: Iterable[Subscriber]) -> None:
 def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:
     dropped = sum(not outbox.put(key, message) for outbox in outboxes)
     if dropped:
-        log.warning("announcements dropped: clients do not read them", method=message["method"], clients=dropped)
+        log.warning("announcements dropped: clients read too slowly", method=message["method"], clients=dropped)

@@ -27,7 +27,7 @@ class ServedViews:
         yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
 
     def admits(self, view: str | None, identity: Identity) -> bool:
-        """Return whether the view exists and the identity has its scopes. None stands for the whole catalog."""
+        """Return whether the view exists and the identity has its scopes. A view of None means the whole catalog."""
         found = None if view is None else self.entry(view)
         return view is None or (found is not None and identity.holds(found.scopes))
 

@@ -136,7 +136,7 @@ class InFlight:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
-        """Await `answer` unless its id is in use (-32600). Return None if `cancel` was called."""
+        """Await `answer`. Return None if `cancel` was called. Raise RpcError (-32600) if the id is already in use."""
         task = asyncio.current_task()
         if task is None or request_id in self._tasks:
             # Python warns about coroutines that are never awaited.

@@ -110,7 +110,7 @@ def plain(value: object) -> Json:
     # Bytes are iterable too, and would become a list of numbers.
     if isinstance(value, Iterable) and not isinstance(value, bytes):
         return list(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 def _batch(entries: list[Json]) -> Batch:

@@ -215,8 +215,8 @@ async def test_fetching_stops_at_the_limit_of_the_output(api: Api, tmp_path: Pat
         (None, "page 2: HTTP 404 Not Found\nno such page"),
         (b"<html>", "page 2 is not JSON, so pages cannot be joined"),
         (b"", "page 2 is not JSON, so pages cannot be joined"),
-        ({"error": "x"}, "page 2 has another form than the pages before, so they cannot be joined"),
-        ("text", "page 2 has another form than the pages before, so they cannot be joined"),
+        ({"error": "x"}, "page 2 has a different structure than earlier pages, so they cannot be joined"),
+        ("text", "page 2 has a different structure than earlier pages, so they cannot be joined"),
     ],
 )
 async def test_later_page_that_fails_is_an_error(api: Api, tmp_path: Path, second: Any, reason: str) -> None:

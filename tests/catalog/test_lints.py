@@ -163,11 +163,11 @@ def test_ordinary_values_are_not_detected_as_secrets(tmp_path: Path, line: str) 
     [
         (
             "cache: 1m, annotations: {destructive: true}, content: x",
-            "cache: caches the result of a tool that changes something",
+            "cache: caches the result of a tool that changes data",
         ),
         (
             "cache: 1m, http: {method: PUT, url: 'https://x.example'}",
-            "cache: caches the result of a tool that changes something",
+            "cache: caches the result of a tool that changes data",
         ),
         ("cache: 1m, http: {method: POST, url: 'https://x.example'}", None),
         ("input: {colour: {type: string, enum: []}}, content: '{{ colour }}'", "input.colour.enum: has no values"),

@@ -157,7 +157,7 @@ async def test_fixed_error_has_is_error(reader: FileReader) -> None:
         ({"link": {"uri": "a/b", "name": "n"}}, f"link.uri: `a/b` {NO_URI}"),
         (
             {"resource": {"uri": "a:b", "mime_type": "x/y"}},
-            "resource.mime_type: requires `text`, `file` or `base64`. A resource that is read has its own type",
+            "resource.mime_type: requires `text`, `file` or `base64`. Otherwise the type comes from the resource",
         ),
     ],
 )

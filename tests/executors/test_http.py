@@ -648,7 +648,7 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
     ({"forward_headers": ["*"]}, "forward_headers.0: `*` is not a valid header name"),
     ({"forward_headers": ["X-API-Key"]}, "forward_headers.0: `X-API-Key` is addressed to this daemon"),
     ({"cache": "1m", "body": "x"}, "cache: requires GET or HEAD (got POST)"),
-    ({"retry": {}, "method": "PATCH"}, "retry: this method can repeat its effect, so `retry` requires GET, HEAD,"),
+    ({"retry": {}, "method": "PATCH"}, "retry: a retry could apply the request twice. `retry` requires GET, HEAD,"),
     ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set;"),
     ({"allow_private": ["*.corp"]}, "allow_private.0: expected a host name, an address, or a network"),
     ({"allow_private": ["localhost:8080"]}, "allow_private.0: expected a host name, an address, or a network"),

@@ -243,6 +243,6 @@ def test_max_size_that_exceeds_a_message_is_a_warning() -> None:
         scope = make_scope()
         schema: JsonObject = {"properties": {"x": {"type": "file", "max_size": max_size}}}
         compile_file_inputs(schema, scope.problems, place=lambda path: path, max_body=4 * 2**20)
-        found = [each for each in messages_of(scope) if "exceeds a message in base64" in each]
+        found = [each for each in messages_of(scope) if "does not fit in a request as base64" in each]
         assert len(found) == said, max_size
         assert all("`listen.max_body` is " in each for each in found)

@@ -267,7 +267,7 @@ def _own_prefix(source: str, problems: Problems) -> _Prefix | None:
         ):
             return _Prefix(text, variable.name)
         case _:
-            problems.at("uri").error('with `files` expected a prefix and one variable, such as "docs:///{+path}"')
+            problems.at("uri").error('with `files`, must be a prefix and one variable, such as "docs:///{+path}"')
             return None
 
 

@@ -161,7 +161,7 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
         return None
     if task.restart and not (config.annotations is not None and config.annotations.idempotent):
         problems.at("task", "restart").error(
-            "only idempotent tools can be restarted: set `annotations: {idempotent: true}` if it is"
+            "only idempotent tools can be restarted: set `annotations: {idempotent: true}` if this one is"
         )
     if task.mode == "never":
         return None

@@ -87,7 +87,7 @@ def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterab
 
 
 def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
-    """A list is passed along, because nested generators take twice as long."""
+    # Nested generators take twice as long as appending to a shared list.
     if isinstance(value, str):
         texts.append((path, value, use))
     elif isinstance(value, dict):
@@ -232,13 +232,13 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about a cached tool that changes something, because a repeated call would do nothing."""
+    """Warn about a cached tool that changes data, because repeated calls do not run the tool."""
     said = config.annotations is not None and config.annotations.destructive
     method = None if config.http is None else config.http.method
     writes = config.sql is not None and config.sql.writes
     if config.cache and (said or writes or method in _WRITING):
         problems.at("cache").warning(
-            "caches the result of a tool that changes something; a repeated call would change nothing"
+            "caches the result of a tool that changes data, so repeated calls do not run the tool"
         )
 
 

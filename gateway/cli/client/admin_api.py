@@ -124,7 +124,7 @@ def daemon_url(options: Namespace, hints: Console) -> str:
 
 
 def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
-    """Return the `listen` section, or its defaults if the file is invalid, because the status is most useful then."""
+    """Return the `listen` section, or its defaults if the file is invalid, so that commands work with a broken file."""
     try:
         return load_definitions(config).document.listen
     except ConfigError as error:

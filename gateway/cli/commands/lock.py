@@ -112,5 +112,5 @@ def compare_lock(
 def _summary(path: str, count: int, *, is_check: bool) -> str:
     if not count:
         return f"all definitions match {path}"
-    definitions = counted(count, "definition")
-    return f"{definitions} different from {path}" if is_check else f"wrote {path} with changes to {definitions}"
+    what = counted(count, "difference" if is_check else "definition")
+    return f"{what} from {path}" if is_check else f"wrote {path} with changes to {what}"

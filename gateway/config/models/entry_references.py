@@ -50,7 +50,7 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
 def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
     """Whether `of` is a subclass of `kind`, and which of its fields can contain such models at any depth.
 
-    Cached, because `isinstance` is slow for pydantic's classes.
+    Cached, because `issubclass` is slow for pydantic's classes.
     """
     return issubclass(of, kind), tuple(
         name

@@ -149,7 +149,7 @@ class Redactor:
         return bool(self._found_verbatim(data) or self._canonical.found(canonical(data)))
 
     def strictly(self, text: str) -> str:
-        """Also mask short secrets that are whole words. For messages that quote the file."""
+        """Also mask short secrets that are whole words. Used for messages that quote the configuration file."""
         text = self.text(text)
         return text if self._short is None else self._short.sub(MASK, text)
 

@@ -309,7 +309,7 @@ def _compile_retry(config: Http, shared: Connection | None, *, is_repeatable: bo
         return compile_retry(config.retry or (shared.retry if shared else None))
     if config.retry is not None:
         scope.at("retry").problems.error(
-            "this method can repeat its effect, so `retry` requires GET, HEAD, PUT, DELETE, or a tool with "
+            "a retry could apply the request twice. `retry` requires GET, HEAD, PUT or DELETE, or a tool with "
             "`annotations: {idempotent: true}`"
         )
     return RetryPolicy()

@@ -147,5 +147,5 @@ def _joined(before: Json, page: Json, number: int) -> Json:
             name: _joined(before[name], value, number) if name in before else value for name, value in page.items()
         }
     if isinstance(before, list | dict) and page is not None and type(page) is not type(before):
-        raise ExecutionError(f"page {number} has another form than the pages before, so they cannot be joined")
+        raise ExecutionError(f"page {number} has a different structure than earlier pages, so they cannot be joined")
     return before if isinstance(before, list) else page

@@ -203,7 +203,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
         if self.max_body is not None and most is not None and max_size is not None and max_size > most:
             problems.warning(
-                "a file of this size exceeds a message in base64: `listen.max_body` is "
+                "a file of this size does not fit in a request as base64: `listen.max_body` is "
                 f"{size_in_words(self.max_body)}, enough for files of {size_in_words(most)}"
             )
 

@@ -60,9 +60,9 @@ class ReplayQuota:
 
     def make_room(self) -> None:
         """Drop the oldest events until an eighth of the total is free."""
-        if not self._has_dropped:  # Warn once, not for each of thousands.
+        if not self._has_dropped:  # Warn only once, because later events exceed the limit too.
             self._has_dropped = True
-            log.warning("events dropped: all sessions together keep too many for replay", bytes=self.used)
+            log.warning("events dropped: the replay buffers exceed their total size limit", bytes=self.used)
         oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
         heapify(oldest)
         while self.used > self.bounds.total_bytes * 7 // 8 and oldest:

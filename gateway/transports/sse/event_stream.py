@@ -236,7 +236,7 @@ def abort_slow_reader(request: web.Request) -> NoReturn:
     log.warning("slow reader dropped", peer=request.remote, path=request.path)
     if request.transport is not None:
         request.transport.abort()
-    raise ConnectionResetError("the reader does not read") from None
+    raise ConnectionResetError("the client reads too slowly") from None
 
 
 async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool = False) -> None:

@@ -73,7 +73,7 @@ def _is_block(block: Json) -> bool:
 def _check_roots(key: str, _question: InputRequest, answer: JsonObject) -> None:
     listed = answer.get("roots")
     if not isinstance(listed, list) or not all(map(_is_root, listed)):
-        raise MalformedAnswerError(key, "must have `roots`: a list of objects whose `uri` begins with file://")
+        raise MalformedAnswerError(key, "must have `roots`: a list of objects whose `uri` starts with file://")
 
 
 def _is_root(root: Json) -> bool:

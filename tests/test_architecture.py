@@ -92,7 +92,7 @@ MAY_NOT_IMPORT: Final[dict[str, set[str]]] = {
     "config": {"aiohttp"},
     "catalog": {"aiohttp", "subprocess"},
 }
-"""Libraries that a room has no business with: its pure parts are tested with dictionaries alone."""
+"""Libraries that a room must not import, so that tests can call its pure functions with plain dictionaries."""
 
 
 @cache

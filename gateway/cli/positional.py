@@ -15,9 +15,9 @@ EXPECTED: Final = "expected key=text, key:=json or key@=file"
 
 
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
-    """Return CONFIG, or None if the first word is not CONFIG, and the remaining words. With a URL, no word is CONFIG.
+    """Return CONFIG and the remaining words. CONFIG is None if there is a `url`, or if the first word is not a path.
 
-    A directory is CONFIG unless it is the required name.
+    A directory is CONFIG, unless `needs_name` is set and no other word can be the name.
     """
     if url is not None or not words:
         return None, list(words)

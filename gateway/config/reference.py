@@ -81,7 +81,7 @@ def _link(name: str) -> str:
 
 
 def _sections_by_key(schema: JsonObject) -> dict[str, list[str]]:
-    """Return the definitions that each key of the file leads to, unless an earlier key does."""
+    """Map each top-level key to the definitions that it references, except those listed under an earlier key."""
     seen: set[str] = set()
     return {key: list(_reached(schema, field, seen)) for key, field in schema["properties"].items()}
 

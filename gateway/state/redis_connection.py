@@ -218,7 +218,7 @@ class RedisConnection:
         """Wait until the store is available again.
 
         Raises:
-            StoreUnavailableError: The store is not back in time.
+            StoreUnavailableError: The store is still unavailable at the deadline.
         """
         if not self.is_unavailable:
             return

@@ -48,7 +48,7 @@ def instructions_in(text: str) -> str | None:
 
 
 def prompt_injection_in(description: str) -> str | None:
-    """Check for tags and comments too, which descriptions do not need."""
+    """Like `instructions_in`, but also report tags and comments, which descriptions do not need."""
     return _first(description, (*_ORDERS, *_VOICES))
 
 

@@ -52,7 +52,7 @@ class Plugins:
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, and return their paths. Blocking.
 
-        `problems` is the view of `plugins:`.
+        `problems` collects problems at `plugins:`.
         """
         if self._finder not in sys.meta_path:
             # Safe as the first finder, because it only handles names that start with `PREFIX`.

@@ -71,7 +71,7 @@ class EventCopies:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Respond to other replicas. `abort_connection` returns whether more events will follow."""
+        """Let other replicas take over streams. `abort_connection` returns whether the stream will have more events."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))

@@ -390,7 +390,7 @@ class SharedSessionCount:
         await self._writes.wait()
 
     async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session, or return an error."""
+        """Count a new session. Return an error if there are too many."""
         quota = self._quota
         admission = await self._count.add(
             nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller

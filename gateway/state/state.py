@@ -209,8 +209,8 @@ class DaemonState:
             # A separate file, because several workers and daemons open it at the same time.
             is_usable = directory.path is not None or directory.is_in_use
             folder = (self._shared_directory or directory.wanted) if is_usable else None
-            place = None if folder is None else folder / SECRETS
-            secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=directory.problem))
+            place, reason = (None, directory.problem) if folder is None else (folder / SECRETS, "")
+            secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=reason))
             keys = self._given_keys or own_keys(folder) if directory.is_in_use else self.keys
             self.encrypted = EncryptedStore(secrets, keys=keys, clock=self.clock, shared=shared)
             # Last, so that `stack` undoes everything if a step fails.

@@ -107,6 +107,7 @@ async def test_a_second_daemon_serves_without_the_directory_and_says_so(config: 
             store = await store_of(second, one.http)
             assert (store["directory"], store["durable"], store["problem"]) == (None, False, said["problem"])
             assert await metric(second, one.http, "mcp_gateway_state_durable") == 0
+            assert [line for line in second.errors if "state is written again" in line] == []
 
 
 async def test_a_directory_that_cannot_be_made_costs_a_warning(config: Path, tmp_path: Path) -> None:

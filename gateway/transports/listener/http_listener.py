@@ -212,7 +212,7 @@ def reason_of(error: OSError, address: Address) -> str:
         return f"the name {address.host!r} cannot be resolved: {error.strerror}"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{address} is already in use; port 0 selects a free port"
+            return f"{address} is already in use. Choose another address in `listen` or with `--http HOST:PORT`"
         case errno.EADDRNOTAVAIL:
             return f"{address.host} is not an address of this machine"
         case errno.EACCES:

@@ -240,6 +240,9 @@ class UpstreamServer:
                     log.debug("upstream not checked", upstream=self.name, reason=str(error))
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._record_failure(error)
+                except Exception as error:  # Boundary: the server must be checked again after an internal error
+                    log.exception("checking an upstream failed", upstream=self.name)
+                    self._record_failure(error)
                 self._known.set()
             if watched == self._watched:
                 self._is_watching.set()

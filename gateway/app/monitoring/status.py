@@ -97,7 +97,7 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
         "version": gateway.__version__,
         "state": health.state,
         "uptime_seconds": round(health.uptime_seconds, 1),
-        "config": str(config),
+        "config": str(config.absolute()),
         **_files(pipeline, reloader),
         **_primitives(pipeline),
         "views": {name: _view(part) for name, part in dispatcher.views.parts()},

@@ -253,16 +253,10 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Compile `auth`. Return None if there is a problem, which is reported.
+    """Compile `auth` for the service at `service_url`. Return None if there is a problem, which is reported.
 
-    Args:
-        auth: The configuration.
-        service_url: The service to sign in to.
-        sender: Connects to the service. Its guard, proxy and TLS settings also apply to the authorization server.
-        services: Cache the tokens.
-        redactor: Masks secrets in responses of the authorization server.
-        issuers: The issuers of `auth.oauth`, whose tokens callers send. None if the section cannot be read.
-        problems: The location of `auth`.
+    The guard, proxy and TLS settings of `sender` also apply to the authorization server. `redactor` masks secrets in
+    responses of that server. `issuers` are those of `auth.oauth`, or None if the section cannot be read.
     """
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")

@@ -14,6 +14,7 @@ from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
+from gateway.executors.http.pages import Pages
 from tests.local_server import listening
 
 Page = tuple[Any, Mapping[str, str]]
@@ -45,7 +46,9 @@ class Api:
             return web.Response(status=404, text="no such page")
         value, headers = self.pages[request.path_qs]
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        return web.Response(body=body, headers={"Content-Type": "application/json", **headers})
+        fields = CIMultiDict(headers)
+        fields.setdefault("Content-Type", "application/json")
+        return web.Response(body=body, headers=fields)
 
 
 @pytest.fixture
@@ -166,6 +169,37 @@ async def test_link_header_is_read_as_rfc_8288_says(
     api.pages = {"/items": ([1], {"Link": header}), "/items?page=2": ([2], {})}
     result = await call(tmp_path, api, {"next": "link"})
     assert result["structuredContent"] == ([1, 2] if is_followed else [1])
+
+
+@pytest.mark.parametrize(
+    "pattern", ["<", "<a", "<>", '"', '<>"', '<>\\"', '<>"\\', '<>"\\"', ";", "; ", ";a=", ';a="', ';a="\\', ';a=\\"']
+)
+def test_link_header_is_parsed_in_linear_time(pattern: str) -> None:
+    """A quadratic pattern takes hours for this size."""
+    hostile = (pattern * 1_000_000)[:1_000_000]
+    pages = Pages(next=None, max=2, max_bytes=1, select=None)
+    for text in (hostile, f"<>{hostile}", f'<>"{hostile}', f"<>;a={hostile}"):
+        assert pages.next_of(text, None) is None
+    assert pages.next_of('</a>; title="b"; rel=next', None) == "/a"
+
+
+@pytest.mark.parametrize(("fields", "is_followed"), [(1, True), (2, True), (3, False)])
+async def test_long_link_header_is_ignored_and_reported(
+    api: Api,
+    tmp_path: Path,
+    fields: int,
+    is_followed: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    headers = CIMultiDict([*link("/items?page=2").items(), *[("Link", "<" * 8000)] * fields])
+    api.pages = {"/items": ([1], headers), "/items?page=2": ([2], {})}
+    result = await call(tmp_path, api, {"next": "link"})
+    assert result["structuredContent"] == ([1, 2] if is_followed else [1])
+    if not is_followed:
+        assert texts(result)[1] == ("[… pages after page 1 are missing: the `Link` header of page 1 exceeds 16 KiB …]")
+        assert len(api.seen) == 1
+    # An expression does not use the header.
+    api.pages["/items"] = ({"next": None}, headers)
+    assert texts(await call(tmp_path, api, {"next": "next"})) == ['{"next":null}']
 
 
 async def test_single_page_is_unchanged(api: Api, tmp_path: Path) -> None:

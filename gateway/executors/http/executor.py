@@ -46,8 +46,6 @@ log: Final = structlog.get_logger(__name__)
 _SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
 """Characters of an error response that the model can see."""
-
-
 _WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
 """RFC 9110 §15.3: successes that need no content, even if the operation declares a schema."""
 _NoResponse = ConnectionFailedError | DeadlineExceededError

@@ -17,8 +17,10 @@ from gateway.json_types import Json
 from gateway.net.request import Request, origin_of
 from gateway.net.sender import MAX_RESPONSE_BYTES, Response, resolved, valid_text
 
-_LINK: Final = re.compile(r"""<([^>]*)>((?:[^,"]|"(?:[^"\\]|\\.)*")*)""")
+# Both patterns take linear time: no match passes the start of the next, and an unterminated string is scanned once.
+_LINK: Final = re.compile(r"""<([^<>]*)>((?:[^,"<\\]|"(?:[^"\\]|\\.)*")*)""")
 _PARAMETER: Final = re.compile(r"""; *([\w*-]+) *(?:= *("(?:[^"\\]|\\.)*"|[^;, ]*))?""")
+_MAX_LINK_SIZE: Final = 16 * 1024
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +33,14 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of JSON after `select`."""
     select: ParsedResult | None
 
-    def next_of(self, response: Response, page: Json) -> str | None:
-        """Return the URL of the next page.
+    def next_of(self, links: str, page: Json) -> str | None:
+        """Return the URL of the next page. `links` is the joined `Link` header.
 
         Raises:
             ExecutionError: the expression does not select a URL.
         """
         if self.next is None:
-            return next(_next_links(valid_text(", ".join(response.headers.getall("Link", ())))), None)
+            return next(_next_links(valid_text(links)), None)
         try:
             found = self.next.search(page)
         except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
@@ -80,7 +82,10 @@ class JoinedPages:
         number, pages = self.count + 1, self._pages
         self._raw_size += len(response.body)
         page = _parsed(response)
-        location = pages.next_of(response, page)
+        links = ", ".join(response.headers.getall("Link", ()))
+        if pages.next is None and len(links) > _MAX_LINK_SIZE:
+            self.note, links = f"the `Link` header of page {number} exceeds 16 KiB", ""
+        location = pages.next_of(links, page)
         if page is _NOT_JSON:
             if number == 1 and location is None and pages.next is None:
                 self.count = 1

@@ -14,7 +14,6 @@ from gateway.cli.first_file import path_from
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import Database
 from gateway.config.secrets.literal_secrets import is_secret_key
-from gateway.distribution import install_command
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import Dialect, dialect_of
 from gateway.executors.sql.pools import DatabasePools
@@ -120,13 +119,15 @@ _TOOL: Final = """\
 
 class _Column(NamedTuple):
     name: str
+    sql: str
+    """The qualified name. SQLite reads an unknown quoted name without a table as text."""
     input: str
     kind: str
     """A value of `_KINDS`."""
     is_key: bool
 
 
-async def of_database(kind: str, source: str, directory: Path | None) -> str:
+async def of_database(kind: str, source: str, directory: Path | None, option: str) -> str:
     """Return a configuration with a tool for each table. `source` is a file or the URL of a server.
 
     Raises:
@@ -139,19 +140,19 @@ async def of_database(kind: str, source: str, directory: Path | None) -> str:
         raise ConfigError.at("--from", f"expected a URL such as {dialect.name}://app@db/shop")
     name = _identifier(source.partition("?")[0].rpartition("/")[2].partition(".")[0] or kind)
     variable = f"{name.upper()}_PASSWORD"
-    profile = _profile(name, Database(url=url, pool=1))
+    profile = _profile(name, url, option)
     written, has_password = f"{dialect.name}:{path_from(directory, source)}", False
     if not dialect.is_file:
         written, has_password = _without_password(source)
         if not has_password and variable in os.environ:
-            profile, has_password = _profile(name, Database(url=url, pool=1, password=os.environ[variable])), True
+            profile, has_password = _profile(name, url, option, os.environ[variable]), True
     rows = await _columns_of(profile, dialect, source if dialect.is_file else name)
     tools = list(_tools(rows, dialect, name))
     if not tools:
         raise ConfigError.at(source if dialect.is_file else name, "has no tables")
     left = len(tools) - _MAX_TABLES
     return _FILE.format(
-        install=install_command(dialect.extra),
+        install=dialect.install,
         omitted=f"\n# {left} more tables are left out. Copy a tool to add one." if left > 0 else "",
         name=name,
         url=json.dumps(written.replace("${", "$${"), ensure_ascii=False),
@@ -161,11 +162,11 @@ async def of_database(kind: str, source: str, directory: Path | None) -> str:
     )
 
 
-def _profile(name: str, config: Database) -> DatabaseProfile:
+def _profile(name: str, url: str, option: str, password: str | None = None) -> DatabaseProfile:
     problems = Problems()
-    profile = compile_database(name, config, problems)
+    profile = compile_database(name, Database(url=url, pool=1, password=password), problems)
     if profile is None:
-        raise ConfigError.at("--from", "; ".join(problem.message for problem in problems))
+        raise ConfigError.at(option, "; ".join(problem.message for problem in problems))
     return profile
 
 
@@ -229,7 +230,8 @@ def _column(row: Mapping[str, Json], dialect: Dialect) -> _Column:
         kind = next(kind for part, kind in _AFFINITIES if part in declared.upper())
     else:
         kind = _KINDS.get(declared.partition("(")[0].strip().lower(), "")
-    return _Column(name, _identifier(name), kind, bool(row["is_key"]))
+    sql = f"{_quoted(str(row['table']), dialect)}.{_quoted(name, dialect)}"
+    return _Column(name, sql, _identifier(name), kind, bool(row["is_key"]))
 
 
 def _filters(columns: Sequence[_Column]) -> list[_Column]:
@@ -258,17 +260,17 @@ def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, datab
         conditions.append(f"(:{name} IS NULL OR {condition})")
 
     for column in columns:
-        quoted, key = _quoted(column.name, dialect), " (primary key)" if column.is_key else ""
-        add(column.input, column.kind, f"The value of {column.name}{key}", f"{quoted} = :{column.input}")
+        key = " (primary key)" if column.is_key else ""
+        add(column.input, column.kind, f"The value of {column.name}{key}", f"{column.sql} = :{column.input}")
         if column.kind in {"number", "date"} or (column.kind == "integer" and not column.is_key):
             example = ", such as 2026-01-31" if column.kind == "date" else ""
             for side, word, comparison in (("min", "Lowest", ">="), ("max", "Highest", "<=")):
                 name = f"{side}_{column.input}"
-                add(name, column.kind, f"{word} value of {column.name}{example}", f"{quoted} {comparison} :{name}")
-    if texts := [column.name for column in columns if column.kind == "text"]:
+                add(name, column.kind, f"{word} value of {column.name}{example}", f"{column.sql} {comparison} :{name}")
+    if texts := [column for column in columns if column.kind == "text"]:
         find = "strpos" if dialect.name == "postgresql" else "instr"
-        found = " OR ".join(f"{find}(lower({_quoted(name, dialect)}), lower(:search)) > 0" for name in texts)
-        add("search", "text", f"Text in {' or '.join(texts)}, in upper or lower case", found)
+        found = " OR ".join(f"{find}(lower({column.sql}), lower(:search)) > 0" for column in texts)
+        add("search", "text", f"Text in {' or '.join(column.name for column in texts)}, in upper or lower case", found)
     inputs += [
         "      limit: {type: integer, minimum: 1, maximum: 1000, default: 100, description: Maximum number of rows}",
         "      offset: {type: integer, minimum: 0, default: 0, description: Number of rows to skip}",
@@ -284,7 +286,7 @@ def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, datab
         database=database,
         table=_quoted(table, dialect),
         conditions="\n          AND ".join(conditions),
-        order=", ".join(_quoted(column.name, dialect) for column in keys),
+        order=", ".join(column.sql for column in keys),
     )
 
 

@@ -117,6 +117,22 @@ def test_tools_of_sqlite_have_pages_ranges_and_search(run: Run, tmp_path: Path) 
     assert refused.code == 1
 
 
+def test_renamed_column_is_an_error(run: Run, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, total REAL, notes TEXT)")
+        connection.execute("CREATE TABLE lines (number INTEGER PRIMARY KEY, picture BLOB)")
+        connection.commit()
+        assert run("init", "new.yaml", "--from", "sqlite", "shop.db").code == 0
+        assert run("validate", "--connect", "new.yaml").code == 0
+        for table, column in (("orders", "total"), ("orders", "notes"), ("lines", "number")):
+            connection.execute(f"ALTER TABLE {table} RENAME {column} TO renamed")
+            for words in (("validate", "--connect", "new.yaml"), ("call", "new.yaml", f"find_{table}")):
+                finished = run(*words)
+                assert finished.code != 0, finished
+                assert f"no such column: {table}.{column}" in f"{finished.out}{finished.hints}"
+            connection.execute(f"ALTER TABLE {table} RENAME renamed TO {column}")
+
+
 def test_tools_of_duckdb_have_pages_ranges_and_search(run: Run, tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
         for statement in SHOP:

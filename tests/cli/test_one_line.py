@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -126,6 +127,15 @@ def test_wrong_combination_is_refused(run: Run, words: tuple[str, ...], message:
     assert result.code == 2
     assert result.hints.startswith(message)
     assert SECRET not in result.hints
+
+
+def test_missing_packages_are_named_with_the_flag(run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiosqlite", None)  # not installed
+    result = run("serve", "--sqlite", str(directory / "shop.db"))
+    assert result.code == 2
+    assert result.hints == (
+        "--sqlite: needs packages that are not installed: pip install 'sqlalchemy[asyncio]' aiosqlite\n"
+    )
 
 
 def test_secrets_of_a_command_are_not_printed(run: Run) -> None:

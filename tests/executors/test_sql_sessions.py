@@ -14,7 +14,6 @@ from sqlalchemy.dialects import registry
 from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
-from gateway.distribution import install_command
 from gateway.errors import ConfigError
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement
@@ -92,24 +91,24 @@ async def test_a_read_only_session_of_postgresql(postgresql: Postgresql, stateme
 
 
 @pytest.mark.parametrize(
-    ("url", "package", "extra"),
+    ("url", "package", "install"),
     [
-        ("postgresql://app@db/shop", "asyncpg", "sql"),
-        ("sqlite:shop.db", "aiosqlite", "sql"),
-        ("mysql://app@db/shop", "asyncmy", "mysql"),
-        ("mariadb://app@db/shop", "asyncmy", "mysql"),
+        ("postgresql://app@db/shop", "asyncpg", "'sqlalchemy[asyncio]' asyncpg"),
+        ("sqlite:shop.db", "aiosqlite", "'sqlalchemy[asyncio]' aiosqlite"),
+        ("mysql://app@db/shop", "asyncmy", "'sqlalchemy[asyncio]' asyncmy"),
+        ("mariadb://app@db/shop", "asyncmy", "'sqlalchemy[asyncio]' asyncmy"),
         ("duckdb:shop.duckdb", "duckdb", "duckdb"),
     ],
 )
 def test_missing_packages_are_named_in_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, package: str, extra: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, package: str, install: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # not installed
     (tmp_path / "config.yaml").write_text(f'databases:\n  shop: {{url: "{url}"}}\n')
     with pytest.raises(ConfigError) as raised:
         check(read_settings({"config": tmp_path / "config.yaml"}))
     [problem] = raised.value.errors
-    assert problem.message == f"needs packages that are not installed: {install_command(extra)}"
+    assert problem.message == f"needs packages that are not installed: pip install {install}"
     assert problem.location is not None
     assert problem.location.line == 2
 

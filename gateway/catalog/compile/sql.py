@@ -9,7 +9,6 @@ from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Database
-from gateway.distribution import install_command
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import POSTGRESQL, Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
@@ -31,7 +30,7 @@ def compile_databases(databases: Mapping[str, Database], *, problems: Problems) 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
     dialect = dialect_of(config.url.partition(":")[0].partition("+")[0].lower())
     if not is_installed(dialect):
-        problems.error(f"needs packages that are not installed: {install_command(dialect.extra)}")
+        problems.error(f"needs packages that are not installed: {dialect.install}")
         return None
     compile_url = _file if dialect.is_file else _server
     return compile_url(name, config, dialect, problems)

@@ -191,7 +191,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-async def text_of(kind: str, source: str, *, directory: Path | None) -> str:
+async def text_of(kind: str, source: str, *, directory: Path | None, option: str = "--from") -> str:
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"unknown kind {kind!r}; expected one of {', '.join(_KINDS)}")
@@ -199,4 +199,4 @@ async def text_of(kind: str, source: str, *, directory: Path | None) -> str:
         raise ConfigError.at(source, "no such file")
     if kind == "openapi":
         return await of_document(source, directory)
-    return of_servers(source, directory) if kind == "mcp-json" else await of_database(kind, source, directory)
+    return of_servers(source, directory) if kind == "mcp-json" else await of_database(kind, source, directory, option)

@@ -12,7 +12,6 @@ from gateway.cli.commands.init import text_of
 from gateway.cli.parser import AddArgument, Parser
 from gateway.config.secrets.literal_secrets import is_secret, is_secret_key
 from gateway.errors import ConfigError
-from gateway.json_types import Json
 
 _FLAGS: Final = {"mcp_json": "--mcp-json", "openapi": "--openapi", "sqlite": "--sqlite", "command": "--"}
 _COMMAND: Final = """\
@@ -68,7 +67,7 @@ async def configuration_of(options: Namespace) -> str | None:
         return _of_command(source, hides_secrets=options.print_config)
     if key == "openapi" and options.print_config and _has_secret(source):
         raise ConfigError.at(first, "contains a secret, which must not be printed. Use a URL without credentials")
-    return await text_of(key.replace("_", "-"), source, directory=None)
+    return await text_of(key.replace("_", "-"), source, directory=None, option=first)
 
 
 def written(text: str, directory: str) -> str:
@@ -90,8 +89,9 @@ def _of_command(command: Sequence[str], *, hides_secrets: bool) -> str:
     name = re.sub(r"[^a-z0-9]+", "_", Path(named).name.lower()).strip("_")
     return _COMMAND.format(
         name=name if name[:1].isalpha() else "server",
-        command=_yaml(shown),
-        directory=_yaml(_literal(str(Path.cwd()))),
+        # JSON is valid YAML, and quotes special characters.
+        command=json.dumps(shown, ensure_ascii=False),
+        directory=json.dumps(_literal(str(Path.cwd())), ensure_ascii=False),
     )
 
 
@@ -117,8 +117,3 @@ def _variable(flag: str) -> str:
 
 def _literal(text: str) -> str:
     return text.replace("${", "$${")
-
-
-def _yaml(value: Json) -> str:
-    # JSON is valid YAML, and quotes special characters.
-    return json.dumps(value, ensure_ascii=False)

@@ -140,9 +140,9 @@ _PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json],
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The first part of an SQLAlchemy URL."""
-    extra: str = "sql"
-    """The extra that contains the packages."""
     packages: tuple[str, ...]
+    install: str
+    """The command that installs the packages."""
     driver: str | None = None
     """The SQLAlchemy driver that is always used, such as `postgresql+asyncpg`."""
     title: str = ""
@@ -191,9 +191,11 @@ def _with_escaped_colons(text: str) -> str:
 
 
 _SQLALCHEMY: Final = ("sqlalchemy.ext.asyncio", "greenlet")
+_INSTALL_SQLALCHEMY: Final = "pip install 'sqlalchemy[asyncio]'"
 POSTGRESQL: Final = Dialect(
     name="postgresql",
     packages=(*_SQLALCHEMY, "asyncpg"),
+    install=f"{_INSTALL_SQLALCHEMY} asyncpg",
     driver="postgresql+asyncpg",
     # `E'…'` has backslash escapes (PostgreSQL manual, §4.1.2.2). It is matched before words.
     tokens=_tokens(
@@ -222,6 +224,7 @@ POSTGRESQL: Final = Dialect(
 SQLITE: Final = Dialect(
     name="sqlite",
     packages=(*_SQLALCHEMY, "aiosqlite"),
+    install=f"{_INSTALL_SQLALCHEMY} aiosqlite",
     title="SQLite",
     suffix="db",
     tokens=_tokens(_LINE_COMMENT, _BLOCK, r"(?P<position>\?\d*|[@#$]\w+)", rf"(?P<quoted>\[[^\]]*\]|{_QUOTES})"),
@@ -237,6 +240,7 @@ _NO_ROWS: Final = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
 _STANDARD: Final = Dialect(
     name="",
     packages=_SQLALCHEMY,
+    install=_INSTALL_SQLALCHEMY,
     tokens=_tokens(_LINE_COMMENT, _BLOCK, rf"(?P<quoted>{_QUOTES})"),
     placeholder=":p{}",  # replaced by SQLAlchemy's `text()`
     reuses=True,
@@ -247,8 +251,8 @@ _STANDARD: Final = Dialect(
 )
 MYSQL: Final = Dialect(
     name="mysql",
-    extra="mysql",
     packages=(*_SQLALCHEMY, "asyncmy"),
+    install=f"{_INSTALL_SQLALCHEMY} asyncmy",
     driver="mysql+asyncmy",
     # `--` starts a comment only before a space or control character (MySQL manual, "Comments").
     tokens=_tokens(
@@ -266,8 +270,8 @@ MYSQL: Final = Dialect(
 DUCKDB: Final = replace(
     POSTGRESQL,
     name="duckdb",
-    extra="duckdb",
     packages=("duckdb",),
+    install="pip install duckdb",
     driver=None,
     title="DuckDB",
     suffix="duckdb",

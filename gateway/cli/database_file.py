@@ -138,14 +138,15 @@ async def of_database(kind: str, source: str, directory: Path | None, option: st
     scheme, separator, _ = source.partition("://")
     if not dialect.is_file and (not separator or dialect_of(scheme.partition("+")[0]).driver != dialect.driver):
         raise ConfigError.at("--from", f"expected a URL such as {dialect.name}://app@db/shop")
-    name = _identifier(source.partition("?")[0].rpartition("/")[2].partition(".")[0] or kind)
+    profile = _profile(kind, url, option)
+    if dialect.is_file:
+        name, written, has_password = Path(source).name, f"{dialect.name}:{path_from(directory, source)}", False
+    else:
+        name, written, has_password = _without_password(source)
+    name = _identifier(name.partition(".")[0] or kind)
     variable = f"{name.upper()}_PASSWORD"
-    profile = _profile(name, url, option)
-    written, has_password = f"{dialect.name}:{path_from(directory, source)}", False
-    if not dialect.is_file:
-        written, has_password = _without_password(source)
-        if not has_password and variable in os.environ:
-            profile, has_password = _profile(name, url, option, os.environ[variable]), True
+    if not dialect.is_file and not has_password and variable in os.environ:
+        profile, has_password = _profile(name, url, option, os.environ[variable]), True
     rows = await _columns_of(profile, dialect, source if dialect.is_file else name)
     tools = list(_tools(rows, dialect, name))
     if not tools:
@@ -157,7 +158,7 @@ async def of_database(kind: str, source: str, directory: Path | None, option: st
         name=name,
         url=json.dumps(written.replace("${", "$${"), ensure_ascii=False),
         password=_ACCESS.format(variable=variable) if has_password else "",
-        tools="\n".join(tools[:_MAX_TABLES]),
+        tools="\n".join(tools[:_MAX_TABLES]).replace("${", "$${"),
         schema="\n".join(_schema(rows)),
     )
 
@@ -170,14 +171,17 @@ def _profile(name: str, url: str, option: str, password: str | None = None) -> D
     return profile
 
 
-def _without_password(source: str) -> tuple[str, bool]:
+def _without_password(source: str) -> tuple[str, str, bool]:
+    """Return the database of a URL, the URL without the password, and whether it had one."""
     from sqlalchemy import URL, make_url  # noqa: PLC0415 - of the extra
 
     url = make_url(source)
     if any(map(is_secret_key, url.query)):
         raise ConfigError.at("--from", "the query of the URL contains a secret; write the password before the `@`")
+    if "@" in f"{url.host}{url.database}":
+        raise ConfigError.at("--from", "cannot tell the password from the host; write `@` as `%40` and `/` as `%2F`")
     written = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
-    return written.render_as_string(), url.password is not None
+    return url.database or "", written.render_as_string(), url.password is not None
 
 
 async def _columns_of(profile: DatabaseProfile, dialect: Dialect, shown: str) -> Sequence[Mapping[str, Json]]:
@@ -209,7 +213,7 @@ def _schema(rows: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     for table, found in groupby(rows, key=lambda row: str(row["table"])):
         columns = [f"{row['column']} {row['type']}{' (primary key)' if row['is_key'] else ''}" for row in found]
         # The text is a template.
-        text = f"{table}: {', '.join(columns)}".replace("{", "(")
+        text = f"{table}: {', '.join(columns)}".replace("{", "(").lstrip()
         yield "      " + "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -218,7 +222,7 @@ def _tools(rows: Sequence[Mapping[str, Json]], dialect: Dialect, database: str) 
     for table, found in groupby(rows, key=lambda row: str(row["table"])):
         columns = _filters([_column(row, dialect) for row in found])
         tool = f"find_{_identifier(table)}"
-        if tool in taken or not columns or not table.isprintable():
+        if tool in taken or not columns or not _is_usable(table):
             continue
         taken.add(tool)
         yield _tool(tool, table, columns, dialect, database)
@@ -245,7 +249,7 @@ def _filters(columns: Sequence[_Column]) -> list[_Column]:
         if column.kind
         and inputs.count(column.input) == 1
         and column.input not in {"limit", "offset", "search", CALLER, *bounds}
-        and column.name.isprintable()
+        and _is_usable(column.name)
     ]
     return sorted(usable, key=lambda column: not column.is_key)[:_MAX_FILTERS]
 
@@ -288,6 +292,11 @@ def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, datab
         conditions="\n          AND ".join(conditions),
         order=", ".join(column.sql for column in keys),
     )
+
+
+def _is_usable(name: str) -> bool:
+    # A query must not contain a template.
+    return name.isprintable() and "{{" not in name and "{%" not in name
 
 
 def _identifier(name: str) -> str:

@@ -117,7 +117,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     is_per_caller: bool
     client: TokenClient
     key: bytes
-    """Identifies the client, the server and the requested token. Authorizations with the same key share tokens."""
+    """Identifies the client, the service and the requested token. Authorizations with the same key share tokens."""
     subject_issuers: frozenset[str]
     """The issuers of the callers' tokens that the authorization server receives."""
     outbound: OutboundTokens
@@ -280,19 +280,12 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     authentication = _compile_authentication(config, problems.at(kind))
     if authentication is None:
         return None
-    client = TokenClient(
-        config=config,
-        authentication=authentication,
-        service_url=service_url,
-        endpoint=endpoint,
-    )
-    where = config.issuer or config.token_url or service_url
     return TokenAuthorization(
-        summary=f"{kind} ({where})",
+        summary=f"{kind} ({config.issuer or config.token_url or service_url})",
         is_per_caller=auth.is_per_caller,
-        client=client,
+        client=TokenClient(config=config, authentication=authentication, service_url=service_url, endpoint=endpoint),
         # A digest of all settings including the secret, so that a changed `auth` does not reuse old tokens.
-        key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
+        key=hashlib.sha256(f"{kind} {config.model_dump_json()} {service_url}".encode()).digest(),
         subject_issuers=subject_issuers,
         outbound=services.outbound_tokens,
         threads=services.worker_threads,

@@ -777,6 +777,27 @@ async def test_token_is_bound_to_a_key_if_a_server_asks_for_a_proof(
     assert not any((sent or "").startswith("Bearer") for sent in service.seen[2:])
 
 
+async def test_service_that_asks_for_a_proof_does_not_change_tokens_of_another_service(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.proofs, service.proofs = ProofChecker("nonce-of-server"), ProofChecker("nonce-of-service")
+    auth = own(server)
+    async with protected_service(server) as bearer_only:
+        text = file_with(service, auth).replace(
+            "        tools:",
+            f"          other: {{base_url: '{bearer_only.url}', allow_private: true, auth: {json.dumps(auth)}}}\n"
+            "        tools:\n"
+            "          whoelse: {http: {connection: other, url: /whoami}}",
+            1,
+        )
+        async with product(tmp_path, text) as client:
+            assert (await whoami(client))["sub"] == "gateway"
+            assert (await client.call("whoelse"))["structuredContent"]["sub"] == "gateway"
+        assert [(sent or "").partition(" ")[0] for sent in bearer_only.seen] == ["Bearer"]
+    # The control: the first service receives a bound token.
+    assert (service.seen[-1] or "").startswith("DPoP ")
+
+
 async def test_server_that_ignores_proofs_is_not_asked_again_and_again(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:

@@ -303,19 +303,36 @@ async def test_loop_ends_and_is_reported(api: Api, tmp_path: Path, loop: str) ->
 async def test_other_origin_gets_no_credentials(api: Api, other: Api, tmp_path: Path) -> None:
     api.pages = {"/items": ([1], link(f"{other.url}/more")), "/items?page=3": ([3], {})}
     other.pages = {"/more": ([2], link(f"{api.url}/items?page=3"))}
-    http = {"headers": {"X-Plain": "plain", "X-Api-Key": "own-key"}, "forward_headers": ["X-Request-Id"]}
-    result = await call(tmp_path, api, {"next": "link"}, http=http)
+    headers = {"X-Plain": "plain", "X-Api-Key": "own-key", "X-Input": "{{ who }}"}
+    http = {"headers": headers, "forward_headers": ["X-Request-Id"], "method": "GET", "json": {"who": "{{ who }}"}}
+    inputs = {"who": {"type": "string", "default": "value-of-the-caller"}}
+    result = await call(tmp_path, api, {"next": "link"}, http=http, input=inputs)
     assert result["structuredContent"] == [1, 2, 3]
     [(_, there)] = other.seen
-    assert there["X-Plain"] == "plain"
-    assert not {"x-key", "authorization", "x-api-key", "cookie"} & {name.lower() for name in there}
+    own = {"x-key", "authorization", "x-api-key", "x-input", "x-plain", "cookie", "content-type", "content-length"}
+    assert not own & {name.lower() for name in there}
     # The control: the first origin receives all of them, also afterwards.
     for _, here in api.seen:
-        assert {here[name] for name in ("X-Key", "X-Api-Key", "Authorization")} == {
+        assert int(here["Content-Length"]) > 0
+        assert {here[name] for name in ("X-Key", "X-Api-Key", "X-Input", "Authorization")} == {
+            "value-of-the-caller",
             "secret-of-the-connection",
             "own-key",
             "Bearer token-of-the-connection",
         }
+
+
+@pytest.mark.parametrize("redirects", [0, 1])
+async def test_other_origin_is_not_requested_without_redirects(
+    api: Api, other: Api, tmp_path: Path, redirects: int
+) -> None:
+    api.pages = {"/items": ([1], link("/items?page=2")), "/items?page=2": ([2], link(f"{other.url}/more"))}
+    other.pages = {"/more": ([3], {})}
+    result = await call(tmp_path, api, {"next": "link"}, http={"follow_redirects": redirects})
+    assert result["structuredContent"] == [1, 2, 3][: 2 + redirects]
+    assert len(other.seen) == redirects
+    note = "[… pages after page 2 are missing: the next page has another origin, and `follow_redirects` is 0 …]"
+    assert texts(result)[1:] == ([] if redirects else [note])
 
 
 async def test_private_address_of_another_host_is_refused(api: Api, tmp_path: Path) -> None:

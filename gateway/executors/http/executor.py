@@ -75,7 +75,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self._outcome(response, request.url.raw_host or "")
         if self.pages is None or not isinstance(outcome, RawOutput):
             return outcome
-        joined = JoinedPages(self.pages, request)
+        joined = JoinedPages(self.pages, request, crosses_origins=self.sender.max_redirects > 0)
         following = joined.add(response, request)
         while following is not None:
             number = joined.count + 1

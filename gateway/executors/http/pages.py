@@ -62,9 +62,10 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 class JoinedPages:
     """The pages that were fetched for one call."""
 
-    def __init__(self, pages: Pages, request: Request) -> None:
+    def __init__(self, pages: Pages, request: Request, *, crosses_origins: bool) -> None:
         self._pages: Final = pages
         self._first: Final = request
+        self._crosses_origins: Final = crosses_origins
         self._seen: Final = {str(request.url)}
         self._raw_size = 0
         self._size = 0
@@ -113,14 +114,16 @@ class JoinedPages:
             self.note = "the limit of the output is reached (max_size)"
         elif self.count >= self._pages.max:
             self.note = f"`pages.max` is {self._pages.max}"
+        home = origin_of(self._first.url)
+        if origin_of(target) != home and not self._crosses_origins:
+            self.note = "the next page has another origin, and `follow_redirects` is 0"
         if self.note is not None:
             return None
         self._seen.add(str(target))
-        home = origin_of(self._first.url)
         if origin_of(target) == home:
             return replace(self._first, url=target)
-        headers = tuple(header for header in self._first.headers if not header.is_bound)
-        return replace(self._first, url=target, headers=headers, home=home)
+        # Headers and the body can contain secrets and values of the caller.
+        return Request(method="GET", url=target, headers=(), home=home)
 
 
 def _next_links(value: str) -> Iterator[str]:

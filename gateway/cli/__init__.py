@@ -77,7 +77,8 @@ def _overview() -> Parser:
     parser = Parser(
         "mcp-gateway",
         words="COMMAND",
-        summary="One YAML file becomes an MCP server: shell, HTTP and Python tools, resources and prompts.",
+        summary="One YAML file becomes an MCP server: shell, HTTP, SQL and Python tools, OpenAPI documents, upstream "
+        "MCP servers, resources and prompts.",
         epilog="\n".join(
             [
                 "commands:",

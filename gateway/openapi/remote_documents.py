@@ -74,7 +74,7 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         if response.status == 304:
             return None
         if response.status != 200:
-            raise DocumentError(f"{url} returned {response.status} {response.reason}".rstrip())
+            raise DocumentError(f"the server returned {response.status} {response.reason}".rstrip())
         return response.body, response.headers.get("ETag", "")
 
 
@@ -361,7 +361,7 @@ async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) ->
     if (fetched := await fetcher.fetch(url, etag=etag)) is not None:
         return fetched
     if known is None:
-        raise DocumentError(f"{url} returned 304 to an unconditional request")
+        raise DocumentError("the server returned 304 to an unconditional request")
     return known, etag
 
 

@@ -337,7 +337,7 @@ def test_list_counts_omitted_operations_and_names_them_with_v(run: Run, tmp_path
 async def test_document_that_cannot_be_fetched_is_an_error(run: Run, tmp_path: Path, api: str) -> None:
     made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "openapi", f"{api}/missing.json")
     assert made.code == 2
-    assert "404 Not Found" in made.hints
+    assert made.hints == f"{api}/missing.json: the server returned 404 Not Found\n"
     assert not (tmp_path / "new").exists()
 
 

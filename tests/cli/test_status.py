@@ -240,7 +240,10 @@ def test_status_works_with_an_invalid_file(
     assert finished.code == 0
     assert "Its address is unknown, so the default address is used" in finished.hints
     absent = run("status", "absent.yaml")
-    assert (absent.code, absent.hints) == (2, "absent.yaml:1:1: no such file\n")
+    assert (absent.code, absent.hints) == (
+        2,
+        "absent.yaml: no such file. Create one with `mcp-gateway init`, or pass a file\n",
+    )
 
 
 def test_unreachable_path_is_reported(run: Run) -> None:

@@ -175,3 +175,22 @@ def test_invalid_server_is_skipped_with_a_warning(tmp_path: Path, bad: str, prob
     assert list(config.document.upstreams) == ["good"]
     assert str(config.problems[0]).startswith(f"{tmp_path}/.mcp.json:{problem}")
     assert {each.severity.value for each in config.problems} == {"warning"}
+
+
+def test_misspelt_key_is_reported_with_the_key_that_was_meant(tmp_path: Path) -> None:
+    text = (
+        '{"mcpServers": {"a": {"url": "https://x", "header": {}, "version": "1", "timeout": 5}, "b": {"comand": "x"}}}'
+    )
+    messages = [problem.message for problem in loaded(tmp_path, text).problems]
+    ignored = "is a setting of the client and is ignored"
+    assert messages[:3] == [
+        f"`header` {ignored}; did you mean `headers`?",
+        f"`version` {ignored}",
+        f"`timeout` {ignored}",
+    ]
+    assert f"`comand` {ignored}; did you mean `command`?" in messages
+
+
+def test_server_at_a_private_address_can_be_allowed(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"a": {"url": "http://127.0.0.1:1/mcp", "allow_private": ["127.0.0.1"]}}}'
+    assert upstreams(tmp_path, text)["a"].allow_private == ["127.0.0.1"]

@@ -216,7 +216,9 @@ def test_file_that_is_not_a_configuration_is_explained(tmp_path: Path, content: 
 def test_special_files_are_rejected_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.yaml")
     assert shown(tmp_path / "fifo.yaml") == ["fifo.yaml:1:1: is not a regular file"]
-    assert shown(tmp_path / "missing.yaml") == ["missing.yaml:1:1: no such file"]
+    assert shown(tmp_path / "missing.yaml") == [
+        "missing.yaml: no such file. Create one with `mcp-gateway init`, or pass a file"
+    ]
     (problem,) = problems_of(Path("/dev/zero"))
     assert problem.message == "is not a regular file"
 

@@ -378,7 +378,7 @@ async def test_missing_referenced_document_skips_its_operations_only(tmp_path: P
         absent = f"{url.rpartition('/')[0]}/b.json"
         async with serving(written_config(tmp_path, url, allow_private=True)) as gateway:
             assert await tools_of(gateway) == ["shop_plain", "shop_a"]
-            reason = f"{absent} could not be fetched: {absent} returned 404 Not Found"
+            reason = f"{absent} could not be fetched: the server returned 404 Not Found"
             assert gateway.status()["openapi"]["shop"]["problem"] == reason
             [warning] = gateway.status()["warnings"]
             assert f"GET /b: `{absent}` could not be fetched" in str(warning)

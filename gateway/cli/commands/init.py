@@ -22,7 +22,7 @@ from gateway.openapi.references import Node, References
 from gateway.openapi.servers import base_url, credentials, missing_schemes, scheme_of
 
 _TEXT: Final = """\
-# Each operation of an API becomes a tool. `mcp-gateway validate --list` shows the others, with the reasons.
+# Each operation of an API becomes a tool. `mcp-gateway validate --list --connect` shows the others, with the reasons.
 
 connections:
   {name}:

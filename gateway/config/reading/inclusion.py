@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
+from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.interpolated_text import shown
 from gateway.config.reading.composer import compose
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
@@ -140,6 +141,9 @@ class Inclusion:
                 is_quotable = blame.shown == blame.text
                 name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
                 self._refuse(blame, f"{name}: {error}")
+            elif isinstance(error.__cause__, FileNotFoundError):
+                message = f"{error}. Create one with `mcp-gateway init`, or pass a file"
+                self.diagnostics.append(Diagnostic(message=message, path=(shown_path(path),)))
             else:
                 self._report(str(error), Place(SourceFile(path, ""), 1, 1))
             return None

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.outbound_auth import OutboundAuth
 from gateway.config.models.upstreams import Upstream
 from gateway.config.reading.json_composer import compose_json
@@ -38,6 +39,8 @@ _OURS: Final = {
 """Clients' names for our keys."""
 _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
 """Clients' names for our types, in lower case. None: the type is detected."""
+_COMMON: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type"})
+"""Suggested for misspelt keys. Most other unknown keys are settings of clients."""
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
@@ -147,7 +150,9 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
         kept["env"] = _with(env, _mapping(env.node, given))
     for key, item in written.items():
         if key not in kept and key not in _EXCLUDED_TOOLS | _INCLUDED_TOOLS:
-            diagnostics.append(_warning(f"`{key}` is a setting of the client and is ignored", (name, key), item))
+            hint = "" if key in known else did_you_mean(key, _COMMON - kept.keys())
+            message = f"`{key}` is a setting of the client and is ignored{hint}"
+            diagnostics.append(_warning(message, (name, key), item))
     return ClientServer(_with(entry, _mapping(entry.node, kept)), env_file)
 
 

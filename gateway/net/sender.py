@@ -262,6 +262,18 @@ def permission_for(host: str) -> str:
     return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 
+def warn_if_blocked(url: str, policy: AddressPolicy, problems: Problems) -> None:
+    """Warn if the host is a literal address or `localhost` that `policy` blocks. Names are not resolved."""
+    try:
+        host = parse_url(url).raw_host or ""
+    except ValueError:
+        return
+    try:
+        policy.guard_for(host).check_spelled(host)
+    except AddressRefusedError as refused:
+        problems.warning(f"`{host}` is {refused.kind}, which is blocked. Allow it with {permission_for(host)}")
+
+
 def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:
     reason = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
     return ExecutionError(f"The certificate of {host} is not trusted: {reason}")

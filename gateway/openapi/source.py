@@ -24,6 +24,8 @@ from gateway.config.models.tool_annotations import ToolAnnotations
 from gateway.config.reading.source_file import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.net.address_guard import compile_policy
+from gateway.net.sender import warn_if_blocked
 from gateway.openapi.definitions import (
     DocumentEntry,
     MadeDefinition,
@@ -86,6 +88,11 @@ class OpenApiSource:
                 known = did_you_mean(entry.connection, [*config.document.connections])
                 place.at("connection").error(f"unknown connection `{entry.connection}`{known}")
             return None
+        if entry.is_remote and self._remote is None:
+            private = entry.allow_private
+            if private is None:
+                private = connection is not None and connection.allow_private
+            warn_if_blocked(entry.document, compile_policy(private, Problems()), place.at("document"))
         documents = self._opened(name, entry, place)
         if documents is None:
             return None

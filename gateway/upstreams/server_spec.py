@@ -22,7 +22,7 @@ from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import check_no_authorization, compile_authorization
 from gateway.net.authorization_code import entry_key
-from gateway.net.sender import Sender
+from gateway.net.sender import Sender, warn_if_blocked
 from gateway.net.tls import compile_tls
 from gateway.net.user_authorization import UserAuthorization
 from gateway.processes.pipes import InputBuffer
@@ -88,6 +88,14 @@ def _over_http(
     headers = {} if shared is None else {name: str(value) for name, value in shared.headers.items()}
     identity = compile_tls(config.tls or (shared.tls if shared else None), problems.at("tls"))
     policy = compile_policy(private, problems.at("allow_private"))
+    is_of_connection = shared is not None and "://" not in (config.url or "")
+    warn_if_blocked(
+        written,
+        policy,
+        problems.root.at("connections", config.connection or "", "base_url")
+        if is_of_connection
+        else problems.at("url"),
+    )
     proxy = None if shared is None else shared.proxy
     auth = config.auth or (shared.auth if shared else None)
     authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity)

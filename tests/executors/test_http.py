@@ -106,7 +106,7 @@ def compiled(
         redactor=Redactor([SECRET]),
         idempotent=idempotent,
     )
-    assert messages_of(scope) == []
+    assert not scope.problems.has_errors, messages_of(scope)
     return executor
 
 

@@ -131,7 +131,7 @@ def test_swagger_2_with_a_value_of_a_wrong_type_is_imported_or_refused_with_the_
 def written_config(directory: Path, url: str = "shop.openapi.json", **entry: Json) -> Path:
     config = directory / "config.yaml"
     fields = {"document": url, "connection": "shop", "refresh": "100ms", **entry}
-    text = {"connections": {"shop": {"base_url": "http://127.0.0.1:9"}}, "openapi": {"shop": fields}}
+    text = {"connections": {"shop": {"base_url": "https://shop.invalid"}}, "openapi": {"shop": fields}}
     config.write_text(yaml.safe_dump(text))
     return config
 

@@ -37,7 +37,7 @@ from gateway.net.authorization import Authorization, OutboundServices, check_no_
 from gateway.net.request import REJECTIONS, Header, Rejection, Request
 from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
-from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
+from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text, warn_if_blocked
 from gateway.telemetry.trace import TRACEPARENT, TraceContext
 from gateway.threads import DaemonThreadPool, run_in_thread
 
@@ -248,6 +248,13 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     if connection is not None and connection[1].auth is not None:
         check_no_authorization(config.headers, scope.at("headers").problems)
     request = compile_request(config, connection=connection, scope=scope)
+    if connection is not None:
+        beside = scope.problems.root.at("connections", connection[0], "base_url")
+        warn_if_blocked(connection[1].base_url, sender.policy, beside)
+    elif not scope.problems.is_lenient:
+        match request.url.authority:
+            case [str(host)]:
+                warn_if_blocked(f"http://{host}", sender.policy, scope.problems.at("url"))
     _check_cache(config, request.method, scope)
     shared = connection[1] if connection else None
     return HttpExecutor(

@@ -114,6 +114,16 @@ async def test_query_reads_only_the_database(folder: Path, query: str) -> None:
     assert sorted(path.name for path in folder.iterdir() if path.name != "config.yaml") == before
 
 
+async def test_query_cannot_read_spill_files(folder: Path) -> None:
+    spilled = folder / "shop.duckdb.tmp" / "duckdb_temp_storage.tmp"
+    spilled.parent.mkdir()
+    spilled.write_text("row of another call")
+    tools: dict[str, Any] = {"spy": {"sql": {"query": f"SELECT content FROM read_text('{spilled}')"}}}
+    async with gateway_of(folder, tools) as gateway:
+        said = await call(gateway, "spy")
+    assert "Permission Error" in said, said
+
+
 async def test_rows_are_limited_without_reading_all_of_them(folder: Path) -> None:
     query = "SELECT i, 'a row that is as long as rows often are' AS label FROM range(100000000) r(i)"
     tools: dict[str, Any] = {"many": {"sql": {"query": query, "max_rows": 10_000_000}, "output": {"max_size": "8KiB"}}}

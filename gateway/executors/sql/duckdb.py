@@ -28,6 +28,8 @@ _INTERRUPT_EVERY: Final = 0.02
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     # COPY writes files in a read-only database too.
     "enable_external_access": False,
+    # Queries could read the files that other calls spill.
+    "temp_directory": "",
     "autoinstall_known_extensions": False,
     "lock_configuration": True,
     "TimeZone": "UTC",

@@ -47,6 +47,7 @@ class Mariadb:
                     *(f"--datadir={self.directory / 'data'}", f"--socket={self.directory / 'socket'}"),
                     *("--skip-networking", f"--init-file={setup}"),
                     *(f"--ssl-cert={self.certificate}", f"--ssl-key={self.directory / 'key.pem'}"),
+                    f"--ssl-ca={self.certificate}",
                     *("--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", "--max-connections=40"),
                     *("--character-set-server=utf8mb4", "--skip-name-resolve"),
                 ],

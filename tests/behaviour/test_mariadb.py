@@ -129,6 +129,7 @@ async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path
         "lock": {"sql": {"query": "SELECT GET_LOCK('left', 60) AS x"}},
         "table": {"sql": {"query": "CREATE TEMPORARY TABLE left_over (x int)", "writes": True}},
         "zone": {"sql": {"query": "CALL other_zone()"}},
+        "execute": {"sql": {"query": "EXECUTE IMMEDIATE CONCAT('SET ', CHAR(64), 'left = 7')"}},
         "find": {"sql": {"query": "SELECT @left AS a, IS_USED_LOCK('left') AS b, @@time_zone AS c", "single": True}},
         "find_table": {"sql": {"query": "SELECT * FROM left_over"}},
     }
@@ -138,7 +139,7 @@ async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path
     )
     async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
         shop = Shop(gateway)
-        for leave in ("variable", "lock", "table", "zone"):
+        for leave in ("variable", "lock", "table", "zone", "execute"):
             await shop.call(leave)
             found = await shop.call("find")
             if found["b"] is not None:  # the server has not noticed yet that the connection is closed
@@ -146,6 +147,28 @@ async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path
                 found = await shop.call("find")
             assert found == {"a": None, "b": None, "c": "+00:00"}
             assert "left_over" in await shop.call("find_table")
+
+
+@pytest.mark.parametrize(
+    "statement", ["EXECUTE IMMEDIATE 'SET NAMES gbk'", "/*!SET*/ NAMES gbk", "SELECT other_charset() AS x"]
+)
+async def test_character_set_of_another_call_does_not_change_quoting(
+    mariadb: Mariadb, tmp_path: Path, statement: str
+) -> None:
+    await mariadb.run(
+        "DROP FUNCTION IF EXISTS other_charset",
+        "CREATE FUNCTION other_charset() RETURNS INT BEGIN SET NAMES gbk; RETURN 1; END",
+    )
+    tools: dict[str, Any] = {
+        "leave": {"sql": {"query": statement}},
+        "find": {"input": {"v": "string"}, "sql": {"query": "SELECT :v AS v", "single": True}},
+    }
+    # In GBK, the last byte of the character and the escaping backslash are one character.
+    value = "縗', 7 AS injected -- "
+    async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
+        shop = Shop(gateway)
+        assert "rejected" not in str(await shop.call("leave"))
+        assert await shop.call("find", v=value) == {"v": value}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +269,10 @@ async def test_wrong_password_is_reported_without_it(mariadb: Mariadb, tmp_path:
     ("option", "reason"),
     [
         ("ssl_ca={certificate}", ""),
+        ("ssl=true&ssl_ca={certificate}", ""),
         ("ssl=true", "certificate verify failed"),
+        ("ssl_cert={certificate}&ssl_key={key}", "certificate verify failed"),
+        ("ssl_ca={certificate}&ssl_cert={certificate}&ssl_key={key}", ""),
         ("ssl_ca=/nowhere/ca.pem", "No such file"),
     ],
 )
@@ -254,7 +280,8 @@ async def test_tls_checks_the_certificate(mariadb: Mariadb, tmp_path: Path, opti
     tools: dict[str, Any] = {
         "cipher": {"timeout": "5s", "sql": {"query": "SHOW SESSION STATUS LIKE 'Ssl_version'", "single": True}}
     }
-    url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate)}"
+    key = mariadb.directory / "key.pem"
+    url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate, key=key)}"
     async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
         said = await Shop(gateway).call("cipher")
     if reason:

@@ -113,6 +113,17 @@ def test_missing_packages_are_named_in_the_error(
     assert problem.location.line == 2
 
 
+@pytest.mark.parametrize("option", ["ssl=required", "ssl=on", "ssl=true&ssl=required", "ssl", "ssl=", "ssl_ca=&pool=1"])
+@pytest.mark.parametrize("dialect", ["mysql", "mariadb"])
+def test_unknown_ssl_value_of_mysql_is_an_error(tmp_path: Path, dialect: str, option: str) -> None:
+    (tmp_path / "config.yaml").write_text(f'databases:\n  shop: {{url: "{dialect}://app@db/shop?{option}"}}\n')
+    with pytest.raises(ConfigError) as raised:
+        check(read_settings({"config": tmp_path / "config.yaml"}))
+    [problem] = raised.value.errors
+    assert problem.path == "databases.shop.url"
+    assert problem.message == "`ssl` must be true or false, and `ssl_…` parameters must not be empty"
+
+
 OTHER: Final = """
 databases: {{shop: {{url: "other+aiosqlite:///{path}"}}}}
 tools:

@@ -1,5 +1,6 @@
 """Compiles `databases`, and the `sql` of tools, resources and completions."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gateway.catalog.compile.context import CompileContext, place_of_input
@@ -10,7 +11,7 @@ from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Database
 from gateway.executors.sql.compiler import compile_query, query_path
-from gateway.executors.sql.dialects import POSTGRESQL, Dialect, dialect_of
+from gateway.executors.sql.dialects import MYSQL, POSTGRESQL, Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.sql.pools import is_installed
 from gateway.executors.sql.query import Statement
@@ -19,6 +20,9 @@ from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+
+_BAD_SSL = re.compile(r"[?&](?:ssl=(?!(?:true|false|1|0)(?:&|$))|ssl\w*=?(?:&|$))", re.IGNORECASE)
+"""Values that asyncmy or SQLAlchemy would ignore, so that the connection is not encrypted."""
 
 
 def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
@@ -31,6 +35,9 @@ def compile_database(name: str, config: Database, problems: Problems) -> Databas
     dialect = dialect_of(config.url.partition(":")[0].partition("+")[0].lower())
     if not is_installed(dialect):
         problems.error(f"needs packages that are not installed: {dialect.install}")
+        return None
+    if dialect.driver == MYSQL.driver and _BAD_SSL.search(config.url):
+        problems.at("url").error("`ssl` must be true or false, and `ssl_…` parameters must not be empty")
         return None
     compile_url = _file if dialect.is_file else _server
     return compile_url(name, config, dialect, problems)

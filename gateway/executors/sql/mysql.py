@@ -13,7 +13,7 @@ from asyncmy.constants import FIELD_TYPE
 from asyncmy.converters import conversions
 from asyncmy.cursors import SSCursor
 from asyncmy.errors import MySQLError
-from sqlalchemy import NullPool, make_url
+from sqlalchemy import URL, NullPool, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.errors import ExecutionError
@@ -38,14 +38,18 @@ _LOST: Final = frozenset({0, 2006, 2013, 1927})
 """Errors of the driver (0: not connected) and of killed connections, which have no SQLSTATE of class 08."""
 _ROLLED_BACK: Final = frozenset({1205, 1213})
 """Lock wait timeout and deadlock. The transaction can succeed after a retry."""
+_TLS_OPTIONS: Final = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname", "ssl_cipher", "ssl_key")
 _PREPARED: Final = "mcp-gateway prepared"
 _PREPARATION: Final = (
-    # Literals are escaped with backslashes. Without strict mode, values that do not fit are changed.
-    "SET SESSION time_zone = '+00:00', sql_mode = CONCAT_WS(',', 'STRICT_ALL_TABLES',"
+    # The driver escapes literals with backslashes in UTF-8. Without strict mode, values that do not fit are changed.
+    "SET SESSION character_set_client = utf8mb4, character_set_results = utf8mb4,"
+    " collation_connection = utf8mb4_general_ci, time_zone = '+00:00', sql_mode = CONCAT_WS(',', 'STRICT_ALL_TABLES',"
     " NULLIF(REPLACE(REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES,', ''), 'NO_BACKSLASH_ESCAPES', ''), ''))"
 )
-_SESSION_STATE: Final = re.compile(r"@|\b(?:CALL|DO|USE|\w*LOCK\w*)\b", re.IGNORECASE)
-"""Statements that can leave variables, locks or temporary tables behind."""
+_SESSION_STATE: Final = re.compile(
+    r"@|/\*M?!|\b(?:CALL|DO|EXECUTE|FLUSH|PREPARE|SET|USE|XA|\w*LOCK\w*)\b", re.IGNORECASE
+)
+"""Statements (also in executable comments) that can leave settings, variables, locks or temporary tables behind."""
 _CONVERTERS: Final[Mapping[Any, Any]] = {
     **conversions,
     # Python's types have no `0000-00-00`, and no hour above 23.
@@ -63,9 +67,9 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
     logging.getLogger("asyncmy").setLevel(logging.ERROR)
     url = make_url(profile.url)
     connect_args: dict[str, Any] = {"conv": _CONVERTERS, "charset": "utf8mb4"}
-    if str(url.query.get("ssl", "")).lower() in {"1", "true"}:  # the driver would not check the certificate
-        connect_args["ssl"] = ssl.create_default_context()
-    url = url.difference_update_query(["ssl", "charset"])
+    if (tls := _tls_of(url)) is not None:
+        connect_args["ssl"] = tls
+    url = url.difference_update_query(["charset", "ssl", *_TLS_OPTIONS])
 
     async def kill(thread: int) -> None:
         engine = create_async_engine(url, poolclass=NullPool, connect_args=connect_args)
@@ -74,15 +78,26 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
 
     async def new_session(raw: Any) -> Session:
         connection = raw.driver_connection
-        if _PREPARED not in raw.info:
-            await connection.query(_PREPARATION)
-            if read_only:
-                # Also for transactions that a procedure starts.
-                await connection.query("SET SESSION TRANSACTION READ ONLY")
+        if read_only and _PREPARED not in raw.info:
+            # Also for transactions that a procedure starts.
+            await connection.query("SET SESSION TRANSACTION READ ONLY")
             raw.info[_PREPARED] = True
         return MysqlSession(connection, read_only=read_only, kill=kill)
 
     return PooledEngine(url, size=profile.size, connect_args=connect_args, new_session=new_session)
+
+
+def _tls_of(url: URL) -> ssl.SSLContext | None:
+    """Return a context that checks the certificate, which the driver's own does only with a CA."""
+    options: dict[str, Any] = {key: url.query[key] for key in _TLS_OPTIONS if key in url.query}
+    if not options and str(url.query.get("ssl", "")).lower() not in {"1", "true"}:
+        return None
+    context = ssl.create_default_context(cafile=options.get("ssl_ca"), capath=options.get("ssl_capath"))
+    if "ssl_cert" in options:
+        context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
+    if "ssl_cipher" in options:
+        context.set_ciphers(options["ssl_cipher"])
+    return context
 
 
 class MysqlSession:
@@ -103,7 +118,8 @@ class MysqlSession:
         seconds = min(max(seconds, 0) + _SLACK_SECONDS, 31_536_000)
         is_mariadb = "MariaDB" in self._connection.get_server_info()
         limit = f"max_statement_time = {seconds:f}" if is_mariadb else f"max_execution_time = {int(seconds * 1000)}"
-        await self._connection.query(f"SET SESSION {limit}")
+        # Every time: a stored function can change the session.
+        await self._connection.query(f"{_PREPARATION}, {limit}")
         await self._connection.query(f"START TRANSACTION{' READ ONLY' if self._read_only else ''}")
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:

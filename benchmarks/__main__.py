@@ -188,7 +188,7 @@ async def _reloads(ours: Gateway, effort: Effort) -> list[Row]:
             note=f"{statistics.median(found.cpu_seconds) * 1000:.0f} ms CPU",
         ),
         Row(
-            work="a call meanwhile, one in a hundred",
+            work="a call during the reload, one in a hundred",
             unit="ms",
             figures={OURS: disturbed[len(disturbed) * 99 // 100] * 1000},
             note=f"{quiet[len(quiet) * 99 // 100] * 1000:.1f} ms otherwise; "

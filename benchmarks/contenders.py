@@ -70,7 +70,7 @@ def working_tools(upstream: str) -> dict[str, object]:
     """Return the working tools, one per backend."""
     text = {"text": {"type": "string", "description": "What to say."}}
     item = {"item": {"type": "string", "description": "What to fetch."}}
-    said = "Says what it was told."
+    said = "Returns the given text."
     return {
         "echo": {"description": said, "input": text, "content": "{{ text }}"},
         "shell_echo": {"description": said, "input": text, "shell": {"command": ["echo", "{{ text }}"]}},

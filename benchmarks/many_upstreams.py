@@ -57,7 +57,7 @@ async def many_upstreams(gateway: Gateway, *, rounds: int, seconds: float) -> li
 
 
 _TOOL: Final = {
-    "description": "Says what it was told.",
+    "description": "Returns the given text.",
     "input": {
         "path": {"type": "string"},
         "depth": {"type": "integer", "required": False},

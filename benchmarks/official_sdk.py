@@ -45,7 +45,7 @@ def served(*, tools: int, upstream: str) -> MCPServer:
         return str(answer.text)
 
     for function in (echo, shell_echo, http_get):
-        server.add_tool(function, description="Says what it was told.", structured_output=False)
+        server.add_tool(function, description="Returns the given text.", structured_output=False)
     for number in range(tools - FIXED):
         server.add_tool(filler, name=f"tool_{number}", description="Looks somewhere.", structured_output=False)
     return server

@@ -54,7 +54,7 @@ class Tool:
 
 def tool(name: str, properties: Mapping[str, Any], required: list[str], **runs: Any) -> Tool:
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    definition = {"name": name, "description": "Says what it was told.", "inputSchema": schema}
+    definition = {"name": name, "description": "Returns the given text.", "inputSchema": schema}
     return Tool(definition, jsonschema_rs.Draft202012Validator(schema).is_valid, **runs)
 
 

@@ -66,7 +66,7 @@ def toolbox(program: str, *, port: int, service: str, directory: Path) -> list[s
             "source": "service",
             "method": "GET",
             "path": "/{{.item}}",
-            "description": "Says what it was told.",
+            "description": "Returns the given text.",
             "pathParams": [{"name": "item", "type": "string", "description": "What to fetch."}],
         },
     )

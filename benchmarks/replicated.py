@@ -112,7 +112,7 @@ async def _sessions(gateway: Gateway, *, count: int, ttl: int | None = None) -> 
             size = (await _used(redis) - before) / count
             found = await _keys(redis, "session:*")
             if found < count:
-                raise UnexpectedAnswerError(f"{count - found} sessions expired meanwhile: --ttl must be longer")
+                raise UnexpectedAnswerError(f"{count - found} sessions expired during the run: --ttl must be longer")
             print(f"{count} sessions: {size:.0f} B of Redis each", file=sys.stderr, flush=True)
             if ttl is not None:
                 async with asyncio.timeout(60 + 3 * ttl):

@@ -58,10 +58,13 @@ class Descendants:
         self._zombies: dict[int, float] = {}
         """Zombies of unknown origin → the time when they were first seen."""
         self._identity = ""
+        self._process = ""
+        """The part of the identity that all instances in this process share."""
         self._numbers = count(1)
 
     def open(self) -> None:
-        self._identity = f"{own_identity()}.{secrets.token_hex(8)}"
+        self._process = f"{own_identity()}."
+        self._identity = f"{self._process}{secrets.token_hex(8)}"
         # Inherited by children that other code starts, such as plugins.
         os.environ[MARKER] = self._identity
         self._earlier = set(child_pids())
@@ -133,8 +136,9 @@ class Descendants:
         marker = marker_of(living.pid) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
-        # The first process of a container also inherits foreign processes (`docker exec`).
-        if marker.startswith(self._identity) or os.getpid() == 1:
+        # Other code of this process marks its children too. The first process of a container also inherits foreign
+        # processes (`docker exec`).
+        if marker.startswith(self._process) or os.getpid() == 1:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
         leaders = self._hidden.setdefault(living.pid, set(self._leaders))

@@ -138,6 +138,17 @@ def test_child_gets_input_and_returns_output_and_exit_code(run: Run[int]) -> Non
     assert (out.data, err.data) == (b"in", b"no\n")
 
 
+def test_children_of_another_instance_are_not_orphans(run: Run[int]) -> None:
+    async def work() -> int:
+        async with Processes() as processes, Processes() as other:
+            running = asyncio.create_task(call(processes, shell("sleep 0.5; exit 7")))
+            while not running.done():
+                assert await call(other, shell("true")) == 0  # looks for orphans at its end
+            return await running
+
+    assert run(work()) == 7
+
+
 def test_signal_is_returned_as_negative_number(run: Run[int]) -> None:
     async def work() -> int:
         async with Processes() as processes:

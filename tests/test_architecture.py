@@ -223,7 +223,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_690,
+    "lines": 80_693,
     "files": 532,
     "classes": 925,
     "patches of libraries or the standard library": 0,

@@ -109,6 +109,25 @@ def test_file_replaced_by_a_link_before_reading_is_refused(tmp_path: Path) -> No
 
 
 @linux_only
+def test_link_replaced_by_a_file_while_it_is_followed_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("f")
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    read_link = os.readlink
+
+    def replaced_first(path: str) -> str:
+        link.unlink()
+        link.write_text("new")
+        return read_link(path)
+
+    root = os.path.realpath(tmp_path)
+    monkeypatch.setattr(os, "readlink", replaced_first)
+    with pytest.raises(NotServedError):
+        read_beneath(root, "link", max_size=10)
+
+
 def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "a").write_text("a")

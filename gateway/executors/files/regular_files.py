@@ -108,7 +108,10 @@ def _shown(place: str, relative: str) -> str:
 
     Names with two leading dots are allowed: files of a Kubernetes ConfigMap are links to `..data/`.
     """
-    found = os.path.realpath(os.path.join(place, relative))  # noqa: PTH118 - keeps names that are not UTF-8
+    try:
+        found = os.path.realpath(os.path.join(place, relative))  # noqa: PTH118 - keeps names that are not UTF-8
+    except OSError as error:  # readlink(2), EINVAL: a link was replaced while it was followed
+        raise NotServedError(relative) from error
     below = place.rstrip("/") + "/"
     if found != place and (not found.startswith(below) or _HIDDEN.search(found, len(below) - 1)):
         raise NotServedError(relative)

@@ -40,7 +40,6 @@ class CallContext(msgspec.Struct, eq=False):
     outer: "CallContext | None" = None
     """The run of the same call that started this one and holds the caller's permits."""
     is_over: bool = False
-    has_switched: bool = False
     _began: float = 0.0
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
@@ -144,12 +143,10 @@ class CallContext(msgspec.Struct, eq=False):
     def enable(self, kind: ListKind, name: str) -> None:
         self.call.server.store.enable(_known(kind), name)
         self.call.server.notifier.tell_others("enabled", kind, name)
-        self.has_switched = True
 
     def disable(self, kind: ListKind, name: str) -> None:
         self.call.server.store.disable(_known(kind), name)
         self.call.server.notifier.tell_others("disabled", kind, name)
-        self.has_switched = True
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))

@@ -123,7 +123,7 @@ class Run(CallContext, eq=False):
         if self._permit is not None:
             # Released before the waits below, which must not delay other calls.
             self._permit.release()
-        if self.call.activity.has_sent or self.has_switched:
+        if self.call.activity.has_sent and self.outer is None:
             await self._send_rest(error)
         try:
             if self._opened is not None:
@@ -137,13 +137,10 @@ class Run(CallContext, eq=False):
     async def _send_rest(self, error: BaseException | None) -> None:
         """Send queued messages before the response, or drop them if the call was cancelled."""
         try:
-            if self.call.activity.has_sent and self.outer is None:
-                queue = self.call.activity.queue
-                if isinstance(error, asyncio.CancelledError):
-                    queue.cancel()
-                await queue.drain()
-            if self.has_switched:  # the caller's next request may reach another replica
-                await self.call.server.notifier.others_follow()
+            queue = self.call.activity.queue
+            if isinstance(error, asyncio.CancelledError):
+                queue.cancel()
+            await queue.drain()
         except asyncio.CancelledError as cancelled:
             if self._opened is not None:
                 await self._opened.close(cancelled)  # otherwise its requests stay open until `ask_timeout`

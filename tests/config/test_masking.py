@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
-from gateway.config.secrets.canonical import canonical, covered
 from gateway.config.secrets.redactor import Redactor
-from gateway.config.secrets.secret_encodings import longest_form_of
+from gateway.config.secrets.secret_encodings import canonical, covered, longest_form_of
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 
@@ -309,9 +308,15 @@ def test_control_characters_do_not_hide_a_secret(control: str) -> None:
 def test_text_around_a_masked_secret_is_unchanged() -> None:
     text = 'a\\u0026 "b%20c" &lt;ü\u200b 🔑 a+b-c_d %ff \ud800\n'
     encoded = SECRET.replace("-", "\\u002D")
-    for filling in (text, text * 1000, "x" * 9000, "%41" * 9000, "ü" * 9000, "\\" * 9000 + " "):
+    for filling in (text, text * 1000, "x" * 9000 + "=", "%41" * 9000 + ":", "ü" * 9000, "\\" * 9000 + " "):
         assert Redactor([SECRET]).text(filling) == filling
         assert Redactor([SECRET]).text(f"{filling}{encoded},{filling}{encoded}") == f"{filling}***,{filling}***"
+
+
+def test_word_with_an_encoded_secret_is_masked_whole() -> None:
+    encoded = SECRET.replace("-", "\\u002D")
+    assert Redactor([SECRET]).text(f"a=b%20{encoded}%20c&d, {encoded} e") == "a=***, *** e"
+    assert Redactor([SECRET]).text(f"a=b%20{SECRET}%20c&d") == "a=b%20***%20c&d"
 
 
 def test_secret_in_a_very_long_run_of_escapes_is_masked() -> None:

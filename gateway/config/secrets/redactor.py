@@ -3,25 +3,24 @@
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import Final
 
 import orjson
 
 from gateway.config.models.interpolated_text import MASK
-from gateway.config.secrets.canonical import canonical, covered, has_escapes
 from gateway.config.secrets.secret_encodings import (
     MIN_SECRET_LENGTH,
+    canonical,
     canonical_forms_of,
+    covered,
     longest_form_of,
     verbatim_forms_of,
 )
 from gateway.json_types import Json
 
 _SAMPLE: Final = 6
-_LONG: Final = 16
-"""Bytes. Shorter strings are searched separately, because the shortest string determines the step."""
 _FEWEST: Final = 400
 """Number of strings times step. Below this, searching for each string is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
@@ -32,32 +31,19 @@ class SubstringSearch:
 
     def __init__(self, needles: Iterable[bytes]) -> None:
         self.all: Final = sorted(set(needles), key=len, reverse=True)
-        self._groups: Final = (
-            _Group([needle for needle in self.all if len(needle) >= _LONG]),
-            _Group([needle for needle in self.all if len(needle) < _LONG]),
+        shortest = len(self.all[-1]) if self.all else _SAMPLE
+        self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(self.all))))
+        is_sampled = len(self.all) * self._step >= _FEWEST
+        # Every offset is needed, because only each `step`-th position is checked.
+        self._samples: Final = (
+            {needle[at : at + _SAMPLE] for needle in self.all for at in range(self._step)} if is_sampled else None
         )
 
     def found(self, data: bytes) -> list[bytes]:
         """Return the strings that occur in `data`, longest first."""
-        long, short = self._groups
-        return long.found(data) + short.found(data)
-
-
-class _Group:
-    def __init__(self, needles: Sequence[bytes]) -> None:
-        self._needles: Final = needles
-        shortest = len(needles[-1]) if needles else _SAMPLE
-        self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
-        is_sampled = len(needles) * self._step >= _FEWEST
-        # Every offset is needed, because only each `step`-th position is checked.
-        self._samples: Final = (
-            {needle[at : at + _SAMPLE] for needle in needles for at in range(self._step)} if is_sampled else None
-        )
-
-    def found(self, data: bytes) -> list[bytes]:
         if self._samples is not None and not self._may_be_in(data, self._samples):
             return []
-        return [needle for needle in self._needles if needle in data]
+        return [needle for needle in self.all if needle in data]
 
     def _may_be_in(self, data: bytes, samples: set[bytes]) -> bool:
         for at in range(0, len(data) - _SAMPLE + 1, self._step):  # noqa: SIM110 - half the time of `any`
@@ -74,8 +60,8 @@ _MAX_OBTAINED: Final = 128
 class Redactor:
     """Masks secrets in every encoding in which they may appear.
 
-    Verbatim forms are searched in the text, and canonical forms in its canonical form. A single pattern with all forms
-    would be a hundred times slower.
+    Verbatim forms are searched in the text, and canonical forms in its canonical form. Of an encoded secret, the whole
+    word is masked. A single pattern with all forms would be a hundred times slower.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:
@@ -85,9 +71,6 @@ class Redactor:
         self._verbatim: Final = SubstringSearch(map(_bytes, verbatim))
         self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
-        self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
-        # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` expand from 5 to 6 bytes.
-        self._shortest: Final = min(map(len, (*self._verbatim.all, *self._canonical.all)), default=0) * 5 // 6
         self._longest_torn: Final = (
             # One less than the longest form, because a whole form is masked anyway.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
@@ -121,22 +104,13 @@ class Redactor:
             text = others.text(text)
         if not self._verbatim.all:
             return text
-        data = _bytes(text)
-        if len(data) < self._shortest:
-            return text
-        masked = self._covered(data)
+        masked = data = _bytes(text)
+        for form in self._verbatim.found(data):
+            masked = masked.replace(form, _MASK_BYTES)
+        if encoded := self._canonical.found(canonical(masked)):
+            masked = covered(masked, encoded, _MASK_BYTES)
         # Most texts contain no secret.
         return text if masked is data else masked.decode(errors="surrogatepass")
-
-    def _covered(self, data: bytes) -> bytes:
-        for form in self._found_verbatim(data):
-            data = data.replace(form, _MASK_BYTES)
-        found = self._canonical.found(canonical(data))
-        return covered(data, found, _MASK_BYTES) if found else data
-
-    def _found_verbatim(self, data: bytes) -> list[bytes]:
-        """Find secrets that the canonical form misses because the preceding text starts an escape."""
-        return self._verbatim.found(data) if has_escapes(data) or not self._are_canonical else []
 
     def finds(self, text: str) -> bool:
         return self.is_in(_bytes(text))
@@ -146,7 +120,7 @@ class Redactor:
             return True
         if not self._verbatim.all:
             return False
-        return bool(self._found_verbatim(data) or self._canonical.found(canonical(data)))
+        return bool(self._verbatim.found(data) or self._canonical.found(canonical(data)))
 
     def strictly(self, text: str) -> str:
         """Also mask short secrets that are whole words. Used for messages that quote the configuration file."""

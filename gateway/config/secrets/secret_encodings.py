@@ -1,17 +1,21 @@
-"""Lists the encodings in which a secret may appear: URLs, JSON, base64, hexadecimal, single lines.
+"""Encodings in which a secret may appear, and the canonical form that removes most of them.
 
-Up to three encodings by libraries and servers can be nested. `canonical` undoes most of them. Deliberate hiding, such
-as encryption or one character per call, is not covered.
+URLs, JSON, base64, hexadecimal and character references are covered, with up to three nested encodings. Deliberate
+hiding, such as encryption or one character per call, is not covered.
+
+`canonical` decodes percent-encoding, HTML and XML character references, and the backslash escapes of JSON, JavaScript,
+Python, C, Go and shells. It removes white space, control characters, quotes, backslashes and the characters that differ
+between base64 alphabets. A secret therefore has the same form in wrapped base64, in JSON within JSON, and between
+terminal escapes. All functions take linear time and memory.
 """
 
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from html.entities import html5
 from typing import Final
-from urllib.parse import quote
-
-from gateway.config.secrets.canonical import canonical
+from urllib.parse import quote, unquote_to_bytes
 
 MIN_SECRET_LENGTH: Final = 8
 """Characters. Shorter secrets are too similar to ordinary words."""
@@ -22,6 +26,25 @@ _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
 """RFC 3986 §2.3: characters that are never escaped."""
 _LINE_WIDTHS: Final = (64, 76)
 """Line lengths of base64: RFC 7468 §2, RFC 2045 §6.8."""
+_URL_SAFE: Final = str.maketrans("+/", "-_")
+
+_PASSES: Final = 3
+"""Number of nested encodings that are decoded."""
+_PERCENT: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
+_WHITE_SPACE: Final = re.compile(rb"\\[nrt]")
+_ESCAPE: Final = re.compile(
+    rb"\\(?:[uU]\{([0-9A-Fa-f]{1,6})\}"
+    rb"|u([dD][89abAB][0-9A-Fa-f]{2})\\+u([dD][c-fC-F][0-9A-Fa-f]{2})"
+    rb"|(?:u|U0000|U0001|U0010)([0-9A-Fa-f]{4})"
+    rb"|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))"
+)
+_REFERENCE: Final = re.compile(rb"&(?:#([0-9]{1,7})|#[xX]([0-9A-Fa-f]{1,6})|([A-Za-z][A-Za-z0-9]{1,31}));")
+_INVISIBLE: Final = re.compile(
+    # C1 controls, soft hyphen, zero-width characters, directional formatting, byte order mark.
+    b"\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
+)
+_OMITTED: Final = bytes([*range(0x21), 0x7F]) + b"\"'`\\+-"
+_TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5. `+` and `-` are omitted, because forms encode spaces as `+`.
 
 
 def verbatim_forms_of(secret: str) -> set[str]:
@@ -96,4 +119,86 @@ def _lines_in_base64(secret: str) -> Iterator[str]:
             yield from (encoded[start : start + width] for start in range(0, len(encoded) - width, width))
 
 
-_URL_SAFE: Final = str.maketrans("+/", "-_")
+def canonical(data: bytes) -> bytes:
+    """Return the canonical form. `data` can be any bytes."""
+    for _ in range(_PASSES):
+        decoded = data
+        if b"%" in data and _PERCENT.search(data) is not None:
+            decoded = unquote_to_bytes(decoded)
+        if b"\\" in decoded:
+            decoded = _ESCAPE.sub(_character, _WHITE_SPACE.sub(b"", decoded))
+        if b"&" in decoded:
+            decoded = _REFERENCE.sub(_referenced, decoded)
+        if decoded == data:
+            break
+        data = decoded
+    if not data.isascii():
+        data = _INVISIBLE.sub(b"", data)
+    return data.translate(_TABLE, _OMITTED)
+
+
+_WORD_BYTES: Final = rb"\\%&#;{}0-9A-Za-z"
+"""Bytes of escapes. An escape never contains another byte."""
+_WORD: Final = re.compile(rb"[%b]+|[\x80-\xff]+|." % _WORD_BYTES, re.DOTALL)
+_CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
+
+
+def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
+    """Replace the words of `data` whose canonical form contains a part of a needle with `mask`."""
+    chunks = _CHUNK.findall(data)
+    found = _marked(b"".join(map(canonical, chunks)), needles)
+    shown: list[bytes] = []
+    at = 0
+    for chunk in chunks:
+        end = at + len(canonical(chunk))
+        # Most chunks of a long text contain no secret.
+        for word in _WORD.findall(chunk) if found.count(0, at, end) < end - at else (chunk,):
+            end = at + len(canonical(word))
+            is_inside = found[at : at + 1] == _INSIDE
+            if not is_inside and found.count(0, at, end) == end - at:
+                shown.append(word)
+            elif not (is_inside and shown and shown[-1] is mask):
+                shown.append(mask)
+            at = end
+    return b"".join(shown)
+
+
+_FIRST, _INSIDE = b"\1", b"\2"
+
+
+def _marked(whole: bytes, needles: Iterable[bytes]) -> bytearray:
+    """Return a byte for each byte of `whole`: 0 outside of all needles, otherwise `_FIRST` or `_INSIDE`."""
+    marks = bytearray(len(whole))
+    for needle in needles:
+        at = whole.find(needle)
+        while at >= 0:
+            end = at + len(needle)
+            marks[at:end] = (marks[at : at + 1].strip(b"\0") or _FIRST) + _INSIDE * (len(needle) - 1)
+            at = whole.find(needle, end)
+    return marks
+
+
+def _character(match: re.Match[bytes]) -> bytes:
+    braced, high, low, four, byte, octal = match.groups()
+    if byte is not None:
+        return bytes([int(byte, 16)])
+    if octal is not None:
+        return bytes([int(octal, 8)])
+    if high is not None:
+        # RFC 8259 §7: characters outside the basic plane are two escapes.
+        return _utf8(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+    plane = {b"\\U0001": 0x10000, b"\\U0010": 0x100000}.get(match[0][:6], 0) if braced is None else 0
+    return _utf8(plane + int(four if braced is None else braced, 16))
+
+
+def _referenced(match: re.Match[bytes]) -> bytes:
+    decimal, hexadecimal, name = match.groups()
+    if name is not None:
+        known = html5.get(f"{name.decode('ascii')};")
+        return match[0] if known is None else known.encode()
+    return _utf8(int(decimal) if decimal is not None else int(hexadecimal, 16))
+
+
+def _utf8(code: int) -> bytes:
+    # The secret itself can contain unpaired surrogates.
+    return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b""

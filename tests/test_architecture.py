@@ -223,9 +223,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_693,
-    "files": 532,
-    "classes": 925,
+    "lines": 80_544,
+    "files": 530,
+    "classes": 923,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 37,

@@ -66,7 +66,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")  # Commits survive a crash of the machine.
         # Limit the size of the log after a burst.
         connection.execute("PRAGMA journal_size_limit = 4194304")
@@ -75,6 +75,20 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait if two connections change the mode of a new file at the same time.
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _check(connection: sqlite3.Connection) -> None:

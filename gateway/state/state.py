@@ -12,7 +12,8 @@ from typing import Final, Self
 
 import structlog
 
-from gateway.config.settings import NO_STATE
+from gateway.config.settings import NO_STATE, variable_of
+from gateway.errors import ConfigError
 from gateway.json_types import Json
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
@@ -140,11 +141,19 @@ async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIter
     """Open the encrypted store of a state directory, which a daemon can use at the same time.
 
     Raises:
-        OSError: the directory cannot be written.
+        ConfigError: The directory or its database cannot be written.
     """
-    await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
+    place = variable_of("state_dir")
+    try:
+        await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError.at(place, f"cannot be used: {directory}: {error.strerror}") from error
     async with StateDatabase(directory / SECRETS, (ENCRYPTED,)) as database:
+        if not database.is_durable:
+            raise ConfigError.at(place, f"cannot be used: {database.connection.problem}")
         yield EncryptedStore(database, keys=keys or kept_keys(directory / KEYS), clock=SteadyClock())
+        if not database.is_durable:
+            raise ConfigError.at(place, f"cannot be used, so nothing was stored: {database.connection.problem}")
 
 
 class DaemonState:

@@ -130,6 +130,15 @@ async def test_running_server_on_stdio_uses_the_new_account(terminal: Terminal) 
         assert text_of(await daemon.ask(call("whoami"))) == "ann"
 
 
+async def test_unwritable_store_is_an_error(terminal: Terminal) -> None:
+    secrets = terminal.folder / "state" / "secrets.sqlite"
+    secrets.mkdir(parents=True)
+    code, _, hints = await terminal.run("list")
+    assert (code, f"cannot be used: {secrets}" in hints) == (2, True), hints
+    code, _, hints = await terminal.run("list", MCP_GATEWAY_STATE_DIR=str(terminal.config / "below"))
+    assert (code, "cannot be used: " in hints) == (2, True), hints
+
+
 async def test_second_server_of_a_state_directory_uses_the_same_account(terminal: Terminal, idp: Provider) -> None:
     flags = ("--stdio", "--state-dir", str(terminal.folder / "state"))
     other = terminal.folder / "other.yaml"

@@ -1,10 +1,13 @@
 """Tests for the state database and its faults."""
 
 import asyncio
+import multiprocessing
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -13,7 +16,7 @@ import pytest
 
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import NotDurableError, SqliteStatement
-from gateway.state.sqlite_file import Schema
+from gateway.state.sqlite_file import Schema, open_file
 
 NOTES: Final = Schema(
     store="notes", steps=("CREATE TABLE notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT",)
@@ -240,3 +243,17 @@ async def test_closed_database_refuses_work(file: Path) -> None:
         pass
     with pytest.raises(RuntimeError, match="closed"):
         await names(database)
+
+
+def _open_at(path: Path, when: float) -> None:
+    while time.time() < when:
+        pass
+    open_file(path, (NOTES,)).close()
+
+
+def test_new_file_is_opened_by_several_processes_at_once(tmp_path: Path) -> None:
+    count = 4
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as processes:
+        for each in range(60):
+            path, when = tmp_path / f"{each}.sqlite", time.time() + 0.02
+            list(processes.map(_open_at, [path] * count, [when] * count))

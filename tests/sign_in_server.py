@@ -1,4 +1,8 @@
-"""An OpenID provider with a protected API and MCP server: codes, rotating refresh tokens, revocation."""
+"""An authorization server on authlib, with a protected API and MCP server.
+
+It has codes with PKCE, registration (RFC 7591), rotating refresh tokens, revocation (RFC 7009), assertions of clients
+(RFC 7523) and `iss` in responses (RFC 9207).
+"""
 
 import asyncio
 import secrets
@@ -6,15 +10,262 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Any, ClassVar, Final
 
 from aiohttp import web
+from authlib.oauth2.rfc6749 import AuthorizationServer, JsonRequest, OAuth2Request
+from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant, RefreshTokenGrant
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from authlib.oauth2.rfc7009 import RevocationEndpoint
+from authlib.oauth2.rfc7523 import JWTBearerClientAssertion
+from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint
+from authlib.oauth2.rfc7636 import CodeChallenge
+from authlib.oauth2.rfc9207 import IssuerParameter
+from joserfc.jwk import import_key
+from yarl import URL
 
-from tests.authorization_server import challenge_of
+from tests.authorization_server import Key
 from tests.local_server import listening
 
 METADATA: Final = "/.well-known/oauth-authorization-server"
+SECRET: Final = "client-secret-1"
+_AUTHENTICATION: Final = ["client_secret_basic", "client_secret_post", "client_assertion_jwt", "none"]
+
+
+@dataclass(kw_only=True)
+class Client:
+    """A registered client, in the shape of authlib's `ClientMixin`."""
+
+    client_id: str = "gateway"
+    secret: str = SECRET
+    method: str = "client_secret_basic"
+    redirect_uris: list[str] = field(default_factory=list)
+    """Empty to allow all URIs."""
+    key: Key | None = None
+
+    def check_client_secret(self, secret: str) -> bool:
+        return secret == self.secret
+
+    def check_endpoint_auth_method(self, method: str, _endpoint: str) -> bool:
+        return method == ("client_assertion_jwt" if self.key is not None else self.method)
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in {"authorization_code", "refresh_token"}
+
+    def check_response_type(self, response_type: str) -> bool:
+        return response_type == "code"
+
+    def check_redirect_uri(self, uri: str) -> bool:
+        # The port of a loopback redirect URI is ignored (RFC 8252 §7.3).
+        allowed = {URL(each).with_port(None) for each in self.redirect_uris}
+        return not allowed or URL(uri).with_port(None) in allowed
+
+    def get_allowed_scope(self, scope: str | None) -> str:
+        return scope or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What an authorization code or a refresh token stands for."""
+
+    value: str
+    client_id: str
+    user: str
+    scope: str
+    redirect_uri: str = ""
+    code_challenge: str = ""
+    code_challenge_method: str = ""
+
+    def get_redirect_uri(self) -> str:
+        return self.redirect_uri
+
+    def get_scope(self) -> str:
+        return self.scope
+
+    def check_client(self, client: Client) -> bool:
+        return client.client_id == self.client_id
+
+
+class _Request(OAuth2Request):  # type: ignore[misc]  # authlib has no types
+    def __init__(self, request: web.Request, parameters: dict[str, str]) -> None:
+        # authlib refuses plain HTTP, also on loopback.
+        super().__init__(request.method, str(request.url).replace("http:", "https:", 1), headers=dict(request.headers))
+        self.payload = BasicOAuth2Payload(parameters)
+
+    @property
+    def form(self) -> Any:
+        return self.payload.data
+
+
+@dataclass
+class _Response:
+    """A response, with a location that authlib's extensions replace."""
+
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+    @property
+    def location(self) -> str:
+        return self.headers.get("Location", "")
+
+    @location.setter
+    def location(self, location: str) -> None:
+        self.headers["Location"] = location
+
+    def sent(self) -> web.Response:
+        if self.location:
+            return web.Response(status=self.status, headers={"Location": self.location})
+        return web.json_response(self.body, status=self.status, headers={"Cache-Control": "no-store"})
+
+
+class _Server(AuthorizationServer):  # type: ignore[misc]
+    def __init__(self, provider: "Provider") -> None:
+        super().__init__()
+        self.provider = provider
+        self.register_client_auth_method("client_assertion_jwt", _Assertion(provider))
+        self.register_grant(_Code, [CodeChallenge(required=True)])
+        self.register_grant(_Refresh)
+        self.register_endpoint(_Revocation)
+        self.register_endpoint(_Registration)
+        self.register_token_generator("default", self.generate)
+        self.register_extension(_Issuer)
+
+    def query_client(self, client_id: str) -> Client | None:
+        return self.provider.clients.get(client_id)
+
+    def generate(self, *, user: str, scope: str, **_others: Any) -> dict[str, Any]:
+        token = {
+            "access_token": self.provider.secret("at"),
+            "refresh_token": self.provider.secret("rt"),
+            "token_type": "Bearer",
+            "scope": scope,
+        }
+        return token if self.provider.lifetime is None else {**token, "expires_in": self.provider.lifetime}
+
+    def save_token(self, token: dict[str, Any], request: Any) -> None:
+        access, refresh = token["access_token"], token["refresh_token"]
+        self.provider.access[access] = request.user
+        self.provider.refresh[refresh] = Grant(
+            value=refresh, client_id=request.client.client_id, user=request.user, scope=token["scope"]
+        )
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def create_oauth2_request(self, request: Any) -> Any:
+        return request
+
+    def create_json_request(self, request: Any) -> Any:
+        return request
+
+    def handle_response(self, status: int, body: Any, headers: Any) -> _Response:
+        return _Response(status, body, dict(headers))
+
+
+class _Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
+    def __init__(self, provider: "Provider") -> None:
+        super().__init__()
+        self._provider = provider
+        self._used: set[str] = set()
+
+    def get_audiences(self) -> list[str]:
+        return [self._provider.issuer]
+
+    def validate_jti(self, _claims: Any, jti: str) -> bool:
+        is_fresh = jti not in self._used
+        self._used.add(jti)
+        return is_fresh
+
+    def resolve_client_public_key(self, client: Client) -> Any:
+        assert client.key is not None
+        return import_key(client.key.jwk)
+
+
+class _Code(AuthorizationCodeGrant):  # type: ignore[misc]
+    TOKEN_ENDPOINT_AUTH_METHODS = _AUTHENTICATION
+
+    def generate_authorization_code(self) -> str:
+        return str(self.server.provider.secret("code"))
+
+    def save_authorization_code(self, code: str, request: Any) -> None:
+        asked = request.payload.data
+        self.server.provider.codes[code] = Grant(
+            value=code,
+            client_id=request.client.client_id,
+            user=request.user,
+            scope=request.scope,
+            redirect_uri=asked["redirect_uri"],
+            code_challenge=asked["code_challenge"],
+            code_challenge_method=asked["code_challenge_method"],
+        )
+
+    def query_authorization_code(self, code: str, client: Client) -> Grant | None:
+        found: Grant | None = self.server.provider.codes.get(code)
+        return found if found is not None and found.check_client(client) else None
+
+    def delete_authorization_code(self, code: Grant) -> None:
+        del self.server.provider.codes[code.value]
+
+    def authenticate_user(self, code: Grant) -> str:
+        return code.user
+
+
+class _Refresh(RefreshTokenGrant):  # type: ignore[misc]
+    TOKEN_ENDPOINT_AUTH_METHODS = _AUTHENTICATION
+    INCLUDE_NEW_REFRESH_TOKEN = True
+
+    def authenticate_refresh_token(self, token: str) -> Grant | None:
+        found: Grant | None = self.server.provider.refresh.get(token)
+        return found
+
+    def authenticate_user(self, token: Grant) -> str:
+        return token.user
+
+    def revoke_old_credential(self, token: Grant) -> None:
+        del self.server.provider.refresh[token.value]
+
+
+class _Revocation(RevocationEndpoint):  # type: ignore[misc]
+    CLIENT_AUTH_METHODS: ClassVar = _AUTHENTICATION
+
+    def query_token(self, token: str, _hint: str | None) -> Grant | None:
+        found: Grant | None = self.server.provider.refresh.get(token)
+        return found
+
+    def revoke_token(self, token: Grant, _request: Any) -> None:
+        self.server.provider.revoked.append(token.value)
+        del self.server.provider.refresh[token.value]
+
+
+class _Registration(ClientRegistrationEndpoint):  # type: ignore[misc]
+    def authenticate_token(self, _request: Any) -> bool:
+        return True
+
+    def get_server_metadata(self) -> Any:
+        return self.server.provider.document()
+
+    def generate_client_secret(self, _request: Any) -> str:
+        return str(self.server.provider.secret("s"))
+
+    def save_client(self, info: dict[str, Any], metadata: dict[str, Any], _request: Any) -> Client:
+        client = Client(
+            client_id=info["client_id"],
+            secret=info["client_secret"],
+            method=metadata["token_endpoint_auth_method"],
+            redirect_uris=metadata["redirect_uris"],
+        )
+        self.server.provider.clients[client.client_id] = client
+        return client
+
+
+class _Issuer(IssuerParameter):  # type: ignore[misc]
+    def __init__(self, server: _Server) -> None:
+        self._provider = server.provider
+        self(server)
+
+    def get_issuer(self) -> str:
+        return str(self._provider.issuer)
 
 
 @dataclass(kw_only=True)
@@ -33,7 +284,7 @@ class Provider:
     """Status and error of token responses."""
     access: dict[str, str] = field(default_factory=dict)
     """Valid access tokens, with their users."""
-    refresh: dict[str, str] = field(default_factory=dict)
+    refresh: dict[str, Grant] = field(default_factory=dict)
     issued: list[str] = field(default_factory=list)
     """All tokens, codes and client secrets that were issued."""
     revoked: list[str] = field(default_factory=list)
@@ -46,7 +297,11 @@ class Provider:
     grants: Counter[str] = field(default_factory=Counter)
     forms: list[dict[str, str]] = field(default_factory=list)
     """Token requests."""
-    codes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    codes: dict[str, Grant] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=lambda: {"gateway": Client()})
+
+    def __post_init__(self) -> None:
+        self._server = _Server(self)
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -61,62 +316,56 @@ class Provider:
         application.router.add_get("/.well-known/oauth-protected-resource/{path}", self._resource)
         return application
 
-    async def _metadata(self, _request: web.Request) -> web.Response:
-        return web.json_response(
-            {
-                "issuer": self.issuer,
-                "authorization_endpoint": f"{self.issuer}/authorize",
-                "token_endpoint": f"{self.issuer}/token",
-                "registration_endpoint": f"{self.issuer}/register",
-                "revocation_endpoint": f"{self.issuer}/revoke",
-                "code_challenge_methods_supported": ["S256"],
-                "token_endpoint_auth_methods_supported": ["client_secret_basic"],
-                "authorization_response_iss_parameter_supported": True,
-                **self.metadata,
-            }
-        )
+    def document(self) -> dict[str, Any]:
+        return {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "registration_endpoint": f"{self.issuer}/register",
+            "revocation_endpoint": f"{self.issuer}/revoke",
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "authorization_response_iss_parameter_supported": True,
+            **self.metadata,
+        }
 
-    def _secret(self, kind: str) -> str:
+    async def _metadata(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.document())
+
+    def secret(self, kind: str) -> str:
         self.issued.append(f"{kind}-{secrets.token_urlsafe(24)}")
         return self.issued[-1]
 
     async def _register(self, request: web.Request) -> web.Response:
-        wanted = await request.json()
-        return web.json_response({**wanted, "client_id": "registered", "client_secret": self._secret("s")}, status=201)
+        wanted = JsonRequest("POST", str(request.url))
+        wanted.payload = BasicOAuth2Payload(await request.json())
+        response: _Response = self._server.create_endpoint_response("client_registration", wanted)
+        return response.sent()
 
     async def _authorize(self, request: web.Request) -> web.Response:
         asked = {name: str(value) for name, value in request.query.items()}
         self.asked.append(asked)
-        code = self._secret("code")
-        self.codes[code] = (self.user, asked["code_challenge"])
-        answer = {"code": code, "state": asked["state"], "iss": self.issuer, **self.response}
-        raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(answer)}")
+        wanted = _Request(request, asked)
+        grant = self._server.get_consent_grant(wanted, self.user)
+        response: _Response = self._server.create_authorization_response(wanted, self.user, grant)
+        response.location = str(URL(response.location).update_query(self.response))
+        return response.sent()
 
     async def _token(self, request: web.Request) -> web.Response:
-        form = await request.post()
-        self.forms.append({name: str(value) for name, value in form.items()})
-        self.grants[str(form["grant_type"])] += 1
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.forms.append(form)
+        self.grants[form["grant_type"]] += 1
         await self.free.wait()
         if self.token_failure is not None:
             status, error = self.token_failure
             return web.json_response({"error": error}, status=status)
-        if form["grant_type"] == "authorization_code":
-            user, challenge = self.codes.pop(str(form["code"]))
-            assert challenge_of(str(form["code_verifier"])) == challenge
-        else:
-            user = self.refresh.pop(str(form["refresh_token"]), "")
-            if not user:
-                return web.json_response({"error": "invalid_grant"}, status=400)
-        access, refresh = self._secret("at"), self._secret("rt")
-        self.access[access], self.refresh[refresh] = user, user
-        answer = {"access_token": access, "refresh_token": refresh, "token_type": "Bearer", "scope": "read"}
-        return web.json_response(answer if self.lifetime is None else {**answer, "expires_in": self.lifetime})
+        response: _Response = self._server.create_token_response(_Request(request, form))
+        return response.sent()
 
     async def _revoke(self, request: web.Request) -> web.Response:
-        token = str((await request.post())["token"])
-        self.revoked.append(token)
-        self.refresh.pop(token, None)
-        return web.Response()
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        response: _Response = self._server.create_endpoint_response("revocation", _Request(request, form))
+        return response.sent()
 
     async def _resource(self, request: web.Request) -> web.Response:
         resource = f"{self.issuer}/{request.match_info['path']}"

@@ -199,6 +199,7 @@ async def test_callback_rejects_forged_and_foreign_responses(tmp_path: Path, idp
 @pytest.mark.parametrize("written", ["file", "text"])
 async def test_private_key_authenticates_the_gateway(tmp_path: Path, idp: Provider, written: str) -> None:
     key = Key.make()
+    idp.clients["gateway"].key = key
     text = key.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     (tmp_path / "key.pem").write_text(text)
     private_key = "key.pem" if written == "file" else text

@@ -223,12 +223,12 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_544,
-    "files": 530,
-    "classes": 923,
+    "lines": 80_358,
+    "files": 527,
+    "classes": 913,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 37,
+    "assignments to other objects' attributes": 36,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,

@@ -21,6 +21,7 @@ from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Value
 from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.keywords import properties_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 from gateway.wire import downgrade
 from gateway.wire.jsonrpc import Request
@@ -114,8 +115,7 @@ def _words_of(definition: JsonObject) -> Iterator[str]:
     yield from words(titles) * _NAME_WEIGHT
     yield from words(_text(definition.get("description")))
     schema = definition.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    for name, parameter in properties.items() if isinstance(properties, dict) else ():
+    for name, parameter in properties_of(schema).items() if isinstance(schema, dict) else ():
         yield from words(name)
         if isinstance(parameter, dict):
             yield from words(f"{_text(parameter.get('title'))} {_text(parameter.get('description'))}")

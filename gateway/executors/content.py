@@ -23,7 +23,7 @@ from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import use_all_facts
 from gateway.language.templates.templating import TextTemplate, compile_text
-from gateway.language.uris.templates import UriTemplate, compile_uri_template
+from gateway.language.uris.templates import Expand, compile_uri_template
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """The scheme of an absolute URI (RFC 3986 §3.1)."""
@@ -98,7 +98,7 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
         return _compile_resource(block.resource, extra, scope=scope, reader=reader)
     if block.link is not None:
         uri, fields = _compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra
-        return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri.expand(arguments), **fields})
+        return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri(arguments), **fields})
     media = block.image or block.audio
     assert media is not None  # noqa: S101 - the model requires one of the five
     return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
@@ -166,7 +166,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
     typed = {} if mime_type is None else {"mimeType": mime_type}
 
     def block(arguments: JsonObject, contents: JsonObject) -> JsonObject:
-        return {"type": "resource", "resource": {"uri": uri.expand(arguments), **contents, **typed}, **extra}
+        return {"type": "resource", "resource": {"uri": uri(arguments), **contents, **typed}, **extra}
 
     if embedded.text is not None:
         text = compile_text(embedded.text, scope.at("text"))
@@ -185,18 +185,18 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
     return _Part(render=render, reads=path)
 
 
-def _compile_reference(uri: UriTemplate, extra: JsonObject, scope: Scope) -> _Part:
+def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
     """Compile a resource of this server, as the caller would read it. Each of its contents becomes a block."""
     use_all_facts(scope)  # the resource can read any of them
 
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
-        contents = await invocation.context.read_resource(uri.expand(invocation.variables))
+        contents = await invocation.context.read_resource(uri(invocation.variables))
         return [{"type": "resource", "resource": resource, **extra} for resource in contents]
 
-    return _Part(render=render, reads=lambda invocation: uri.expand(invocation.variables))
+    return _Part(render=render, reads=lambda invocation: uri(invocation.variables))
 
 
-def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
+def _compile_uri(source: str, *, scope: Scope) -> Expand:
     # After a leading `{{`, an argument can contain the scheme.
     if not (source.startswith("{") or ABSOLUTE.match(source)):
         scope.problems.error(f"`{source}` is not a URI. A URI starts with a scheme, as in docs:///guide.md")

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.catalog.manifest import Contract, Manifest
 from gateway.json_types import ABSENT, Json, JsonObject
-from gateway.language.schemas.keywords import referenced, rewritten
+from gateway.language.schemas.keywords import properties_of, referenced, rewritten
 
 _MOST: Final = 20
 """Maximum reasons per schema, and maximum references that are followed in a row."""
@@ -100,7 +100,7 @@ class _Comparison:
         yield from self._changed_type(_types(before), _types(after))
         yield from _fewer_values(_values(before), _values(after))
         yield from _other_limits(before, after)
-        olds, news = _properties(before), _properties(after)
+        olds, news = properties_of(before), properties_of(after)
         for name in after.get("required", ()):
             if name not in before.get("required", ()):
                 yield _Reason(f".{name}", "{} is now required" if name in olds else "{} is a new required input")
@@ -117,8 +117,8 @@ class _Comparison:
 
     def _missing(self, before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
         yield from self._changed_type(_types(before), _types(after))
-        news, required = _properties(after), after.get("required", ())
-        for name, old in _properties(before).items():
+        news, required = properties_of(after), after.get("required", ())
+        for name, old in properties_of(before).items():
             if name not in news:
                 yield _Reason(f".{name}", "{} is gone")
                 continue
@@ -185,11 +185,6 @@ def _quoted(values: Sequence[Json]) -> str:
     return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
-def _properties(schema: JsonObject) -> JsonObject:
-    found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
-
-
 def _drop_notes(schema: dict[str, Json]) -> None:
     for keyword in _NOTES:
         schema.pop(keyword, None)
@@ -223,7 +218,7 @@ def _merged(schema: JsonObject, other: Json) -> JsonObject:
     if not isinstance(other, dict):
         return schema
     both = {
-        "properties": {**_properties(schema), **_properties(other)},
+        "properties": {**properties_of(schema), **properties_of(other)},
         "required": [*schema.get("required", ()), *other.get("required", ())],
     }
     return {**schema, **other, **{key: value for key, value in both.items() if value}}

@@ -25,7 +25,7 @@ from gateway.config.models.upstreams import (
 )
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.schemas.header_parameters import header_parameters
+from gateway.language.schemas.keywords import header_parameters
 from gateway.upstreams.relay import PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay, completion_relay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed

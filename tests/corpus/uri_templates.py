@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from gateway.json_types import Json
 from gateway.language.uris.grammar import UriTemplateError, parse_uri_template
 from gateway.language.uris.matcher import compile_matcher
-from gateway.language.uris.templates import Expansion, UriTemplate
+from gateway.language.uris.templates import expansion_of
 from tests.corpus.corpora import Corpus, Verdict, reason_of
 from tests.corpus.packages import directory
 from tests.executors.recording import make_scope, messages_of
@@ -51,7 +51,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
 
 def _expanded(template: str, variables: Mapping[str, Json]) -> str:
     parts = parse_uri_template(template)
-    return UriTemplate(tuple(part if isinstance(part, str) else Expansion(part) for part in parts)).expand(variables)
+    return expansion_of(parts)(variables)
 
 
 def _matched(case: str, template: str, variables: Mapping[str, Json]) -> Verdict:

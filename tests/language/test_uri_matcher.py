@@ -94,7 +94,7 @@ def test_expanded_uri_matches_its_values(template: str, values: dict[str, str]) 
         values["x"] = values["x"].replace("?", "").replace("%", "")  # not encoded by reserved expansion
     compiled = matcher(template)
     scope = make_scope({name: {} for name in compiled.variables})
-    uri = compile_uri_template(template, scope).expand(values)
+    uri = compile_uri_template(template, scope)(values)
     assert compiled.match(uri) == {name: values[name] for name in compiled.variables}
 
 
@@ -104,7 +104,7 @@ def test_matched_variables_expand_to_an_equivalent_uri(template: str, uri: str) 
     found = compiled.match(f"a:///{uri}") or compiled.match(f"a://{uri}")
     if found is not None:
         scope = make_scope({name: {} for name in compiled.variables})
-        again = compile_uri_template(template, scope).expand(found)
+        again = compile_uri_template(template, scope)(found)
         if "%" not in "".join(found.values()):
             assert matcher(template).match(again) is not None
 

@@ -12,7 +12,7 @@ def expand(template: str, **values: Json) -> str:
     scope = make_scope({name: {} for name in values})
     compiled = compile_uri_template(template, scope)
     assert messages_of(scope) == []
-    return compiled.expand(values)
+    return compiled(values)
 
 
 RFC_VALUES: dict[str, Json] = {
@@ -78,7 +78,7 @@ def test_literals_outside_ascii_are_percent_encoded() -> None:
 def test_interpolated_text_is_never_an_expression() -> None:
     source = InterpolatedText(("/", Interpolation("{id} 5%", secret=False), "/{id}"))
     scope = make_scope({"id": {}})
-    assert compile_uri_template(source, scope).expand({"id": "1"}) == "/%7Bid%7D%205%25/1"
+    assert compile_uri_template(source, scope)({"id": "1"}) == "/%7Bid%7D%205%25/1"
     assert messages_of(scope) == []
 
 

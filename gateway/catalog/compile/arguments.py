@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from gateway.catalog.arguments import CompiledArguments
+from gateway.catalog.arguments import CompiledArguments, Confinement
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
@@ -15,12 +15,9 @@ from gateway.config.machine_facts import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
-from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.errors import SchemaError
-from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.json_schema import Validator, compile_foreign_schema, compile_schema
-from gateway.language.schemas.keywords import subschemas, with_items
-from gateway.language.schemas.normalization import NO_DEFAULTS, SchemaDefaults, defaults_of
+from gateway.language.schemas.keywords import header_parameters, properties_of, subschemas, with_items
+from gateway.language.schemas.normalization import defaults_in
 from gateway.language.scope import Inputs
 
 NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
@@ -50,17 +47,16 @@ def compile_arguments(
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
-    headers, header_problems = header_parameters(validator.schema)
-    defaults = defaults_of(validator.schema)
-    for schema_problem in (*header_problems, *_unfit_defaults(defaults, validator)):
-        problems.at(*place(schema_problem.path)).error(schema_problem.message)
+    headers, refused = header_parameters(validator.schema)
+    for path, message in (*refused, *_unfit_defaults(validator)):
+        problems.at(*place(path)).error(message)
     return CompiledArguments(
         schema=with_items(validator.schema),
         # Reuse the validator's copy. It is empty for an invalid schema, and without the additional keys of files.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=headers,
         validator=validator,
-        defaults=defaults,
+        has_defaults=any(defaults_in(validator.schema)),
         has_integers=_mentions_integers(validator.schema),
         confinements=_confinements(config.input or {}, problems.at("input")),
         coerce=coerce if config.coerce is None else config.coerce,
@@ -80,16 +76,16 @@ def _of_other_server(
         first = ", ".join(str(each) for each in unchecked[:_MAX_NAMED])
         more = f", and {len(unchecked) - _MAX_NAMED} more" if len(unchecked) > _MAX_NAMED else ""
         problems.warning(f"the gateway does not check calls against its complete input schema: {first}{more}")
-    headers, header_problems = header_parameters(schema)
+    headers, refused = header_parameters(schema)
     # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with an invalid header.
-    for schema_problem in header_problems:
-        problems.at(*_in_long_form(schema_problem.path)).error(schema_problem.message)
+    for path, message in refused:
+        problems.at(*_in_long_form(path)).error(message)
     return CompiledArguments(
         schema=schema,
         inputs=_inputs_of(schema, has_files=False),
         header_parameters=headers,
         validator=validator,
-        defaults=NO_DEFAULTS,
+        has_defaults=False,
         has_integers=_mentions_integers(validator.schema),
         confinements={},
         coerce=coerce,
@@ -162,20 +158,21 @@ def _mentions_integers(schema: JsonObject) -> bool:
     return b'"integer"' in orjson.dumps(schema)
 
 
-def _unfit_defaults(defaults: SchemaDefaults, validator: Validator) -> Iterator[SchemaError]:
-    for path in defaults.paths():
-        errors = validator.errors(defaults.at(path))
+def _unfit_defaults(validator: Validator) -> Iterator[tuple[DocumentPath, str]]:
+    for path, default in defaults_in(validator.schema):
+        argument = default
+        for name in reversed(path):
+            argument = {name: argument}
+        errors = validator.errors(argument)
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
             steps = [step for name in path for step in ("properties", name)]
-            yield SchemaError(path=(*steps, "default"), message=f"the default is invalid: {mismatch.message}")
+            yield (*steps, "default"), f"the default is invalid: {mismatch.message}"
 
 
 def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:
-    properties = schema.get("properties")
-    schemas = {
-        name: member if isinstance(member, dict) else {}
-        for name, member in (properties.items() if isinstance(properties, dict) else ())
-    }
+    schemas = properties_of(schema)
+    if not all(isinstance(member, dict) for member in schemas.values()):
+        schemas = {name: member if isinstance(member, dict) else {} for name, member in schemas.items()}
     required = schema.get("required")
     return Inputs(
         schemas=schemas,

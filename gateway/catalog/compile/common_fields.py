@@ -17,6 +17,7 @@ from gateway.plugin import ListKind
 _TIMEOUT: Final = timedelta(seconds=60)
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
+_NO_FACTS: Final[frozenset[str]] = frozenset()
 
 
 def common_fields(
@@ -41,7 +42,7 @@ def common_fields(
         "queue": next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         "rate_limit": defaults.rate_limit if config.rate_limit is None else config.rate_limit,
         "rate_key": _rate_key(config, scope=scope, context=context),
-        "caller_facts": frozenset(scope.caller_facts),
+        "caller_facts": frozenset(scope.caller_facts) or _NO_FACTS,
     }
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.compile import wire_definitions
@@ -183,7 +182,7 @@ def _compile_completers(config: models.Resource, *, scope: Scope, context: Compi
 def _compile_files(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
 ) -> Sequence[Resource | ResourceTemplate]:
-    prefix = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
+    found = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
     globs = compile_file_globs(
         config.files or [], root=config.root, problems=problems, look_at=context.dependencies.files.add
     )
@@ -192,80 +191,70 @@ def _compile_files(
         context.dependencies.globs.add(globs)
         place = problems.at("files" if config.root is None else "root")
         context.dependencies.add_root(globs.root, place=globs.place, problems=place)
-    if prefix is None or globs is None:
+    if found is None or globs is None:
         return ()
+    prefix, variable = found
+    # RFC 6570 §3.2.3: `+` keeps the slashes of a path.
+    uri_template = f"{prefix}{{+{variable}}}"
     listing = globs.listing(at_most=config.max_files)
     _warn_of_listing(listing, config, problems=problems)
     reader = FileReader(threads=context.services.worker_threads, max_size=config.max_size or MAX_SIZE)
-    files = ServedFiles(globs=globs, prefix=prefix.text, reader=reader)
-    listed = [found for found in listing.files if files.means(found.path)]
-    for found in listing.files:
-        if not files.means(found.path):
-            name_of = visible_path(found.path)
+    files = ServedFiles(globs=globs, prefix=prefix, reader=reader)
+    listed = [each for each in listing.files if files.means(each.path)]
+    for each in listing.files:
+        if not files.means(each.path):
+            name_of = visible_path(each.path)
             problems.at("files").warning(
                 f"`{name_of}` is not served: its name contains a backslash, which is a separator on other systems"
             )
-    scope = context.scope(Inputs(schemas={prefix.variable: _TEXT}), problems)
+    scope = context.scope(Inputs(schemas={variable: _TEXT}), problems)
     refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
     # Names that are not UTF-8 cannot be sent back as text.
-    paths = fixed_values([found.path for found in listed if visible_path(found.path) == found.path])
-    requested = RequestedFile(files, prefix.variable)
+    paths = fixed_values([each.path for each in listed if visible_path(each.path) == each.path])
+    requested = RequestedFile(files, variable)
     template = ResourceTemplate(
-        uri_template=prefix.template,
+        uri_template=uri_template,
         match=requested.match,
         executor=requested,
-        completers={prefix.variable: paths, **completers},
+        completers={variable: paths, **completers},
         definition=wire_definitions.template_definition(
-            name, config, uri_template=prefix.template, description=config.description
+            name, config, uri_template=uri_template, description=config.description
         ),
         **common,
     )
     resources = (
         Resource(
-            uri=(uri := files.uri_of(found.path)),
-            executor=ListedFile(files, found.path),
-            version=file_version(config, found.facts),
-            definition=wire_definitions.file_definition(config, uri=uri, file=found),
+            uri=(uri := files.uri_of(each.path)),
+            executor=ListedFile(files, each.path),
+            version=file_version(config, each.facts),
+            definition=wire_definitions.file_definition(config, uri=uri, file=each),
             **common,
         )
-        for found in listed
+        for each in listed
     )
     return (*resources, template)
 
 
-class _Prefix(msgspec.Struct, frozen=True):
-    """The common start of the URIs of a glob, and the variable for the rest."""
-
-    text: str
-    variable: str
-
-    @property
-    def template(self) -> str:
-        # RFC 6570 §3.2.3: `+` keeps the slashes of a path.
-        return f"{self.text}{{+{self.variable}}}"
-
-
-def _default_prefix(name: str, *, problems: Problems) -> _Prefix | None:
+def _default_prefix(name: str, *, problems: Problems) -> tuple[str, str] | None:
+    """Return the common start of the URIs, and the name of the variable for the rest."""
     if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
-        return _Prefix(f"{name}:///", "path")
+        return f"{name}:///", "path"
     rule = "is a scheme of the web" if name in _WEB_SCHEMES else "is not a URI scheme (a-z, then a-z 0-9 + - .)"
     problems.error(f'`{name}` {rule}, so the files need a `uri` such as "docs:///{{+path}}"')
     return None
 
 
-def _own_prefix(source: str, problems: Problems) -> _Prefix | None:
+def _own_prefix(source: str, problems: Problems) -> tuple[str, str] | None:
     try:
         parts: tuple[Part, ...] = parse_uri_template(source)
     except UriTemplateError as error:
         problems.at("uri").error(str(error))
         return None
     match parts:
-        case (str(text), UriExpression(operator="+", variables=(variable,))) if (
-            ABSOLUTE.match(text) and not variable.has_modifier
-        ):
-            return _Prefix(text, variable.name)
+        case (str(text), UriExpression(operator="+", names=(name,), has_modifier=False)) if ABSOLUTE.match(text):
+            return text, name
         case _:
             problems.at("uri").error('with `files`, must be a prefix and one variable, such as "docs:///{+path}"')
             return None

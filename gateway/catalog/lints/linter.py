@@ -26,7 +26,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use, use_of
 from gateway.config.models.server import Server
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, subschemas
+from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, properties_of, subschemas
 
 ClientVisibleText = tuple[DocumentPath, str, Use]
 
@@ -249,8 +249,7 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
         if not isinstance(schema, str):
             _warn_of_keywords(schema, problems=problems.at("input", name))
     key = ("input",) if config.input is not None else ("input_schema", "properties")
-    properties = tool.definition["inputSchema"].get("properties")
-    for name, schema in (properties if isinstance(properties, dict) else {}).items():
+    for name, schema in properties_of(tool.definition["inputSchema"]).items():
         is_described = isinstance(schema, dict) and any(schema.get(each) for each in ("description", "title", "$ref"))
         if not is_described and _says_little(name):
             place = problems.at("python") if config.python is not None else problems.at(*key, name)

@@ -15,7 +15,7 @@ from gateway import __version__, exact_json
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.language.schemas.header_parameters import header_parameters
+from gateway.language.schemas.keywords import header_parameters
 from gateway.net.address_guard import ANYWHERE
 from gateway.net.answer import Answer
 from gateway.net.clients import HttpClients

@@ -6,7 +6,7 @@ Accepts base64 (RFC 4648 §4) and base64url (§5), with or without padding, spac
 
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -16,6 +16,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import is_text, media_type_in
 from gateway.language.schemas.errors import SchemaError
+from gateway.language.schemas.keywords import properties_of, referenced
 
 _MAX_HEAD: Final = 1024
 """Maximum characters of a `data:` URI before its comma."""
@@ -183,41 +184,59 @@ Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
 """Replaces a value at the place of a file. Without a rule, the value is text where an object or a list is expected."""
 
 
-class FilePlaces(msgspec.Struct):
-    """The places of files in values of a schema. Recursive schemas have recursive places."""
+def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None:
+    found = referenced(root, schema.get("$ref"))
+    return found if isinstance(found, dict) else None
 
-    rule: FileRule | None = None
-    """Rule for files, if the value itself is one."""
-    members: dict[str, "FilePlaces"] = msgspec.field(default_factory=dict)
-    other_members: "FilePlaces | None" = None
-    items: "FilePlaces | None" = None
-    also: "list[FilePlaces]" = msgspec.field(default_factory=list)
-    """Places of other schemas for the same value: `$ref`, `allOf`, alternatives."""
 
-    def replaced(self, value: Json, replace: Replace, path: DocumentPath = ()) -> Json:
-        for places in self.also:
-            value = places.replaced(value, replace, path)
+def schemas_of_same_value(schema: JsonObject, root: JsonObject) -> list[JsonObject]:
+    """Return the target of `$ref`, and the members of `allOf`, `anyOf` and `oneOf`."""
+    lists = [schema.get(keyword) for keyword in ("allOf", "anyOf", "oneOf")]
+    branches = [each for branches in lists if isinstance(branches, list) for each in branches]
+    return [each for each in (referenced_schema(schema, root), *branches) if isinstance(each, dict)]
+
+
+def schemas_of_parts(schema: JsonObject) -> list[JsonObject]:
+    """Return the schemas of members and items."""
+    parts = [*properties_of(schema).values(), schema.get("additionalProperties"), schema.get("items")]
+    return [each for each in parts if isinstance(each, dict)]
+
+
+class FilePlaces(msgspec.Struct, frozen=True):
+    """The places of files in values of a schema."""
+
+    schema: JsonObject
+    """With `type: file`."""
+    rules: Mapping[int, FileRule | None]
+    """By the `id` of each part of the schema that is a file, or contains files (None)."""
+
+    def replaced(
+        self, value: Json, replace: Replace, path: DocumentPath = (), *, schema: JsonObject | None = None
+    ) -> Json:
+        schema = self.schema if schema is None else schema
+        if id(schema) not in self.rules:
+            return value
+        rule = self.rules[id(schema)]
+        for each in schemas_of_same_value(schema, self.schema):
+            value = self.replaced(value, replace, path, schema=each)
         match value:
-            case str():
-                # A text can also be an object with files that a model has quoted.
-                return replace(value, self.rule, path) if self._leads_on else value
-            case dict() if self.rule is not None:
-                return replace(value, self.rule, path)
-            case dict() if self.members or self.other_members is not None:
-                return {name: self._member(name, member, replace, path) for name, member in value.items()}
-            case list() if self.items is not None:
-                items = self.items
-                return [items.replaced(item, replace, (*path, index)) for index, item in enumerate(value)]
+            case dict() if rule is None:
+                members, others = properties_of(schema), schema.get("additionalProperties")
+                return {
+                    name: self._part(members.get(name, others), member, replace, (*path, name))
+                    for name, member in value.items()
+                }
+            case list():
+                items = schema.get("items")
+                return [self._part(items, item, replace, (*path, index)) for index, item in enumerate(value)]
+            # A text can also be an object or list with files that a model has quoted.
+            case str() | dict() if rule is not None or schemas_of_parts(schema):
+                return replace(value, rule, path)
             case _:
                 return value
 
-    @property
-    def _leads_on(self) -> bool:
-        return self.rule is not None or bool(self.members) or self.other_members is not None or self.items is not None
-
-    def _member(self, name: str, value: Json, replace: Replace, path: DocumentPath) -> Json:
-        places = self.members.get(name, self.other_members)
-        return value if places is None else places.replaced(value, replace, (*path, name))
+    def _part(self, schema: Json, value: Json, replace: Replace, path: DocumentPath) -> Json:
+        return self.replaced(value, replace, path, schema=schema) if isinstance(schema, dict) else value
 
     def decoded(self, arguments: JsonObject) -> tuple[JsonObject, list[SchemaError]]:
         """Return the arguments with decoded files, and the errors of files that cannot be decoded."""

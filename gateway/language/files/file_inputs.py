@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final
 
-import msgspec
 import orjson
 from pydantic import ValidationError
 
@@ -12,9 +11,17 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Items, Model, matching
 from gateway.config.models.quantities import PositiveSize
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.files.decoding import FilePlaces, FileRefusedError, FileRule, decoded_file, size_in_words
-from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
-from gateway.language.schemas.keywords import referenced, rewritten, subschemas
+from gateway.language.files.decoding import (
+    FilePlaces,
+    FileRefusedError,
+    FileRule,
+    decoded_file,
+    referenced_schema,
+    schemas_of_parts,
+    schemas_of_same_value,
+    size_in_words,
+)
+from gateway.language.schemas.keywords import HEADER_KEYWORD, rewritten, subschemas
 
 Place = Callable[[DocumentPath], DocumentPath]
 """Maps a path in a schema to its place in the file."""
@@ -67,36 +74,37 @@ def compile_file_inputs(
     Warns about files that do not fit into a message of `max_body` bytes.
     """
     inputs = []
-    for path, found in _file_inputs_in(schema):
+    for path, found in _schemas_in(schema) if _mentions_file(schema) else ():
         if is_file_input(found):
             inputs.append((path, found))
-        for keyword in () if is_file_input(found) else sorted(_OURS & found.keys()):
+            continue
+        for keyword in sorted(_OURS & found.keys()):
             message = f"`{keyword}` requires `type: file`, and has no effect on other values"
             problems.at(*place((*path, keyword))).error(message)
     if not inputs:
         return schema, None
-    finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
-    places = finder.places_of(schema, ())
-    # By identity, because references can share a part of the schema.
+    leading = _leading_to_files(schema)
+    rules: dict[int, FileRule | None] = dict.fromkeys(leading)
     for path, found in inputs:
-        if id(found) not in finder.made:
+        rules[id(found)] = _rule(found, problems.at(*place(path)), max_body=max_body)
+        # By identity, because references can share a part of the schema.
+        if id(found) not in leading:
             message = "a file must be an input, a member of an object, or an item of a list; it is not supported here"
             problems.at(*place((*path, "type"))).error(message)
+    for path, found in _schemas_in(schema):
+        for keyword in _mixed_alternatives(found, schema):
+            message = "a file and a text cannot be alternatives: both are sent as text"
+            problems.at(*place((*path, keyword))).error(message)
     shown: JsonObject = rewritten(schema, _show_as_text)
-    return shown, places
+    return shown, FilePlaces(schema, rules)
 
 
-def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
-    if not _mentions_file(schema):
-        return []
-    inputs: list[tuple[DocumentPath, JsonObject]] = []
+def _schemas_in(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
     waiting: list[tuple[DocumentPath, JsonObject]] = [((), schema)]
     while waiting:
         path, found = waiting.pop()
-        if is_file_input(found) or not _OURS.isdisjoint(found):
-            inputs.append((path, found))
+        yield path, found
         waiting += [((*path, *step), below) for step, below in subschemas(found)]
-    return inputs
 
 
 def _mentions_file(schema: JsonObject) -> bool:
@@ -106,106 +114,63 @@ def _mentions_file(schema: JsonObject) -> bool:
         return True
 
 
-class _Finder(msgspec.Struct, frozen=True, kw_only=True):
-    root: JsonObject
-    problems: Problems
-    place: Place
-    max_body: int | None
-    made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
+def _leading_to_files(root: JsonObject) -> set[int]:
+    """Return the ids of all files and of all schemas that contain them."""
+    waiting, schemas = [root], dict[int, tuple[JsonObject, list[JsonObject]]]()
+    while waiting:
+        schema = waiting.pop()
+        if id(schema) not in schemas:
+            below = [*schemas_of_parts(schema), *schemas_of_same_value(schema, root)]
+            schemas[id(schema)] = schema, below
+            waiting += below
+    leading = {at for at, (schema, _) in schemas.items() if is_file_input(schema)}
+    while more := {at for at, (_, below) in schemas.items() if any(id(each) in leading for each in below)} - leading:
+        leading |= more
+    return leading
 
-    def places_of(self, schema: JsonObject, path: DocumentPath) -> FilePlaces:
-        if (known := self.made.get(id(schema))) is not None:
-            return known
-        # Stored first, because a `$ref` can refer back.
-        places = self.made[id(schema)] = FilePlaces()
-        if is_file_input(schema):
-            places.rule = self._rule(schema, path)
-        else:
-            self._add_parts(places, schema, path)
-        return places
 
-    def _add_parts(self, places: FilePlaces, schema: JsonObject, path: DocumentPath) -> None:
-        members = schema.get("properties")
-        if isinstance(members, Mapping):
-            for name, member in members.items():
-                if isinstance(member, Mapping) and self._leads_to_files(member):
-                    places.members[name] = self.places_of(member, (*path, "properties", name))
-        for keyword, attribute in (("additionalProperties", "other_members"), ("items", "items")):
-            below = schema.get(keyword)
-            if isinstance(below, Mapping) and self._leads_to_files(below):
-                setattr(places, attribute, self.places_of(below, (*path, keyword)))
-        for step, below in self._same_value(schema):
-            if self._leads_to_files(below):
-                places.also.append(self.places_of(below, (*path, *step)))
-        self._check_alternatives(schema, path)
+def _mixed_alternatives(schema: JsonObject, root: JsonObject) -> Iterator[str]:
+    """Yield the keywords with both files and texts as alternatives."""
+    for keyword in ("anyOf", "oneOf"):
+        branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
+        # An alternative without a type accepts text.
+        kinds = [(referenced_schema(each, root) or each).get("type", "string") for each in branches]
+        if any(kind == FILE for kind in kinds) and any("string" in kind for kind in kinds):
+            yield keyword
 
-    def _same_value(self, schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-        if (target := self._target(schema)) is not None:
-            yield ("$ref",), target
-        for keyword in ("allOf", "anyOf", "oneOf"):
-            branches = schema.get(keyword)
-            for index, branch in enumerate(branches if isinstance(branches, list) else ()):
-                if isinstance(branch, Mapping):
-                    yield (keyword, index), branch
 
-    def _target(self, schema: JsonObject) -> JsonObject | None:
-        found = referenced(self.root, schema.get("$ref"))
-        return found if isinstance(found, Mapping) else None
+def _rule(schema: JsonObject, problems: Problems, *, max_body: int | None) -> FileRule:
+    kind = schema["type"]
+    if kind != FILE and set(kind) != {FILE, "null"}:
+        problems.at("type").error("a file and a text cannot be alternatives; expected file, or [file, null]")
+    for keyword in schema.keys() - _OURS - _ANNOTATIONS - {"type"}:
+        if keyword == HEADER_KEYWORD:
+            problems.at(keyword).error("a file cannot be mirrored in a header field")
+        elif not keyword.startswith("x-"):
+            problems.at(keyword).error(f"`{keyword}` cannot be used with `type: file`; use `max_size` or `media_types`")
+    try:
+        given = FileInput.model_validate({key: schema[key] for key in _OURS & schema.keys()})
+    except ValidationError as error:
+        for details in error.errors(include_url=False, include_context=False):
+            problems.at(*details["loc"]).error(details["msg"])
+        return FileRule()
+    _warn_of_size(given.max_size, problems.at("max_size"), max_body=max_body)
+    media_types = tuple(each.lower() for each in given.media_types)
+    rule = FileRule(max_size=given.max_size, media_types=() if "*/*" in media_types else media_types)
+    _check_default(schema, rule, problems)
+    return rule
 
-    def _leads_to_files(self, schema: JsonObject) -> bool:
-        seen, waiting = set(), [schema]
-        while waiting:
-            found = waiting.pop()
-            if id(found) in seen:
-                continue
-            seen.add(id(found))
-            if is_file_input(found):
-                return True
-            waiting += [below for _, below in subschemas(found)]
-            waiting += [below for _, below in self._same_value(found)]
-        return False
 
-    def _check_alternatives(self, schema: JsonObject, path: DocumentPath) -> None:
-        for keyword in ("anyOf", "oneOf"):
-            branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
-            # An alternative without a type accepts text.
-            kinds = [(self._target(branch) or branch).get("type", "string") for branch in branches]
-            if any(kind == FILE for kind in kinds) and any("string" in kind for kind in kinds):
-                message = "a file and a text cannot be alternatives: both are sent as text"
-                self.problems.at(*self.place((*path, keyword))).error(message)
-
-    def _rule(self, schema: JsonObject, path: DocumentPath) -> FileRule:
-        problems = self.problems.at(*self.place(path))
-        kind = schema["type"]
-        if kind != FILE and set(kind) != {FILE, "null"}:
-            problems.at("type").error("a file and a text cannot be alternatives; expected file, or [file, null]")
-        for keyword in schema.keys() - _OURS - _ANNOTATIONS - {"type"}:
-            if keyword == HEADER_KEYWORD:
-                problems.at(keyword).error("a file cannot be mirrored in a header field")
-            elif not keyword.startswith("x-"):
-                problems.at(keyword).error(
-                    f"`{keyword}` cannot be used with `type: file`; use `max_size` or `media_types`"
-                )
-        try:
-            given = FileInput.model_validate({key: schema[key] for key in _OURS & schema.keys()})
-        except ValidationError as error:
-            for details in error.errors(include_url=False, include_context=False):
-                problems.at(*details["loc"]).error(details["msg"])
-            return FileRule()
-        self._warn_of_size(given.max_size, problems.at("max_size"))
-        media_types = tuple(each.lower() for each in given.media_types)
-        rule = FileRule(max_size=given.max_size, media_types=() if "*/*" in media_types else media_types)
-        _check_default(schema, rule, problems)
-        return rule
-
-    def _warn_of_size(self, max_size: int | None, problems: Problems) -> None:
-        # Base64 uses four bytes for three.
-        most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
-        if self.max_body is not None and most is not None and max_size is not None and max_size > most:
-            problems.warning(
-                "a file of this size does not fit in a request as base64: `listen.max_body` is "
-                f"{size_in_words(self.max_body)}, enough for files of {size_in_words(most)}"
-            )
+def _warn_of_size(max_size: int | None, problems: Problems, *, max_body: int | None) -> None:
+    if max_body is None or max_size is None:
+        return
+    # Base64 uses four bytes for three.
+    most = max(0, (max_body - _ENVELOPE) * 3 // 4)
+    if max_size > most:
+        problems.warning(
+            "a file of this size does not fit in a request as base64: `listen.max_body` is "
+            f"{size_in_words(max_body)}, enough for files of {size_in_words(most)}"
+        )
 
 
 def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> None:

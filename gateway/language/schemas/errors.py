@@ -11,6 +11,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from gateway import exact_json
 from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.schemas.keywords import properties_of
 
 MAX_MESSAGE: Final = 300
 _MAX_SHOWN: Final = 60
@@ -112,8 +113,7 @@ def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
             parent = parent[step]
         except (KeyError, IndexError, TypeError):
             return []
-    properties = parent.get("properties") if isinstance(parent, dict) else None
-    return list(properties) if isinstance(properties, dict) else []
+    return list(properties_of(parent)) if isinstance(parent, dict) else []
 
 
 def _meant(given: Json, choices: Sequence[Json]) -> str:

@@ -14,7 +14,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe
-from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, rewritten
+from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, properties_of, rewritten
 from gateway.language.schemas.rules import (
     DIALECTS,
     PATTERN_OPTIONS,
@@ -180,8 +180,8 @@ def _with_known_dialect(schema: JsonObject) -> JsonObject:
 
 
 def _drop_required_defaults(schema: dict[str, Json]) -> None:
-    required, members = schema.get("required"), schema.get("properties")
-    if isinstance(required, list) and isinstance(members, dict):
+    required, members = schema.get("required"), properties_of(schema)
+    if isinstance(required, list):
         # Several generators list members with a default as required.
         schema["required"] = [
             name

@@ -1,10 +1,12 @@
 """The keywords of all supported JSON Schema dialects."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
 from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.wire.headers import HeaderParameter
 
 ONE_SCHEMA: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -70,15 +72,31 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
     return copy
 
 
-def with_items(schema: Json) -> Json:
-    """Return a copy of a schema where all arrays have `items`, which some clients require."""
-    return rewritten(schema, _give_items)
+def properties_of(schema: JsonObject) -> JsonObject:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def with_items(schema: JsonObject) -> JsonObject:
+    """Return a schema where all arrays have `items`, which some clients require."""
+    if not _lacks_items(schema):
+        return schema
+    copy: JsonObject = rewritten(schema, _give_items)
+    return copy
+
+
+def _lacks_items(schema: JsonObject) -> bool:
+    return _is_array_without_items(schema) or any(_lacks_items(member) for _, member in subschemas(schema))
+
+
+def _is_array_without_items(schema: JsonObject) -> bool:
+    kinds = schema.get("type")
+    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+    return is_array and schema.keys().isdisjoint({"items", "prefixItems", "unevaluatedItems"})
 
 
 def _give_items(schema: dict[str, Json]) -> None:
-    kinds = schema.get("type")
-    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
-    if is_array and schema.keys().isdisjoint({"items", "prefixItems", "unevaluatedItems"}):
+    if _is_array_without_items(schema):
         schema["items"] = {}
 
 
@@ -97,3 +115,48 @@ def referenced(schema: Json, reference: Json) -> Json:
         else:
             found = found.get(key) if isinstance(found, Mapping) else None
     return found
+
+
+HEADER_KEYWORD: Final = "x-mcp-header"
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
+_HEADER_TYPES: Final = ("string", "integer", "boolean")
+
+
+def header_parameters(
+    schema: JsonObject,
+) -> tuple[tuple[HeaderParameter, ...], tuple[tuple[DocumentPath, str], ...]]:
+    """Find the inputs that clients also send as header fields (MCP 2026-07-28 server/tools, "x-mcp-header").
+
+    Return the valid ones, and the paths and errors of invalid ones.
+    """
+    found: list[HeaderParameter] = []
+    refused: list[tuple[DocumentPath, str]] = []
+    for path, annotated in _annotated(schema, ()):
+        name = annotated[HEADER_KEYWORD]
+        reason = _refusal(name, path, annotated, taken={parameter.name.lower() for parameter in found})
+        if reason:
+            refused.append(((*path, HEADER_KEYWORD), reason))
+        else:
+            # `_refusal` has checked that names and `properties` alternate.
+            found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
+    return tuple(found), tuple(refused)
+
+
+def _annotated(schema: JsonObject, path: DocumentPath) -> Iterator[tuple[DocumentPath, JsonObject]]:
+    if HEADER_KEYWORD in schema:
+        yield path, schema
+    for step, member in subschemas(schema):
+        yield from _annotated(member, (*path, *step))
+
+
+def _refusal(name: Json, path: DocumentPath, schema: JsonObject, *, taken: set[str]) -> str | None:
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        return f"{HEADER_KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"
+    if not path or any(step != "properties" for step in path[0::2]):
+        return f"{HEADER_KEYWORD} is only allowed on an input that is reached through `properties`"
+    if schema.get("type") not in _HEADER_TYPES:
+        return f"{HEADER_KEYWORD} is only allowed on a string, integer or boolean"
+    if name.lower() in taken:
+        return f"{HEADER_KEYWORD} {name} is used twice (header field names are case-insensitive)"
+    return None

@@ -4,11 +4,10 @@ A string becomes an integer, number, boolean, array or object only if validation
 the JSON of such a value. A number never becomes a string. Invalid null members are omitted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Final
 
-import msgspec
 import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -16,6 +15,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from gateway import exact_json
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import Validator
+from gateway.language.schemas.keywords import properties_of
 from gateway.language.schemas.rules import is_deeper
 
 _MAX_ROUNDS: Final = 4
@@ -140,53 +140,25 @@ def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
     return instance
 
 
-class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    values: Mapping[str, bytes]
-    """As JSON, so that calls do not share mutable values."""
-    nested: Mapping[str, "SchemaDefaults"]
-
-    def fill(self, given: JsonObject) -> dict[str, Json]:
-        filled = dict(given)
-        if not self.values and not self.nested:
-            return filled
-        for name, value in self.values.items():
-            if name not in filled:
-                filled[name] = orjson.loads(value)
-        for name, defaults in self.nested.items():
-            # Defaults can be objects with missing members, so insert nested defaults last.
-            if isinstance(inner := filled.get(name), dict):
-                filled[name] = defaults.fill(inner)
-        return filled
-
-    def paths(self) -> Iterator[tuple[str, ...]]:
-        yield from ((name,) for name in self.values)
-        for name, defaults in self.nested.items():
-            yield from ((name, *path) for path in defaults.paths())
-
-    def at(self, path: tuple[str, ...]) -> Json:
-        """Return the default at `path` as an argument: `{"a": {"b": 1}}` for `("a", "b")`."""
-        first, *rest = path
-        return {first: self.nested[first].at(tuple(rest)) if rest else orjson.loads(self.values[first])}
+def with_defaults(schema: JsonObject, given: JsonObject) -> dict[str, Json]:
+    """Return a copy with the defaults of missing members. Ignores defaults in references and alternatives."""
+    filled = dict(given)
+    for name, member in properties_of(schema).items():
+        if not isinstance(member, dict):
+            continue
+        if name not in filled and "default" in member:
+            filled[name] = deepcopy(member["default"])
+        # Defaults can be objects with missing members, so insert nested defaults last.
+        if "properties" in member and isinstance(inner := filled.get(name), dict):
+            filled[name] = with_defaults(member, inner)
+    return filled
 
 
-NO_DEFAULTS: Final = SchemaDefaults(values={}, nested={})
-
-
-def defaults_of(schema: JsonObject) -> SchemaDefaults:
-    """Return the defaults below `properties`. Ignores those in references and alternatives."""
-    properties = schema.get("properties")
-    members = {
-        name: member
-        for name, member in (properties.items() if isinstance(properties, dict) else ())
-        if isinstance(member, dict)
-    }
-    nested = {name: defaults_of(member) for name, member in members.items()}
-    return SchemaDefaults(
-        values={name: _encoded(member["default"]) for name, member in members.items() if "default" in member},
-        nested={name: defaults for name, defaults in nested.items() if defaults.values or defaults.nested},
-    )
-
-
-def _encoded(value: Json) -> bytes:
-    # A copy: the buffer that orjson returns is larger than its content.
-    return bytes(memoryview(orjson.dumps(value)))
+def defaults_in(schema: JsonObject) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """Yield the defaults that `with_defaults` inserts, with the names that lead to them."""
+    for name, member in properties_of(schema).items():
+        if not isinstance(member, dict):
+            continue
+        if "default" in member:
+            yield (name,), member["default"]
+        yield from (((name, *path), default) for path, default in defaults_in(member))

@@ -179,12 +179,12 @@ def _member(owner: nodes.Node, key: nodes.Node, names: Bindings) -> Evaluate:
     if claim is None:
         find_owner = compile_expression_node(owner, names)
         return lambda frame: frame.value(member(find_owner(frame), find_key(frame)))
-    is_nested = claim_named_by(owner) is not None
+    is_nested, has_default = claim_named_by(owner) is not None, names.has_default
     find_owner = compile_expression_node(owner, names) if is_nested else _caller_fact(nodes.Const(CLAIMS), names, claim)
 
     def evaluate(frame: RenderState) -> Json:
         value = member(find_owner(frame), find_key(frame))
-        if value is UNDEFINED and not names.has_default:
+        if value is UNDEFINED and not has_default:
             raise missing_claim(claim)
         return frame.value(value)
 

@@ -16,9 +16,7 @@ RESERVED: Final = ":/?#[]@!$&'()*+,;="
 _OPERATORS: Final = "+#./;?&"
 # RFC 6570 §2.2: reserved for extensions.
 _FUTURE_OPERATORS: Final = "=,!@|"
-_VARIABLE: Final = re.compile(
-    r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?:(?P<explode>\*)|:(?P<prefix>[1-9]\d{0,3}))?"
-)
+_VARIABLE: Final = re.compile(r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?P<modifier>\*|:[1-9]\d{0,3})?")
 """RFC 6570 §2.3 and §2.4, without percent-encoded names, which inputs cannot have."""
 
 LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -32,24 +30,12 @@ class UriTemplateError(Exception):
     """A URI template is malformed or not supported."""
 
 
-class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    is_exploded: bool = False
-    prefix: int | None = None
-
-    @property
-    def has_modifier(self) -> bool:
-        return self.is_exploded or self.prefix is not None
-
-
 class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     operator: str
-    variables: tuple[UriVariable, ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(variable.name for variable in self.variables)
+    names: tuple[str, ...]
+    has_modifier: bool
+    """Whether a variable is exploded (`*`) or has a prefix (`:3`)."""
 
 
 Part = str | UriExpression
@@ -78,7 +64,7 @@ def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
 
 def names_in(parts: Sequence[Part]) -> list[str]:
     """Return the names of all variables in order, including repetitions."""
-    return [variable.name for part in parts if isinstance(part, UriExpression) for variable in part.variables]
+    return [name for part in parts if isinstance(part, UriExpression) for name in part.names]
 
 
 def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
@@ -130,16 +116,19 @@ def _expression(source: str, start: int) -> UriExpression:
         raise UriTemplateError(
             f"{_at(start + 1)}: `{body[0]}` is not an operator of RFC 6570; use one of {' '.join(_OPERATORS)}"
         )
-    names = body.removeprefix(operator)
-    variables = tuple(_variable(text, start) for text in names.split(","))
-    return UriExpression(source=source, operator=operator, variables=variables)
+    variables = [_variable(text, start) for text in body.removeprefix(operator).split(",")]
+    return UriExpression(
+        source=source,
+        operator=operator,
+        names=tuple(each["name"] for each in variables),
+        has_modifier=any(each["modifier"] for each in variables),
+    )
 
 
-def _variable(text: str, start: int) -> UriVariable:
+def _variable(text: str, start: int) -> re.Match[str]:
     match = _VARIABLE.fullmatch(text)
     if match is None:
         raise UriTemplateError(
             f"{_at(start)}: `{text}` is not a variable; expected a name of letters, digits and `_`, such as {{id}}"
         )
-    prefix = match["prefix"]
-    return UriVariable(name=match["name"], is_exploded=bool(match["explode"]), prefix=int(prefix) if prefix else None)
+    return match

@@ -110,8 +110,8 @@ def _check_matchable(parts: tuple[Part, ...]) -> None:
 
 
 def _check_form(expression: UriExpression) -> None:
-    is_known = expression.operator in _LAST and not any(each.has_modifier for each in expression.variables)
-    if not is_known or (len(expression.variables) > 1 and expression.operator in {"", "+"}):
+    is_known = expression.operator in _LAST and not expression.has_modifier
+    if not is_known or (len(expression.names) > 1 and expression.operator in {"", "+"}):
         raise UriTemplateError(
             f"`{expression.source}` cannot be matched; a resource's URI takes {{var}}, {{+var}}, {{/var}}, {{?a,b}}"
         )
@@ -135,7 +135,7 @@ def _pattern(parts: Sequence[Part], segments: Sequence[str]) -> "_Pattern":
         if isinstance(part, str):
             texts[-1] += part
         elif part.operator in {"", "+"}:
-            slots.append((part.variables[0].name, "" if part.operator else "/?#"))
+            slots.append((part.names[0], "" if part.operator else "/?#"))
             texts.append("")
     for name in segments:
         texts[-1] += "/"

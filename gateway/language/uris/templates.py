@@ -4,10 +4,9 @@
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from urllib.parse import quote
 
-import msgspec
 import uritemplate
 from uritemplate.variable import VariableValueDict
 
@@ -27,13 +26,8 @@ from gateway.language.uris.grammar import (
     parse_uri_template,
 )
 
-
-class UriTemplate(msgspec.Struct, frozen=True):
-    parts: "tuple[str | Expansion, ...]"
-
-    def expand(self, variables: JsonObject) -> str:
-        """Insert the variables. Missing and null values are undefined (RFC 6570 §2.3)."""
-        return "".join(part if isinstance(part, str) else part.expand(variables) for part in self.parts)
+Expand = Callable[[JsonObject], str]
+"""Inserts the variables. Missing and null values are undefined (RFC 6570 §2.3)."""
 
 
 class Expansion:
@@ -43,15 +37,14 @@ class Expansion:
 
     def __init__(self, expression: UriExpression, *, kept: str = RESERVED) -> None:
         self.expression = expression
-        self.names = expression.names
+        self.names = frozenset(expression.names)
         is_reserved = expression.operator in {"+", "#"}
         self._kept = _encoded_forms(kept) if is_reserved else None
         self._lead = "#" if expression.operator == "#" else ""
         source = expression.source.replace(expression.operator, "", 1) if is_reserved else expression.source
         self._template = uritemplate.URITemplate(source)
-        variable = expression.variables[0]
-        is_simple = not expression.operator and len(expression.variables) == 1 and not variable.has_modifier
-        self._single = variable.name if is_simple else None
+        is_simple = not expression.operator and len(expression.names) == 1 and not expression.has_modifier
+        self._single = expression.names[0] if is_simple else None
 
     def expand(self, variables: JsonObject) -> str:
         if self._single is not None and isinstance(value := variable(self._single, variables), str):
@@ -66,10 +59,14 @@ class Expansion:
         return (self._lead if given else "") + self._kept.sub(_decoded, text)
 
 
-def compile_uri_template(source: str, scope: Scope) -> UriTemplate:
+def compile_uri_template(source: str, scope: Scope) -> Expand:
     """Compile a template over the inputs of `scope`. Errors are reported."""
-    parts = parse_in_scope(source, scope)
-    return UriTemplate(tuple(part if isinstance(part, str) else Expansion(part) for part in parts))
+    return expansion_of(parse_in_scope(source, scope))
+
+
+def expansion_of(parts: Iterable[Part]) -> Expand:
+    compiled = [part if isinstance(part, str) else Expansion(part) for part in parts]
+    return lambda variables: "".join([part if isinstance(part, str) else part.expand(variables) for part in compiled])
 
 
 def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:

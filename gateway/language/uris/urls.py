@@ -157,9 +157,7 @@ _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<p
 
 def _check_authority(parts: tuple[Part, ...]) -> None:
     for part in parts:
-        if isinstance(part, UriExpression) and (
-            part.operator or len(part.variables) > 1 or part.variables[0].has_modifier
-        ):
+        if isinstance(part, UriExpression) and (part.operator or len(part.names) > 1 or part.has_modifier):
             raise UriTemplateError(f"`{part.source}` is not allowed in the host; use {{name}}")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
@@ -189,11 +187,11 @@ def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | Callable[[JsonObj
     is_whole_host = isinstance(parts[0], UriExpression) and all(str(part).startswith(":") for part in parts[1:])
     # Next to literal labels, a value must be a single label: `api.{x}` could otherwise be any domain.
     pattern = _HOST if is_whole_host else _LABEL
-    return tuple(part if isinstance(part, str) else _host_input(part.variables[0].name, pattern) for part in parts)
+    return tuple(part if isinstance(part, str) else _host_input(part.names[0], pattern) for part in parts)
 
 
 def _check_path(parts: tuple[Part, ...]) -> None:
-    pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", part.names) for part in parts]
+    pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", frozenset(part.names)) for part in parts]
     for segment, names in _segments(pieces):
         if not names and _climbs(segment):
             raise UriTemplateError(f"the path contains the segment `{segment}`; write the resolved path")

@@ -191,6 +191,16 @@ async def test_a_definition_is_shown_as_each_revision_sends_it_and_as_it_is_writ
             await daemon.get(path, status=404)
 
 
+async def test_rate_limits_of_a_definition_are_shown_as_they_are_written(folder: Path) -> None:
+    rates = "rate_limit: {per_caller: 10/minute, in_all: 5/second}"
+    async with watched(folder, CONSOLE + FILE.replace("title: Greeting", f"{rates}\n    title: Greeting")) as daemon:
+        limits = (await daemon.get("/catalog/tool", {"name": "greet"}))["limits"]
+        assert {name: value for name, value in limits.items() if "rate" in name} == {
+            "rate_limit.per_caller": "10/minute",
+            "rate_limit.in_all": "5/second",
+        }
+
+
 async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         wrong = await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "A", "more": 1}})

@@ -122,13 +122,13 @@ def _definitions(entry: CatalogEntry) -> dict[str, Json]:
 
 
 def _limits(primitive: Primitive) -> dict[str, Json]:
-    rate = primitive.rate_limit
     limits: dict[str, Json] = {
         "timeoutMs": round(primitive.timeout.total_seconds() * 1000),
         "concurrency": primitive.concurrency,
         "queue": primitive.queue,
-        "rate": None if rate is None else str(rate),
     }
+    if primitive.rate_limit is not None:
+        limits |= {f"rate_limit.{name}": str(value) for name, value in primitive.rate_limit if value is not None}
     if isinstance(primitive, Tool):
         limits["confirm"] = primitive.confirm is not None
         limits["task"] = primitive.task is not None

@@ -70,7 +70,7 @@ export default function Limits() {
       <h2>Callers and addresses closest to a limit</h2>
       <${Table} label="Callers" columns=${CALLERS} rows=${withKeys(data.callers)} keyOf=${keyOf}
         empty=${html`<${Empty} title="No limit is in use">
-          <p>Keys such as <code>rate</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
+          <p>Keys such as <code>rate_limit</code> and <code>concurrency</code> in the file limit callers.</p><//>`} />
       <h2>Last refusals</h2>
       <${Table} label="Refusals" columns=${REFUSALS} rows=${withKeys([...data.refusals].reverse())} keyOf=${keyOf}
         empty=${html`<${Empty} title="No refusals"><p>No limit has rejected a request since the start.</p><//>`} />`

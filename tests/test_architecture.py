@@ -223,7 +223,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_358,
+    "lines": 80_365,
     "files": 527,
     "classes": 913,
     "patches of libraries or the standard library": 0,

@@ -21,11 +21,8 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 
 log: Final = structlog.get_logger(__name__)
 
-_LEVEL: Final = logging.getLogger("gateway")
+is_on: Final = partial(logging.getLogger(__name__).isEnabledFor, logging.DEBUG)
 """Unlike structlog, the standard library caches `isEnabledFor`."""
-
-
-is_on: Final = partial(_LEVEL.isEnabledFor, logging.DEBUG)
 
 
 @contextmanager

@@ -112,7 +112,8 @@ class Logs:
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
-        logging.getLogger("gateway").setLevel(logging.NOTSET)
+        for room in ("", *self.room_levels):
+            _levels_of(room).setLevel(logging.NOTSET)
         # Last, because the steps above can log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
@@ -138,20 +139,21 @@ class Logs:
             raise ValueError(f"expected one of {', '.join(LEVELS)}, not {name!r}")
         if not room:
             self._level = name
+            for other in self.room_levels:
+                _levels_of(other).setLevel(logging.NOTSET)
             self.room_levels.clear()
+            logging.getLogger().setLevel(max(_number(name), logging.INFO))  # No debug lines of libraries.
         elif room in _ROOMS:
             self.room_levels[room] = name
         else:
             raise ValueError(f"expected one of {', '.join(sorted(_ROOMS))}, not {room!r}")
+        _levels_of(room).setLevel(_number(name))
         lowest = min(map(_number, (self._level, *self.room_levels.values())))
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
-        number = _number(self._level)
-        logging.getLogger("gateway").setLevel(number)
-        logging.getLogger().setLevel(max(number, logging.INFO))  # No debug lines of libraries.
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         # `exception` is a method, not a level.
-        if method in LEVELS and _number(method) < _number(self.room_levels.get(logger.room, self._level)):
+        if method in LEVELS and not _levels_of(logger.room).isEnabledFor(_number(method)):
             raise structlog.DropEvent
         return event
 
@@ -199,6 +201,14 @@ class _RoomLogger(structlog.WriteLogger):
     def __init__(self, lines: "_Lines", *, room: str) -> None:
         super().__init__(lines)  # type: ignore[arg-type]  # only writes
         self.room: Final = room
+
+
+def _levels_of(room: str) -> logging.Logger:
+    """Return the standard logger that holds the level of a room. Empty for the general level.
+
+    Code that checks whether a level is on asks its own logger, which inherits the level.
+    """
+    return logging.getLogger(f"gateway.{room}" if room else "gateway")
 
 
 def _number(level: str) -> int:

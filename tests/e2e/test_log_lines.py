@@ -196,6 +196,17 @@ async def test_the_level_changes_at_once_and_back(daemon: Daemon, http: aiohttp.
         assert await response.json() == {"level": "info"}
 
 
+async def test_debug_level_of_the_protocol_room_logs_messages(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+    url = await daemon.url()
+    assert await set_level(daemon, http, "protocol=debug") == 200
+    await post_call(http, url, "in_thread", word="loud")
+    await daemon.event("message received")
+    assert await set_level(daemon, http, "info") == 200
+    await post_call(http, url, "in_thread", word="again")
+    await lines_with(daemon, "author in a thread: again", 1)
+    assert [line["event"] for line in lines(daemon)].count("message received") == 1
+
+
 @pytest.mark.parametrize("level", ["", "loud", "INFO"])
 async def test_a_level_that_there_is_not_is_refused(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> None:
     url = urljoin(await daemon.url(), "/-/log-level")

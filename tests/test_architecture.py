@@ -49,7 +49,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "processes": LEAVES,
     "access": LEAVES | {"config", "state"},
     "limits": LEAVES | {"config", "state"},
-    "net": LEAVES | {"config", "language", "telemetry", "access"},
+    "net": LEAVES | {"config", "language", "telemetry", "access", "state"},
     "executors": LEAVES | {"config", "language", "telemetry", "access", "processes", "net"},
     "openapi": LEAVES | {"config", "language", "executors", "access", "net"},
     "catalog": LEAVES | {"config", "language", "executors", "wire", "net"},

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-import msgspec
 import structlog
 
 from gateway import exact_json
@@ -45,79 +44,46 @@ _MAX_TRIED: Final = 8
 _STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-
-
-class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    issuer: str
-    audiences: frozenset[str]
-    """Accepted values of `aud`; see `normal_audience`."""
-    views: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Views by audience. A token with such an audience grants access only to the view."""
-    required_scopes: Sequence[str] = ()
-    takes_client_id: bool = False
-    """Whether `client_id` replaces a missing `aud`."""
-    entry: OAuth = OAuth(issuer=["https://unknown.invalid"])
-    """Entry of the configuration, with roles, algorithms and DPoP policy."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of all rules except required scopes and views, which `accepts` checks."""
-        facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
-        policy = self.entry.model_dump(include={"roles", "algorithms", "dpop"}, exclude_defaults=True)
-        if policy:
-            facts.append(repr(policy))
-        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-
-    def accepts(self, identity: Identity) -> bool:
-        """Whether these rules accept an identity from before a reload."""
-        return (
-            identity.realm == self.issuer
-            and identity.credential == self.fingerprint
-            and identity.holds(frozenset(self.required_scopes))
-            and (identity.views is None or identity.views <= frozenset(self.views.values()))
-        )
-
-    def identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
-        """Return the identity for the claims of a valid token, if it has the required scopes."""
-        try:
-            exact_json.dumps(claims)
-        except TypeError:
-            # RFC 8259 §8.2: JSON can contain unpaired surrogates.
-            return invalid_token("A claim of the token is not valid text")
-        roles = roles_of(claims, self.entry)
-        scopes = scopes_of(claims, roles, self.entry)
-        if not scopes.issuperset(self.required_scopes):
-            return insufficient_scope(self.required_scopes)
-        return Identity(
-            principal=claims["sub"],
-            realm=self.issuer,
-            scopes=scopes,
-            credential=self.fingerprint,
-            views=views,
-            # Introspection responses can lack `exp`.
-            expires_at=float(claims.get("exp", time.time() + _STREAM_SECONDS)),
-            claims=dict(claims),
-            roles=roles,
-        )
-
-    def views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token gives access to. None means all views, an empty set none."""
-        # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
-        takes_client_id = self.takes_client_id or claims.get("token_use") == "access"
-        audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)
-        audiences = frozenset(map(normal_audience, strings_of(audience)))
-        if not self.audiences.isdisjoint(audiences):
-            return None
-        return frozenset(self.views[each] for each in audiences if each in self.views)
+NO_VIEWS: Final[Mapping[str, str]] = {}
 
 
 class AccessTokens:
-    def __init__(self, rules: TokenRules, keys: JwksCache, introspector: Introspector | None = None) -> None:
-        self.rules: Final = rules
-        self.introspector: Final = introspector
+    def __init__(  # noqa: PLR0913 - the issuer, what is accepted, and how to verify it
+        self,
+        issuer: str,
+        entry: OAuth,
+        keys: JwksCache,
+        *,
+        audiences: frozenset[str],
+        views: Mapping[str, str] = NO_VIEWS,
+        introspector: Introspector | None = None,
+    ) -> None:
+        """Accept tokens of one issuer of an entry.
+
+        `audiences` are the accepted values of `aud`; see `normal_audience`. A token whose audience is in `views` grants
+        access only to this view.
+        """
+        self.entry: Final = entry
+        self._issuer: Final = issuer
+        self._audiences: Final = audiences
+        self._views: Final = views
+        self._introspector: Final = introspector
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
         """Versions of the keys and verified identities, by digest of the token."""
+        policy = entry.model_dump(include={"roles", "algorithms", "dpop", "audience_claim"}, exclude_defaults=True)
+        facts = [issuer, *sorted(audiences), *([repr(policy)] if policy else [])]
+        self._fingerprint: Final = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+        """Digest of everything except required scopes and views, which `accepts` checks."""
+
+    def accepts(self, identity: Identity) -> bool:
+        """Whether an identity from before a reload is still accepted."""
+        return (
+            identity.realm == self._issuer
+            and identity.credential == self._fingerprint
+            and identity.holds(frozenset(self.entry.required_scopes))
+            and (identity.views is None or identity.views <= frozenset(self._views.values()))
+        )
 
     async def identify(self, token: str) -> Identity | AuthError:
         """Verify a token, unless it was verified with the current keys before.
@@ -141,12 +107,12 @@ class AccessTokens:
         3. The audience is this server: 401.
         4. The token has the required scopes: 403.
         """
-        if self.introspector is None:
+        if self._introspector is None:
             return None
         try:
-            claims = await self.introspector.claims_of(token)
+            claims = await self._introspector.claims_of(token)
         except FetchError as error:
-            log.warning("token not introspected", issuer=self.rules.issuer, reason=str(error))
+            log.warning("token not introspected", issuer=self._issuer, reason=str(error))
             return temporarily_unavailable(
                 "The authorization server cannot be reached to check the token", retry_after=5
             )
@@ -156,11 +122,11 @@ class AccessTokens:
             self._check_introspected(claims)
         except TokenError as error:
             return invalid_token(str(error))
-        return self.rules.identity(claims, views=self.rules.views_of(claims) if "aud" in claims else None)
+        return self._identity(claims, views=self._views_of(claims) if "aud" in claims else None)
 
     def _check_introspected(self, claims: JsonObject) -> None:
         now = time.time()
-        if claims.get("iss", self.rules.issuer) != self.rules.issuer:
+        if claims.get("iss", self._issuer) != self._issuer:
             raise TokenError(FOREIGN_ISSUER)
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenError("The introspection response has no sub")
@@ -171,8 +137,8 @@ class AccessTokens:
         if claims.get("nbf", now) > now + LEEWAY_SECONDS:
             raise TokenError("The token is not valid yet")
         # RFC 7662 §2.2: `aud` is optional. An entry that names audiences requires it.
-        is_missing = "aud" not in claims and self.rules.entry.audience is None
-        if not is_missing and self.rules.views_of(claims) == frozenset():
+        is_missing = "aud" not in claims and self.entry.audience is None
+        if not is_missing and self._views_of(claims) == frozenset():
             raise TokenError("The token was issued for another server")
 
     async def _verify(self, token: str) -> Identity | AuthError:
@@ -185,7 +151,7 @@ class AccessTokens:
             return temporarily_unavailable(
                 "The keys of the authorization server cannot be fetched at the moment", retry_after=seconds
             )
-        identity = self.rules.identity(claims, views=self.rules.views_of(claims))
+        identity = self._identity(claims, views=self._views_of(claims))
         if isinstance(identity, AuthError):
             return identity
         # There was no await since the keys were found, so their version is still the same.
@@ -215,28 +181,61 @@ class AccessTokens:
         if isinstance(found, Identity) and found.principal == claims["sub"]:
             return found
         granted = {} if scopes is None else {"scope": " ".join(scopes)}
-        return self.rules.identity({**claims, **granted}, views=None)
+        return self._identity({**claims, **granted}, views=None)
 
     async def _verified_claims(self, token: str) -> JsonObject:
         claims = await self._signed_claims(token)
         # ID tokens of Amazon Cognito have no `typ`, and their `aud` is the client.
         if claims.get("token_use", "access") != "access":
             raise TokenError("The token is not an access token")
-        if self.rules.views_of(claims) == frozenset():
+        if self._views_of(claims) == frozenset():
             raise TokenError("The token was issued for another server")
         return claims
 
     async def _signed_claims(self, token: str) -> JsonObject:
         algorithm, kid = read_header(token)
-        if self.rules.entry.algorithms is not None and algorithm not in self.rules.entry.algorithms:
+        if self.entry.algorithms is not None and algorithm not in self.entry.algorithms:
             raise TokenError("The token is signed with an algorithm that this server does not accept")
         wrong = WrongKeyError("The token is signed with a key that the authorization server does not publish")
         for each in (await self._keys.find(kid, algorithm))[:_MAX_TRIED]:
             try:
-                return read_claims(token, each.key, algorithm=algorithm, issuer=self.rules.issuer)
+                return read_claims(token, each, algorithm=algorithm, issuer=self._issuer)
             except WrongKeyError as error:
                 wrong = error
         raise wrong
+
+    def _identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
+        """Return the identity for the claims of a valid token, if it has the required scopes."""
+        try:
+            exact_json.dumps(claims)
+        except TypeError:
+            # RFC 8259 §8.2: JSON can contain unpaired surrogates.
+            return invalid_token("A claim of the token is not valid text")
+        roles = roles_of(claims, self.entry)
+        scopes = scopes_of(claims, roles, self.entry)
+        if not scopes.issuperset(self.entry.required_scopes):
+            return insufficient_scope(self.entry.required_scopes)
+        return Identity(
+            principal=claims["sub"],
+            realm=self._issuer,
+            scopes=scopes,
+            credential=self._fingerprint,
+            views=views,
+            # Introspection responses can lack `exp`.
+            expires_at=float(claims.get("exp", time.time() + _STREAM_SECONDS)),
+            claims=dict(claims),
+            roles=roles,
+        )
+
+    def _views_of(self, claims: JsonObject) -> frozenset[str] | None:
+        """Return the views that a token gives access to. None means all views, an empty set none."""
+        # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
+        takes_client_id = self.entry.audience_claim == "client_id" or claims.get("token_use") == "access"
+        audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)
+        audiences = frozenset(map(normal_audience, strings_of(audience)))
+        if not self._audiences.isdisjoint(audiences):
+            return None
+        return frozenset(self._views[each] for each in audiences if each in self._views)
 
 
 def _check_id_token(claims: JsonObject, *, client_id: str, nonce: str) -> None:

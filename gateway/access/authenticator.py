@@ -3,6 +3,7 @@
 Without `auth`, all requests are anonymous and have all scopes. `reload.exposure` then allows only loopback addresses.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -10,13 +11,12 @@ from typing import Final
 from jmespath.exceptions import JMESPathError
 from msgspec.structs import replace
 
-from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.access_tokens import AccessTokens, normal_audience
 from gateway.access.api_keys import REALM, ApiKeys, check_api_keys
-from gateway.access.auth_error import AuthError, invalid_token, missing_credentials
+from gateway.access.auth_error import AuthError, invalid_request, invalid_token, missing_credentials
 from gateway.access.claims import compile_claim
-from gateway.access.credentials import Credential, read_credential
 from gateway.access.dpop import ProofRequest, ProofVerifier, thumbprint_of
-from gateway.access.identity import ANONYMOUS, Identity
+from gateway.access.identity import ANONYMOUS, Credential, Identity
 from gateway.access.introspection import Introspector, Post
 from gateway.access.issuer import Fetch
 from gateway.access.jose import FOREIGN_ISSUER, TokenError, is_installed, is_signed_token, read_header, read_issuer
@@ -34,6 +34,10 @@ OnDenied = Callable[[AuthError, str, str], None]
 """Called with an error, the address of the client and the requested path."""
 
 _OFFLINE_ACCESS: Final = "offline_access"
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+"""API keys can contain any visible ASCII character. RFC 6750 §2.1 allows fewer in tokens."""
+_BEARER: Final = "bearer"
+_DPOP: Final = "dpop"
 
 
 class Authenticator:
@@ -166,7 +170,7 @@ class Authenticator:
         if thumbprint is None:
             if credential.is_bound:
                 return invalid_token("The token is not bound to a key. Send it as `Authorization: Bearer …`")
-            is_required = self._tokens[identity.realm].rules.entry.dpop == "required"
+            is_required = self._tokens[identity.realm].entry.dpop == "required"
             return self._unproven("The token must be bound to a key of the client (DPoP)") if is_required else identity
         if not credential.is_bound:
             return self._unproven(
@@ -190,7 +194,7 @@ class Authenticator:
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
         tokens = self._tokens.get(identity.realm)
-        return identity if tokens is not None and tokens.rules.accepts(identity) else None
+        return identity if tokens is not None and tokens.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
         """Return the authentication section of `/-/status`, or None without `auth`."""
@@ -225,18 +229,48 @@ class Authenticator:
         if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
         own = self._own_names if oauth.audience is None else frozenset()
-        rules = TokenRules(
-            issuer=issuer,
-            audiences=own if oauth.audience is None else frozenset(map(normal_audience, oauth.audience)),
-            views={normal_audience(f"{url}/{view}"): view for url in own for view in self._views},
-            required_scopes=oauth.required_scopes,
-            takes_client_id=oauth.audience_claim == "client_id",
-            entry=oauth,
-        )
         introspector = None
         if oauth.introspection is not None:
             introspector = Introspector(issuer, oauth.introspection, fetch=self._fetch, post=self._post, keys=keys)
-        return AccessTokens(rules, keys, introspector)
+        return AccessTokens(
+            issuer,
+            oauth,
+            keys,
+            audiences=own if oauth.audience is None else frozenset(map(normal_audience, oauth.audience)),
+            views={normal_audience(f"{url}/{view}"): view for url in own for view in self._views},
+            introspector=introspector,
+        )
+
+
+def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
+    """Return the credential in the values of the header fields, or None.
+
+    MCP 2026-07-28 basic/authorization, "Access Token Usage": credentials in query strings are ignored, because logs and
+    histories contain URLs.
+
+    1. There is at most one credential: 400.
+    2. The credential has no spaces: 400.
+    3. The scheme is Bearer or DPoP. Other schemes are ignored.
+    """
+    if len(authorization) + len(api_key) > 1:
+        return invalid_request("More than one credential was sent: send one Authorization or X-API-Key header")
+    if api_key:
+        return _credential(api_key[0].strip(), what="X-API-Key", is_bearer=False)
+    if not authorization:
+        return None
+    scheme, _, rest = authorization[0].strip().partition(" ")
+    if not scheme:
+        return invalid_request("The `Authorization` header is empty")
+    # RFC 9110 §11.1: schemes are case-insensitive.
+    if scheme.lower() not in {_BEARER, _DPOP}:
+        return None
+    return _credential(rest.strip(" "), what="Authorization", is_bearer=True, is_bound=scheme.lower() == _DPOP)
+
+
+def _credential(text: str, *, what: str, is_bearer: bool, is_bound: bool = False) -> Credential | AuthError:
+    if _VISIBLE.fullmatch(text) is None:
+        return invalid_request(f"The header {what} must contain one credential without spaces")
+    return Credential(text, is_bearer, is_bound)
 
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:

@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.credentials import Credential
 from gateway.json_types import Json
 
 
@@ -38,6 +37,17 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, scopes: frozenset[str]) -> bool:
         return self.scopes is None or scopes <= self.scopes
+
+
+class Credential(msgspec.Struct, frozen=True):
+    secret: str
+    is_bearer: bool
+    """Whether the secret can be an access token."""
+    is_bound: bool = False
+
+    def __repr__(self) -> str:
+        """Omit the secret from tracebacks and logs."""
+        return f"Credential(is_bearer={self.is_bearer})"
 
 
 class Subject(msgspec.Struct, frozen=True):

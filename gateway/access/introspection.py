@@ -4,15 +4,14 @@ import asyncio
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 from urllib.parse import quote_plus, urlencode
 
-import msgspec
 import orjson
 
 from gateway.access.claims import strings_of
-from gateway.access.issuer import Fetch, FetchError, first_document, is_trustworthy, metadata_urls
+from gateway.access.issuer import Fetch, FetchError, is_trustworthy, issuer_metadata
 from gateway.access.jose import TokenError, WrongKeyError, read_header, read_signed_response
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.bounded_map import BoundedMap
@@ -30,21 +29,13 @@ _JWT_TYPE: Final = "token-introspection+jwt"
 _ACCEPT: Final = f"application/json, {_JWT};q=0.5"
 
 
-class IntrospectionResponse(msgspec.Struct, frozen=True, kw_only=True):
-    status: int
-    media_type: str
-    body: bytes
+PostResponse = tuple[int, str, bytes]
+"""Status, media type and body."""
+Post = Callable[[str, Mapping[str, str], bytes], Awaitable[PostResponse]]
+"""Sends a POST request, given its URL, headers and body. Raises FetchError if there is no response.
 
-
-class Post(Protocol):
-    """Sends a POST request with limits for time and size. Does not follow redirects."""
-
-    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
-        """Return the response.
-
-        Raises:
-            FetchError: there is no response.
-        """
+Limits time and size, and does not follow redirects.
+"""
 
 
 class Introspector:
@@ -90,19 +81,20 @@ class Introspector:
 
     async def _asked(self, token: str) -> JsonObject:
         response = await self._send(token)
+        status, _, body = response
         if self._config.type == "github":
-            return _github_claims(response)
+            return _github_claims(status, body)
         # RFC 7009 §2.2.1. Some issuers reject text that looks like a signed token.
-        if response.status == 400 and b'"unsupported_token_type"' in response.body:
+        if status == 400 and b'"unsupported_token_type"' in body:
             return {}
-        if response.status != 200:
-            raise FetchError(f"{self._issuer}: the introspection endpoint responded with status {response.status}")
+        if status != 200:
+            raise FetchError(f"{self._issuer}: the introspection endpoint responded with status {status}")
         document = await self._document(response)
         if not isinstance(document, dict) or not isinstance(document.get("active"), bool):
             raise FetchError(f"{self._issuer}: the introspection response has no boolean `active`")
         return document if document["active"] else {}
 
-    async def _send(self, token: str) -> IntrospectionResponse:
+    async def _send(self, token: str) -> PostResponse:
         config, metadata = self._config, await self._known_metadata()
         url = config.url or metadata.get("introspection_endpoint")
         if not isinstance(url, str) or not is_trustworthy(url):
@@ -112,29 +104,27 @@ class Introspector:
         basic = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         if config.type == "github":
             headers = {"Accept": "application/json", "Content-Type": "application/json", **basic}
-            return await self._post(url, headers=headers, body=orjson.dumps({"access_token": token}))
+            return await self._post(url, headers, orjson.dumps({"access_token": token}))
         form = {"token": token, "token_type_hint": "access_token"}
         methods = metadata.get("introspection_endpoint_auth_methods_supported")
         # RFC 8414 §2: the default is client_secret_basic.
         if isinstance(methods, list) and "client_secret_basic" not in methods and "client_secret_post" in methods:
             basic, form = {}, {**form, "client_id": config.client_id, "client_secret": config.client_secret}
         headers = {"Accept": _ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **basic}
-        return await self._post(url, headers=headers, body=urlencode(form).encode())
+        return await self._post(url, headers, urlencode(form).encode())
 
     async def _known_metadata(self) -> JsonObject:
         if self._config.url is None and self._clock() >= self._metadata_until:
-            missing = f"{self._issuer} has no metadata at its well-known URLs; set `introspection.url`"
-            url, metadata = await first_document(metadata_urls(self._issuer), self._fetch, missing=missing)
-            if metadata.get("issuer") != self._issuer:  # RFC 8414 §3.3
-                raise FetchError(f"{url}: its issuer is not {self._issuer}")
+            _, metadata = await issuer_metadata(self._issuer, self._fetch, advice="; set `introspection.url`")
             self._metadata, self._metadata_until = metadata, self._clock() + _ENDPOINT_SECONDS
         return self._metadata
 
-    async def _document(self, response: IntrospectionResponse) -> Json:
-        if response.media_type != _JWT:
-            return _json(response, self._issuer)
+    async def _document(self, response: PostResponse) -> Json:
+        _, media_type, body = response
+        if media_type != _JWT:
+            return _json(body, self._issuer)
         try:
-            claims = await self._signed(response.body.decode())
+            claims = await self._signed(body.decode())
         except (TokenError, UnicodeDecodeError, KeysUnavailableError) as error:
             raise FetchError(f"{self._issuer}: the signed introspection response is not valid: {error}") from error
         return claims.get("token_introspection")
@@ -145,19 +135,19 @@ class Introspector:
         for each in await self._keys.find(kid, algorithm):
             try:
                 return read_signed_response(
-                    text, each.key, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
+                    text, each, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
                 )
             except WrongKeyError as error:
                 wrong = error
         raise wrong
 
 
-def _github_claims(response: IntrospectionResponse) -> JsonObject:
-    if response.status in {404, 422}:  # the token is unknown, or belongs to another app
+def _github_claims(status: int, body: bytes) -> JsonObject:
+    if status in {404, 422}:  # the token is unknown, or belongs to another app
         return {}
-    document = _json(response, "GitHub") if response.status == 200 else None
+    document = _json(body, "GitHub") if status == 200 else None
     if not isinstance(document, dict) or not isinstance(user := document.get("user"), dict) or "id" not in user:
-        raise FetchError(f"GitHub responded with status {response.status} and without a user")
+        raise FetchError(f"GitHub responded with status {status} and without a user")
     scopes, app = strings_of(document.get("scopes")), document.get("app")
     return {
         "active": True,
@@ -168,8 +158,8 @@ def _github_claims(response: IntrospectionResponse) -> JsonObject:
     }
 
 
-def _json(response: IntrospectionResponse, issuer: str) -> Json:
+def _json(body: bytes, issuer: str) -> Json:
     try:
-        return orjson.loads(response.body)
+        return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise FetchError(f"{issuer}: the introspection response is not JSON") from error

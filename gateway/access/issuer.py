@@ -3,8 +3,8 @@
 Private addresses are allowed, because the operator chooses the issuer.
 """
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from gateway.config.models.address import host_of, is_loopback_name
@@ -24,15 +24,8 @@ class NotFoundError(FetchError):
     """The URL has no document."""
 
 
-class Fetch(Protocol):
-    """Fetches a JSON document with limits for time and size. Does not follow redirects."""
-
-    async def __call__(self, url: str) -> Json:
-        """Return the document.
-
-        Raises:
-            FetchError: the request failed.
-        """
+Fetch = Callable[[str], Awaitable[Json]]
+"""Fetches a JSON document, or raises FetchError. Limits time and size, and does not follow redirects."""
 
 
 async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
@@ -41,16 +34,37 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
     Raises:
         FetchError: the metadata cannot be fetched, or is not valid.
     """
-    missing = f"{issuer} has no metadata at its well-known URLs; set auth.oauth.jwks_url"
+    url, metadata = await issuer_metadata(issuer, fetch, advice="; set auth.oauth.jwks_url")
+    keys_url = metadata.get("jwks_uri")
+    if not isinstance(keys_url, str):
+        raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
+    # An attacker who can replace the keys can sign tokens.
+    if not is_trustworthy(keys_url):
+        raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
+    return keys_url
+
+
+async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tuple[str, JsonObject]:
+    """Return the URL and the content of the metadata of an issuer.
+
+    Raises:
+        NotFoundError: there is no metadata. The text ends with `advice`.
+        FetchError: the metadata cannot be fetched, or belongs to a different issuer.
+    """
+    missing = f"{issuer} has no metadata at its well-known URLs{advice}"
     url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
-    return _keys_url(metadata, issuer=issuer, url=url)
+    # RFC 8414 §3.3: identical, not merely equivalent.
+    if (named := metadata.get("issuer")) != issuer:
+        raise FetchError(f"{url} contains the metadata of a different issuer: {named!r}, not {issuer}")
+    return url, metadata
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
     """Return the URL and the content of the first document that exists.
 
     Raises:
-        FetchError: a request failed, or no document exists. The text is then `missing`.
+        NotFoundError: no document exists. The text is `missing`.
+        FetchError: a request failed.
     """
     for url in urls:
         try:
@@ -61,7 +75,7 @@ async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> 
         if not isinstance(document, dict):
             raise FetchError(f"{url} is not a JSON object")
         return url, document
-    raise FetchError(missing)
+    raise NotFoundError(missing)
 
 
 def is_trustworthy(url: str) -> bool:
@@ -82,16 +96,3 @@ def metadata_urls(issuer: str) -> Iterator[str]:
     yield urlunsplit(parts._replace(path=f"{_OPENID}{path}"))
     if path:
         yield urlunsplit(parts._replace(path=f"{path}{_OPENID}"))
-
-
-def _keys_url(metadata: JsonObject, *, issuer: str, url: str) -> str:
-    named = metadata.get("issuer")
-    if named != issuer:
-        raise FetchError(f"{url}: its issuer is {named!r}, and auth.oauth.issuer is {issuer!r}; they must be the same")
-    keys_url = metadata.get("jwks_uri")
-    if not isinstance(keys_url, str):
-        raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
-    # An attacker who can replace the keys can sign tokens.
-    if not is_trustworthy(keys_url):
-        raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
-    return keys_url

@@ -12,8 +12,6 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-import msgspec
-
 from gateway.json_types import Json, JsonObject
 
 ALGORITHMS: Final = {
@@ -207,35 +205,31 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
     return claims
 
 
+def algorithms_of(entry: Json) -> Sequence[str]:
+    """Return the accepted algorithms for the type of a JSON Web Key."""
+    kinds = {(entry["kty"], entry.get("crv")), (entry["kty"], None)}
+    return [name for name, takes in ALGORITHMS.items() if takes in kinds]
+
+
 def public_key(entry: Json) -> Json:
     """Return the key of a JSON Web Key, or None if it is malformed, private or too short."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415 - of the extra
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - of the extra
 
-    kind, curve = entry["kty"], entry.get("crv")
-    algorithm = next((name for name, takes in ALGORITHMS.items() if takes in {(kind, curve), (kind, None)}), None)
+    algorithms = algorithms_of(entry)
     # RFC 7518 §6.2.2 and §6.3.2: private keys have `d`.
-    if algorithm is None or "d" in entry:
+    if not algorithms or "d" in entry:
         return None
     try:
-        key = PyJWK(entry, algorithm).key
+        key = PyJWK(entry, algorithms[0]).key
     # RFC 7517 §5: unknown keys are ignored.
     except (PyJWTError, ValueError, TypeError):
         return None
     return None if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_KEY_BITS else key
 
 
-class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
-    key: Json
-    algorithms: Sequence[str]
-
-    def __repr__(self) -> str:
-        """Omit the key from tracebacks and logs."""
-        return f"PrivateKey(algorithms={list(self.algorithms)})"
-
-
-def read_private_key(pem: str) -> PrivateKey:
-    """Read a private key in PEM (RFC 7468 §10).
+def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
+    """Return the key of a PEM text (RFC 7468 §10), and its algorithms.
 
     Raises:
         ValueError: the key cannot be used. The text does not quote the key.
@@ -253,20 +247,21 @@ def read_private_key(pem: str) -> PrivateKey:
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
         raise ValueError("is not a private key in PEM") from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= _MIN_RSA_KEY_BITS:
-        return PrivateKey(key=key, algorithms=[name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"])
+        return key, [name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"]
     if isinstance(key, EllipticCurvePrivateKey) and key.curve.name in _CURVES:
-        return PrivateKey(key=key, algorithms=[_CURVES[key.curve.name]])
+        return key, [_CURVES[key.curve.name]]
     if isinstance(key, Ed25519PrivateKey):
-        return PrivateKey(key=key, algorithms=["EdDSA"])
+        return key, ["EdDSA"]
     raise ValueError(
         f"is not a supported key: use RSA of at least {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519"
     )
 
 
-def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:
-    """Return a signed JWT. `preferred` lists algorithms that the recipient accepts, if known."""
+def sign(claims: JsonObject, pem: str, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:
+    """Return a JWT that is signed with a private key. `preferred` lists algorithms that the recipient accepts."""
     import jwt  # noqa: PLC0415 - of the extra
 
-    algorithm = next((each for each in key.algorithms if each in preferred), key.algorithms[0])
+    key, algorithms = read_private_key(pem)
+    algorithm = next((each for each in algorithms if each in preferred), algorithms[0])
     headers = None if key_id is None else {"kid": key_id}
-    return jwt.encode(dict(claims), key.key, algorithm=algorithm, headers=headers)
+    return jwt.encode(dict(claims), key, algorithm=algorithm, headers=headers)

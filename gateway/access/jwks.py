@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import msgspec
 import structlog
 
 from gateway.access.issuer import Fetch, FetchError, discover_keys_url
-from gateway.access.jose import ALGORITHMS, public_key
+from gateway.access.jose import algorithms_of, public_key
 from gateway.json_types import Json
 
 log: Final = structlog.get_logger(__name__)
@@ -37,22 +36,8 @@ class KeysUnavailableError(Exception):
         self.seconds = seconds
 
 
-class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
-    kid: str | None
-    kind: str
-    curve: str | None
-    algorithm: str | None
-    """Only algorithm of the key, or None."""
-    key: Json
-
-    def fits(self, kid: str | None, algorithm: str) -> bool:
-        kind, curve = ALGORITHMS[algorithm]
-        return (
-            (kid is None or self.kid == kid)
-            and self.kind == kind
-            and curve in {None, self.curve}
-            and self.algorithm in {None, algorithm}
-        )
+SigningKey = tuple[str | None, frozenset[str], Json]
+"""Key ID, algorithms, and the key for PyJWT."""
 
 
 class JwksCache:
@@ -93,7 +78,7 @@ class JwksCache:
         if is_old and self._may_fetch():
             self._start()
 
-    async def find(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
+    async def find(self, kid: str | None, algorithm: str) -> Sequence[Json]:
         """Return the keys that could have signed a token.
 
         Raises:
@@ -115,8 +100,9 @@ class JwksCache:
             self._fetching.cancel()
             await asyncio.wait([self._fetching])
 
-    def _fitting(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
-        return [key for key in self._keys or () if key.fits(kid, algorithm)]
+    def _fitting(self, kid: str | None, algorithm: str) -> Sequence[Json]:
+        keys = self._keys or ()
+        return [key for own_kid, algorithms, key in keys if kid in {None, own_kid} and algorithm in algorithms]
 
     def _may_fetch(self) -> bool:
         return self._fetching is None and self._clock() >= self._not_before
@@ -176,8 +162,8 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
             # RFC 7517 §5: ignore unknown keys.
             log.warning("signing key ignored: it is malformed, too short, or of an unsupported type")
         else:
-            kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))
-            yield SigningKey(kid=kid, kind=entry["kty"], curve=curve, algorithm=algorithm, key=key)
+            fitting = (name for name in algorithms_of(entry) if entry.get("alg") in {None, name})
+            yield entry.get("kid"), frozenset(fitting), key
 
 
 def _is_for_signatures(entry: Json) -> bool:

@@ -19,9 +19,8 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, missing_credentials
-from gateway.access.authenticator import Authenticator
-from gateway.access.credentials import Credential, read_credential
-from gateway.access.identity import ANONYMOUS, Identity, network_of
+from gateway.access.authenticator import Authenticator, read_credential
+from gateway.access.identity import ANONYMOUS, Credential, Identity, network_of
 from gateway.bounded_map import BoundedMap
 from gateway.console.session_cookie import ConsoleSession, SessionCookies, cookie_name
 from gateway.state.keys import SigningKeys

@@ -1,10 +1,5 @@
-"""Sets the `Authorization` header of requests to a service, as configured by `auth`.
+"""Sets the `Authorization` header of requests to a service, as configured by `auth`."""
 
-Callers' access tokens are exchanged and never forwarded. Tokens are cached until they expire or the service responds
-with 401.
-"""
-
-import asyncio
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -14,7 +9,6 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from gateway.access.credentials import Credential
 from gateway.access.identity import Subject
 from gateway.access.jose import is_installed, read_private_key
 from gateway.config.diagnostics.problems import Problems
@@ -31,38 +25,24 @@ from gateway.config.models.outbound_auth import (
     TokenRequest,
 )
 from gateway.config.secrets.redactor import Redactor
-from gateway.deadline import DeadlineExceededError
 from gateway.distribution import install_command
-from gateway.errors import ExecutionError
-from gateway.net.authorization_code import ServiceEntry
+from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
-from gateway.net.outbound_tokens import OutboundTokens
-from gateway.net.proofs import note_nonce, with_token
+from gateway.net.outbound_tokens import OutboundTokens, TokenAuthorization
 from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import ServerMetadata, asks_for_dpop, challenge_parameters, check_pinned
-from gateway.net.sign_ins import SignIns
+from gateway.net.server_metadata import asks_for_dpop, challenge_parameters, trusted_metadata_url
+from gateway.net.sign_ins import SHARED, SignInRequiredError, SignIns
 from gateway.net.tls import ClientIdentity
-from gateway.net.token_client import (
-    AccessToken,
-    ClientAuthentication,
-    ClientKey,
-    ClientSecret,
-    PublicClient,
-    TokenClient,
-    TokenEndpoint,
-)
-from gateway.net.user_authorization import UserAuthorization
+from gateway.net.token_client import OAuthClient, TokenEndpoint, note_nonce, with_token
 from gateway.threads import DaemonThreadPool
 
 AUTHORIZATION: Final = "Authorization"
-_UNAUTHORIZED: Final = 401
 _MAX_ATTEMPTS: Final = 4
-_FETCH_SECONDS: Final = 30.0
-"""The timeout of a token request, including the request for the server's metadata."""
-_METADATA_SECONDS: Final = 600.0
-"""How long the metadata of an authorization server is cached."""
+"""The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
+_MAX_REFRESH_ATTEMPT: Final = 2
+_MARGIN_SECONDS: Final = 5.0
 
 
 class Authorization(Protocol):
@@ -110,93 +90,71 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
 
-class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Uses access tokens: `client_credentials`, `token_exchange` and `enterprise`."""
+class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
+    """Uses the access token of a signed-in user: `authorization_code`."""
 
     summary: str
     is_per_caller: bool
-    client: TokenClient
-    key: bytes
-    """Identifies the client, the service and the requested token. Authorizations with the same key share tokens."""
-    subject_issuers: frozenset[str]
-    """The issuers of the callers' tokens that the authorization server receives."""
-    outbound: OutboundTokens
-    threads: DaemonThreadPool
+    entry: ServiceEntry
+    sign_ins: SignIns
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        token = self._token_of(subject)
-        if self.is_per_caller:
-            if subject is None:
-                return request  # The gateway itself has no access token to exchange.
-            if token is None:
-                raise ExecutionError(
-                    "This service requires an access token of the caller, and the request contained none: "
-                    "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
-                )
-            if subject.issuer not in self.subject_issuers:
-                raise ExecutionError(
-                    f"This service requires an access token of {' or '.join(sorted(self.subject_issuers))}, "
-                    f"and yours was issued by {subject.issuer}"
-                )
-        began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout_at(deadline):
-                found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
-        except TimeoutError as error:
-            raise DeadlineExceededError("Signing in", deadline - began) from error
-        return with_token(request, found.value, key=found.proof_key, nonces=self.client.endpoint.nonces)
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
+        is_use = subject is not None and subject.is_calling
+        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject), is_use=is_use)
+        if tokens is not None and self.sign_ins.is_over(tokens, _MARGIN_SECONDS):
+            tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
+        if tokens is not None:
+            return with_token(request, tokens.access_token, key=tokens.proof_key, nonces=self.entry.endpoint.nonces)
+        # The challenge of an MCP server lists the scopes to request. The gateway itself cannot sign in.
+        if self.entry.is_mcp or subject is None:
+            return request
+        raise SignInRequiredError(self.sign_ins, self.entry, subject)
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
-        token = self._token_of(subject)
-        if rejection.status != _UNAUTHORIZED or (self.is_per_caller and token is None):
-            return False
-        request, challenges = rejection.request, rejection.headers.getall("WWW-Authenticate", ())
-        sent = next((field.value for field in request.headers if field.name == AUTHORIZATION), "")
-        is_bound = sent.startswith("DPoP ")
-        if is_bound and note_nonce(self.client.endpoint.nonces, request.url, rejection.headers):
-            is_about_nonce = challenge_parameters(challenges).get("error") == "use_dpop_nonce"
-            if is_about_nonce and rejection.attempt < _MAX_ATTEMPTS:
+        request, headers = rejection.request, rejection.headers
+        challenges = headers.getall("WWW-Authenticate", ())
+        challenge = challenge_parameters(challenges)
+        sent = next((field.value for field in request.headers if field.name == "Authorization"), None)
+        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
+        if rejection.status == 403:
+            if sent is None or tokens is None or challenge.get("error") != "insufficient_scope":
+                return False
+            raise self._required(subject, challenges, tokens)
+        is_new_nonce = note_nonce(self.entry.endpoint.nonces, request.url, headers)
+        if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < _MAX_ATTEMPTS:
+            return True
+        if sent is None or tokens is None:
+            raise self._required(subject, challenges)
+        if sent.partition(" ")[2] != tokens.access_token:
+            return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed them.
+        # The first attempt can fail because of the nonce, or with a token that another call has refreshed.
+        if tokens.refresh_token is not None and rejection.attempt <= _MAX_REFRESH_ATTEMPT:
+            fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
+            if fresh is not None:
                 return True
-        asks_for_proof = is_installed() and asks_for_dpop(challenges)
-        if asks_for_proof and not is_bound and self.key not in self.outbound.bound:
-            self.outbound.bound.add(self.key)
-        elif rejection.attempt > (2 if is_bound else 1):
-            return False
-        # Compare with the token that was sent, because another call could have fetched a new one since.
-        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
-        return True
+        await self.sign_ins.forget(name, tokens)
+        raise self._required(subject, challenges)
 
-    def _token_of(self, subject: Subject | None) -> Credential | None:
-        return subject.access_token if self.is_per_caller and subject is not None else None
+    def _owner(self, subject: Subject | None) -> str | None:
+        if self.entry.config.shared:
+            return SHARED
+        if subject is not None and subject.key is None:
+            raise self.entry.unknown_user()
+        return None if subject is None else subject.key
 
-    def _key_of(self, token: Credential | None) -> bytes:
-        # The key has a fixed length, so that the concatenation is unambiguous.
-        return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
-
-    async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
-        try:
-            async with asyncio.timeout(_FETCH_SECONDS):
-                server = await self.outbound.servers.get(self.key, self._find_server)
-                token = await self.client.obtain(
-                    server,
-                    subject=None if subject is None else subject.secret,
-                    is_bound=self.key in self.outbound.bound,
-                )
-            # Before the token is sent anywhere. Computing its encoded forms takes long, so a thread does it.
-            deadline = asyncio.get_running_loop().time() + _FETCH_SECONDS
-            await self.threads.run(self.outbound.secrets.add, token.value, deadline=deadline)
-        except ExecutionError:
-            self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved
-            raise
-        except TimeoutError as error:
-            raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
-        return token, token.seconds
-
-    async def _find_server(self) -> tuple[ServerMetadata, float]:
-        server = await self.client.find_server()
-        known = self.outbound.issuers.setdefault(self.key, server.issuer)
-        check_pinned(known, server.issuer, service_url=self.client.service_url)
-        return server, _METADATA_SECONDS
+    def _required(
+        self, subject: Subject | None, challenges: Sequence[str], granted: Tokens | None = None
+    ) -> SignInRequiredError:
+        challenge = challenge_parameters(challenges)
+        before = () if granted is None else granted.scopes
+        return SignInRequiredError(
+            self.sign_ins,
+            self.entry,
+            subject,
+            scopes=list(dict.fromkeys([*before, *challenge.get("scope", "").split()])),
+            metadata_url=trusted_metadata_url(challenge, self.entry.service_url) if self.entry.is_mcp else None,
+            binds_tokens=asks_for_dpop(challenges),
+        )
 
 
 class OutboundServices(Protocol):
@@ -277,18 +235,20 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     kind = next(name for name in type(auth).model_fields if getattr(auth, name) is config)
     if auth.is_per_caller:
         config, subject_issuers = _exchanging(config, issuers, problems.at(kind))
-    authentication = _compile_authentication(config, problems.at(kind))
-    if authentication is None:
+    client = _compile_client(config, problems.at(kind))
+    if client is None:
         return None
     return TokenAuthorization(
         summary=f"{kind} ({config.issuer or config.token_url or service_url})",
         is_per_caller=auth.is_per_caller,
-        client=TokenClient(config=config, authentication=authentication, service_url=service_url, endpoint=endpoint),
+        config=config,
+        client=client,
+        service_url=service_url,
+        endpoint=endpoint,
         # A digest of all settings including the secret, so that a changed `auth` does not reuse old tokens.
         key=hashlib.sha256(f"{kind} {config.model_dump_json()} {service_url}".encode()).digest(),
         subject_issuers=subject_issuers,
         outbound=services.outbound_tokens,
-        threads=services.worker_threads,
     )
 
 
@@ -327,17 +287,15 @@ def _compile_sign_in(
     if not is_installed():
         place.error(f"needs packages that are not installed: {install_command('auth')}")
         return None
-    authentication = None
-    if config.client_secret is not None or config.private_key is not None:
-        authentication = _compile_authentication(config, place)
-        if authentication is None:
-            return None
+    client = _compile_client(config, place)
+    if client is None:
+        return None
     entry = ServiceEntry(
         name=problems.path.removesuffix(".auth"),
         config=config,
         service_url=service_url,
         endpoint=endpoint,
-        authentication=authentication,
+        client=client,
     )
     sign_ins.add(entry)
     return UserAuthorization(
@@ -360,15 +318,12 @@ def _basic(basic: BasicAuth) -> str:
     return f"Basic {base64.b64encode(f'{basic.username}:{basic.password}'.encode()).decode('ascii')}"  # RFC 7617 §2.1
 
 
-def _compile_authentication(
-    config: TokenRequest | AuthorizationCode, problems: Problems
-) -> ClientAuthentication | None:
-    if config.private_key is None and config.client_secret is None:
-        return PublicClient(client_id=config.client_id)
-    if config.private_key is None:
-        method = config.client_auth if isinstance(config, TokenRequest) else None
-        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=method)
+def _compile_client(config: TokenRequest | AuthorizationCode, problems: Problems) -> OAuthClient | None:
+    method = config.client_auth if isinstance(config, TokenRequest) else None
+    client = OAuthClient(client_id=config.client_id, secret=config.client_secret, method=method)
     problems, pem = problems.at("private_key"), config.private_key
+    if pem is None:
+        return client
     if not is_installed():
         problems.error(f"needs packages that are not installed: {install_command('auth')}")
         return None
@@ -377,9 +332,11 @@ def _compile_authentication(
             file = problems.directory / pem
             content_digest(file)  # A renewed key changes the configuration.
             pem = file.read_text(encoding="ascii")
-        return ClientKey(client_id=config.client_id, key=read_private_key(pem), key_id=config.key_id)
+        read_private_key(pem)
     except ValueError as error:
         problems.error(str(error))
     except OSError as error:
         problems.error(f"is neither a private key in PEM nor a file that can be read: {error.strerror}")
+    else:
+        return replace(client, private_key=pem, key_id=config.key_id)
     return None

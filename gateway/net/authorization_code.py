@@ -7,7 +7,6 @@ Threats:
 """
 
 import asyncio
-import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,24 +17,16 @@ import orjson
 import structlog
 from msgspec.structs import replace
 
-from gateway.access.issuer import is_trustworthy
+from gateway.access.issuer import NotFoundError, is_trustworthy
+from gateway.access.jose import encoded
 from gateway.config.models.outbound_auth import AuthorizationCode
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.net.json_fetcher import REQUEST_SECONDS
-from gateway.net.proofs import ALGORITHM, new_key
 from gateway.net.request import Request, bound
-from gateway.net.server_metadata import MissingMetadataError, ServerMetadata, discover, discover_of_service, url_of
-from gateway.net.token_client import (
-    ClientAuthentication,
-    ClientSecret,
-    PublicClient,
-    TokenEndpoint,
-    content_of,
-    host_of_endpoint,
-    read_token,
-)
+from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, url_of
+from gateway.net.token_client import ALGORITHM, OAuthClient, TokenEndpoint, content_of, new_key, read_token
 
 log: Final = structlog.get_logger(__name__)
 
@@ -45,8 +36,6 @@ _OFFLINE: Final = "offline_access"
 _GOOGLE: Final = "https://accounts.google.com"
 _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
 
-RegisteredClient = ClientSecret | PublicClient
-
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one user for one entry."""
@@ -54,7 +43,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     scopes: list[str]
     server: ServerMetadata
-    client: RegisteredClient | None
+    client: OAuthClient | None
     """The registered client. None for the configured client."""
     access_token: str = ""
     """Empty until tokens are issued."""
@@ -78,8 +67,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     config: AuthorizationCode
     service_url: str
     endpoint: TokenEndpoint
-    authentication: ClientAuthentication | None
-    """The configured client. None if the gateway has to register."""
+    client: OAuthClient
+    """The configured client. Without a `client_id`, the gateway registers."""
 
     @property
     def title(self) -> str:
@@ -138,14 +127,14 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return await discover(self.config.issuer, sender)
         try:
             return await discover_of_service(self.service_url, sender, named=metadata_url)
-        except MissingMetadataError:
+        except NotFoundError:
             if not self.is_mcp or metadata_url is not None:
                 raise
         # MCP 2025-03-26 basic/authorization: the server is also the authorization server, with or without metadata.
         origin = urlunsplit(urlsplit(self.service_url)._replace(path="", query="", fragment=""))
         try:
             return await discover(origin, sender)
-        except MissingMetadataError:
+        except NotFoundError:
             return ServerMetadata(
                 issuer=origin,
                 authorization_url=f"{origin}/authorize",
@@ -154,7 +143,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 challenge_methods=["S256"],
             )
 
-    async def register(self, server: ServerMetadata, redirect_uri: str) -> tuple[RegisteredClient, float | None]:
+    async def register(self, server: ServerMetadata, redirect_uri: str) -> tuple[OAuthClient, float | None]:
         """Register the gateway (RFC 7591), and return the client and the Unix time at which it expires.
 
         Raises:
@@ -182,10 +171,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise self.endpoint.failure(f"{url} does not register clients: it returned {response.status} {said}")
         secret, expires = found.get("client_secret"), found.get("client_secret_expires_at")
         method = found.get("token_endpoint_auth_method") or method
-        client: RegisteredClient = PublicClient(client_id=client_id)
+        client = OAuthClient(client_id=client_id)
         if isinstance(secret, str) and method != "none":
-            is_form = method == "client_secret_post"
-            client = ClientSecret(client_id=client_id, secret=secret, method="post" if is_form else "basic")
+            client = replace(client, secret=secret, method="post" if method == "client_secret_post" else "basic")
         # RFC 7591 §3.2.1: 0 means that the secret does not expire.
         return client, expires if isinstance(expires, int) and expires > 0 else None
 
@@ -223,9 +211,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """
         if before.server.resource is not None:
             form = {**form, "resource": before.server.resource}
-        authentication, key = self._authentication(before), before.proof_key
-        response = await self.endpoint.post(before.server, form, authentication, proof_key=key, secrets=secrets)
-        token = read_token(response, host=host_of_endpoint(before.server), proof_key=key)
+        client, key = before.client or self.client, before.proof_key
+        response = await self.endpoint.post(before.server, form, client, proof_key=key, secrets=secrets)
+        token = read_token(response, before.server, proof_key=key)
         found = content_of(response)
         refresh_token, scope = found.get("refresh_token"), found.get("scope")
         return replace(
@@ -245,12 +233,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         form = {"token": tokens.refresh_token or tokens.access_token}
         server = replace(tokens.server, token_url=tokens.server.revocation_url)
         try:
-            await self.endpoint.post(server, form, self._authentication(tokens), is_revocation=True)
+            await self.endpoint.post(server, form, tokens.client or self.client, is_revocation=True)
         except ExecutionError as error:
             log.warning("tokens not revoked", entry=self.name, reason=str(error))
-
-    def _authentication(self, tokens: Tokens) -> ClientAuthentication:
-        return tokens.client or self.authentication or PublicClient(client_id=self.config.client_id)
 
 
 def entry_key(name: str, config: AuthorizationCode, service_url: str) -> str:
@@ -273,7 +258,7 @@ def authorization_url(  # noqa: PLR0913 - the parameters of RFC 6749 §4.1.1 and
         "client_id": client_id,
         "redirect_uri": redirect_uri,
         "state": state,
-        "code_challenge": base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("="),
+        "code_challenge": encoded(hashlib.sha256(verifier.encode()).digest()),
         "code_challenge_method": "S256",
         **({"scope": " ".join(scopes)} if scopes else {}),
         **more,

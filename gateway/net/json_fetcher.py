@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from gateway.access.introspection import IntrospectionResponse
+from gateway.access.introspection import PostResponse
 from gateway.access.issuer import FetchError, NotFoundError
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
@@ -30,7 +30,7 @@ def issuer_sender(clients: HttpClients) -> Sender:
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
-async def post(sender: Sender, url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
+async def post(sender: Sender, url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:
     """Send a POST request to an endpoint of an authorization server.
 
     Raises:
@@ -43,7 +43,7 @@ async def post(sender: Sender, url: str, *, headers: Mapping[str, str], body: by
     except (ExecutionError, ValueError) as error:
         raise FetchError(f"{url}: {error}") from error
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return IntrospectionResponse(status=response.status, media_type=media_type, body=response.body)
+    return response.status, media_type, response.body
 
 
 async def fetch_json(sender: Sender, url: str) -> Json:

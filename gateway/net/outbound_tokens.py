@@ -1,25 +1,63 @@
-"""Caches access tokens for services, and metadata of the servers that issue them.
+"""The access tokens that the gateway requests for itself and its callers.
 
-Concurrent requests share one fetch. Values are cached until they expire.
+Callers' access tokens are exchanged and never forwarded. Tokens are cached until they expire or the service responds
+with 401.
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
+import msgspec
+
+from gateway.access.identity import Credential, Subject
+from gateway.access.jose import is_installed
 from gateway.bounded_map import BoundedMap
+from gateway.config.models.outbound_auth import ClientCredentials, EnterpriseAuth, TokenExchange, TokenRequest
 from gateway.config.secrets.redactor import ObtainedSecrets
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.net.server_metadata import ServerMetadata
-from gateway.net.token_client import AccessToken
+from gateway.net.request import Rejection, Request
+from gateway.net.server_metadata import (
+    ServerMetadata,
+    asks_for_dpop,
+    challenge_parameters,
+    check_pinned,
+    discover,
+    discover_of_service,
+)
+from gateway.net.token_client import (
+    ACCESS_TOKEN,
+    AccessToken,
+    OAuthClient,
+    TokenEndpoint,
+    TokenRejectedError,
+    new_key,
+    note_nonce,
+    read_token,
+    with_token,
+)
 
 V = TypeVar("V")
 
 _MAX_KEPT: Final = 4096
 """The maximum number of values. With token exchange, there is one token per caller."""
+_UNAUTHORIZED: Final = 401
+_MAX_ATTEMPTS: Final = 4
+_FETCH_SECONDS: Final = 30.0
+"""The timeout of a token request, including the request for the server's metadata."""
+_METADATA_SECONDS: Final = 600.0
+"""How long the metadata of an authorization server is cached."""
+_ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - RFC 8693 §3, no secret
+_ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
+"""Errors of servers that require a proof (RFC 9449 §5, §8)."""
 
 
 class SharedFetches(Generic[V]):
@@ -102,3 +140,166 @@ class OutboundTokens:
     ) -> None:
         await self.tokens.close()
         await self.servers.close()
+
+
+class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
+    """Uses access tokens: `client_credentials`, `token_exchange` and `enterprise`."""
+
+    summary: str
+    is_per_caller: bool
+    config: TokenRequest
+    client: OAuthClient
+    service_url: str
+    """If the configuration names no authorization server, this service is asked for it."""
+    endpoint: TokenEndpoint
+    key: bytes
+    """Identifies the client, the service and the requested token. Authorizations with the same key share tokens."""
+    subject_issuers: frozenset[str]
+    """The issuers of the callers' tokens that the authorization server receives."""
+    outbound: OutboundTokens
+
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+        token = self._token_of(subject)
+        if self.is_per_caller:
+            if subject is None:
+                return request  # The gateway itself has no access token to exchange.
+            if token is None:
+                raise ExecutionError(
+                    "This service requires an access token of the caller, and the request contained none: "
+                    "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
+                )
+            if subject.issuer not in self.subject_issuers:
+                raise ExecutionError(
+                    f"This service requires an access token of {' or '.join(sorted(self.subject_issuers))}, "
+                    f"and yours was issued by {subject.issuer}"
+                )
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(deadline):
+                found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
+        except TimeoutError as error:
+            raise DeadlineExceededError("Signing in", deadline - began) from error
+        return with_token(request, found.value, key=found.proof_key, nonces=self.endpoint.nonces)
+
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+        token = self._token_of(subject)
+        if rejection.status != _UNAUTHORIZED or (self.is_per_caller and token is None):
+            return False
+        request, challenges = rejection.request, rejection.headers.getall("WWW-Authenticate", ())
+        sent = next((field.value for field in request.headers if field.name == "Authorization"), "")
+        is_bound = sent.startswith("DPoP ")
+        if is_bound and note_nonce(self.endpoint.nonces, request.url, rejection.headers):
+            is_about_nonce = challenge_parameters(challenges).get("error") == "use_dpop_nonce"
+            if is_about_nonce and rejection.attempt < _MAX_ATTEMPTS:
+                return True
+        asks_for_proof = is_installed() and asks_for_dpop(challenges)
+        if asks_for_proof and not is_bound and self.key not in self.outbound.bound:
+            self.outbound.bound.add(self.key)
+        elif rejection.attempt > (2 if is_bound else 1):
+            return False
+        # Compare with the token that was sent, because another call could have fetched a new one since.
+        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
+        return True
+
+    def _token_of(self, subject: Subject | None) -> Credential | None:
+        return subject.access_token if self.is_per_caller and subject is not None else None
+
+    def _key_of(self, token: Credential | None) -> bytes:
+        # The key has a fixed length, so that the concatenation is unambiguous.
+        return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
+
+    async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
+        try:
+            async with asyncio.timeout(_FETCH_SECONDS):
+                server = await self.outbound.servers.get(self.key, self._find_server)
+                token = await self._obtain(server, None if subject is None else subject.secret)
+            # Before the token is sent anywhere. Computing its encoded forms takes long, so a thread does it.
+            await asyncio.to_thread(self.outbound.secrets.add, token.value)
+        except ExecutionError:
+            self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved
+            raise
+        except TimeoutError as error:
+            raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
+        return token, token.seconds
+
+    async def _find_server(self) -> tuple[ServerMetadata, float]:
+        config = self.config
+        try:
+            if config.token_url is not None:
+                server = ServerMetadata(token_url=config.token_url)
+            elif config.issuer is not None:
+                server = await discover(config.issuer, self.endpoint.sender)
+            else:
+                server = await discover_of_service(self.service_url, self.endpoint.sender)
+        except ExecutionError as error:
+            raise self.endpoint.failure(str(error)) from error
+        known = self.outbound.issuers.setdefault(self.key, server.issuer)
+        check_pinned(known, server.issuer, service_url=self.service_url)
+        return server, _METADATA_SECONDS
+
+    async def _obtain(self, server: ServerMetadata, subject: str | None) -> AccessToken:
+        """Request a token, in exchange for the caller's token if configured.
+
+        The token is bound to a key (DPoP) if the service or the authorization server asks for a proof.
+
+        Raises:
+            ExecutionError: No token was issued. The message contains the reason without secrets.
+        """
+        form = await self._form(server, subject)
+        key = new_key() if self.key in self.outbound.bound else ""
+        try:
+            response = await self.endpoint.post(server, form, self.client, proof_key=key)
+        except TokenRejectedError as error:
+            if key or error.error not in _WITHOUT_PROOF or not is_installed():
+                raise
+            key = new_key()
+            response = await self.endpoint.post(server, form, self.client, proof_key=key)
+        return read_token(response, server, proof_key=key)
+
+    async def _form(self, server: ServerMetadata, subject: str | None) -> dict[str, str]:
+        config = self.config
+        if isinstance(config, EnterpriseAuth):
+            scopes = {"scope": " ".join(config.scopes)} if config.scopes else {}
+            assertion = await self._identity_assertion(config, server, subject)
+            return {"grant_type": _JWT_BEARER, "assertion": assertion, **scopes}
+        form = {"grant_type": "client_credentials"}
+        if isinstance(config, TokenExchange):
+            form = {
+                "grant_type": _EXCHANGE,
+                "subject_token": subject or "",
+                "subject_token_type": ACCESS_TOKEN,
+                "requested_token_type": ACCESS_TOKEN,
+            }
+        elif isinstance(config, ClientCredentials) and config.assertion is not None:
+            form = {"grant_type": _JWT_BEARER, "assertion": config.assertion}
+        if config.audience is not None:
+            form["audience"] = config.audience
+        return {**form, **self._target(server)}
+
+    async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
+        """Return the ID-JAG that the identity provider issues for the service's authorization server.
+
+        draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
+        """
+        idp = config.idp
+        try:
+            provider = await discover(idp.issuer, self.endpoint.sender)
+        except ExecutionError as error:
+            raise self.endpoint.failure(str(error)) from error
+        form = {
+            "grant_type": _EXCHANGE,
+            "requested_token_type": _ID_JAG,
+            "subject_token": idp.subject_token or subject or "",
+            "subject_token_type": ACCESS_TOKEN if idp.subject_token is None else _ID_TOKEN,
+            "audience": config.audience or server.issuer or server.token_url,
+            **self._target(server),
+        }
+        client = OAuthClient(client_id=idp.client_id, secret=idp.client_secret)
+        response = await self.endpoint.post(provider, form, client)
+        return read_token(response, provider, kinds=(_ID_JAG,)).value
+
+    def _target(self, server: ServerMetadata) -> dict[str, str]:
+        form = {"scope": " ".join(self.config.scopes)} if self.config.scopes else {}
+        # RFC 8707 §2: the server can restrict the token to this service.
+        resource = self.config.resource or server.resource
+        return form if resource is None else {**form, "resource": resource}

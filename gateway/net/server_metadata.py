@@ -8,13 +8,14 @@ followed. The connection's address guard applies.
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from yarl import URL
 
-from gateway.access.issuer import FetchError, first_document, is_trustworthy, metadata_urls
+from gateway.access.issuer import first_document, is_trustworthy, issuer_metadata
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
 from gateway.net.json_fetcher import ACCEPT_JSON, REQUEST_SECONDS, fetch_json
@@ -60,22 +61,13 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the service asks for tokens that are bound to a key (DPoP)."""
 
 
-class MissingMetadataError(ExecutionError):
-    """No metadata document exists at the well-known URLs."""
-
-
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
     """Fetch the metadata of an issuer.
 
     Raises:
         ExecutionError: The metadata cannot be fetched or is invalid.
     """
-    missing = f"{issuer} has no metadata at a well-known place"
-    url, found = await _first_document(metadata_urls(issuer), sender, missing=missing)
-    named = found.get("issuer")
-    # RFC 8414 §3.3: identical, not merely equivalent.
-    if named != issuer:
-        raise ExecutionError(f"{url} contains the metadata of a different issuer, not {issuer}")
+    url, found = await issuer_metadata(issuer, partial(fetch_json, sender))
     token_url, methods = found.get("token_endpoint"), found.get("code_challenge_methods_supported")
     if not isinstance(token_url, str) or not is_trustworthy(token_url):
         raise ExecutionError(f"{url} contains no token_endpoint with an https URL")
@@ -101,7 +93,7 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
     `named` is the metadata URL from a challenge of the service, if any.
 
     Raises:
-        MissingMetadataError: The service has no metadata.
+        NotFoundError: The service has no metadata.
         ExecutionError: The metadata cannot be fetched or is invalid.
     """
     missing = f"{service_url} has no metadata about its authorization server (RFC 9728). Set `issuer`"
@@ -115,7 +107,7 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
     urls = _resource_metadata_urls(service_url)
     if named is not None:
         urls = iter((named,))
-    url, found = await _first_document(urls, sender, missing=missing)
+    url, found = await first_document(urls, partial(fetch_json, sender), missing=missing)
     resource = found.get("resource")
     # RFC 9728 §3.3: otherwise a document could obtain tokens for another service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
@@ -129,23 +121,6 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
         resource_scopes=_strings(found.get("scopes_supported")),
         binds_tokens=binds_tokens or found.get("dpop_bound_access_tokens_required") is True,
     )
-
-
-async def _first_document(urls: Iterator[str], sender: Sender, *, missing: str) -> tuple[str, JsonObject]:
-    found = False
-
-    async def fetch(url: str) -> Json:
-        nonlocal found
-        document = await fetch_json(sender, url)
-        found = True
-        return document
-
-    try:
-        return await first_document(urls, fetch, missing=missing)
-    except FetchError as error:
-        if not found and str(error) == missing:
-            raise MissingMetadataError(missing) from error
-        raise
 
 
 def check_pinned(known: str | None, found: str | None, *, service_url: str) -> None:

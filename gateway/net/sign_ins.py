@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -28,7 +28,6 @@ from gateway.json_types import Json
 from gateway.net.authorization_code import (
     CLIENT_DOCUMENTS,
     PAGES,
-    RegisteredClient,
     ServiceEntry,
     Tokens,
     authorization_url,
@@ -38,7 +37,8 @@ from gateway.net.authorization_code import (
 )
 from gateway.net.outbound_tokens import SharedFetches
 from gateway.net.server_metadata import ServerMetadata, check_pinned
-from gateway.net.token_client import ClientSecret, PublicClient, TokenRejectedError
+from gateway.net.token_client import OAuthClient, TokenRejectedError
+from gateway.state.encrypted_store import EncryptedStore
 
 log: Final = structlog.get_logger(__name__)
 
@@ -55,17 +55,6 @@ _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """Errors for an invalid refresh token."""
-
-
-class SecretStore(Protocol):
-    """Stores bytes by name until they expire. See `EncryptedStore`."""
-
-    async def read(self, name: str) -> bytes | None: ...
-    async def write(self, name: str, content: bytes, *, expires: float) -> None: ...
-    async def replace(self, name: str, before: bytes, after: bytes, *, expires: float) -> bool: ...
-    async def claim(self, name: str, *, expires: float) -> bool: ...
-    async def delete(self, name: str) -> bytes | None: ...
-    async def names(self, prefix: str) -> list[str]: ...
 
 
 class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,14 +116,14 @@ class SignIns:
         self._secrets: Final = secrets or ObtainedSecrets()
         self._masked: Final[BoundedMap[str, str]] = BoundedMap(_MAX_ENTRIES)
         """The access tokens that are masked in logs, by the name of their record."""
-        self._store: SecretStore | None = None
+        self._store: EncryptedStore | None = None
         self._events: Events | None = None
         self.base_url: str | None = None
         """The URL of the pages; None without them."""
         self._entries: Final[BoundedMap[str, ServiceEntry]] = BoundedMap(_MAX_ENTRIES)
         self._refreshes: Final[SharedFetches[Tokens | None]] = SharedFetches()
 
-    def open(self, store: SecretStore, events: Events) -> None:
+    def open(self, store: EncryptedStore, events: Events) -> None:
         self._store, self._events = store, events
 
     def listen_at(self, base_url: str) -> None:
@@ -394,7 +383,7 @@ class SignIns:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
 
     @property
-    def store(self) -> SecretStore:
+    def store(self) -> EncryptedStore:
         if self._store is None:
             raise ExecutionError("Users cannot sign in here, because no state is kept")
         return self._store
@@ -405,23 +394,20 @@ class SignIns:
             raise ExecutionError("The configuration has changed. Repeat the call to get a new link")
         return entry
 
-    async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
+    async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> OAuthClient | None:
         if entry.config.client_id:
             if entry.config.client_secret is not None and entry.config.issuer is None:
                 await self._check_issuer(entry, server)
             return None
         base_url = self.base_url or ""
         if server.reads_client_documents and base_url.startswith("https:"):
-            return PublicClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
+            return OAuthClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
         # Never send the credentials of one issuer to another: records are stored by issuer.
         name = f"client:{digest_of(server.issuer or server.token_url, redirect_uri)}"
-        known: RegisteredClient | None = await self._read(name, ClientSecret)
-        if known is None:
-            known = await self._read(name, PublicClient)
-        if known is not None:
+        if (known := await self._read(name, OAuthClient)) is not None:
             return known
         client, expires_at = await entry.register(server, redirect_uri)
-        if isinstance(client, ClientSecret):
+        if client.secret is not None:
             await asyncio.to_thread(self._secrets.add, client.secret)
         await self._write(name, client, seconds=_FOREVER_SECONDS if expires_at is None else expires_at - self._clock())
         return client

@@ -1,45 +1,39 @@
-"""Requests access tokens from the token endpoint of an authorization server.
+"""Requests tokens from the token endpoint of an authorization server, and adds them to requests.
 
 The time and size of each response are limited. Error descriptions of the server are shown without the secrets of the
-request.
+request. A token can be bound to a key of the gateway (DPoP, RFC 9449). Keys and proofs require the extra `auth`.
 """
 
 import asyncio
 import base64
+import hashlib
 import json
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import msgspec
+from msgspec.structs import replace
+from multidict import MultiMapping
+from yarl import URL
 
-from gateway.access.jose import PrivateKey, is_installed, sign
-from gateway.config.models.outbound_auth import (
-    MAX_TOKEN_LENGTH,
-    ClientCredentials,
-    EnterpriseAuth,
-    TokenExchange,
-    TokenRequest,
-)
+from gateway.access.jose import encoded, read_private_key, sign
+from gateway.bounded_map import BoundedMap
+from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.net.json_fetcher import REQUEST_SECONDS
-from gateway.net.proofs import Nonces, new_key, note_nonce, proof
 from gateway.net.request import Request, bound
 from gateway.net.sender import Response, Sender
-from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, url_of
+from gateway.net.server_metadata import ServerMetadata, url_of
 
-_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
-_ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105
-_ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
-_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 # Wider than `b64token` (RFC 6750 §2.1): accept anything that a header can contain.
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _LIFETIME: Final = 300.0
@@ -52,15 +46,14 @@ _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies the first one. Some servers use
 the others if the form contains no client ID, or if the client must not use this method.
 """
-_WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
-"""Errors of servers that require a proof (RFC 9449 §5, §8)."""
 _BEARER: Final = ("bearer", "bearertoken")
 """Values of `token_type` in lower case: RFC 6750 §6.1.1, and Apigee's."""
 _MAX_NONCES: Final = 100
+ALGORITHM: Final = "ES256"
+Nonces = BoundedMap[str, str]
+"""The newest nonces of servers, by origin (RFC 9449 §8, §9)."""
 _MAX_REASON: Final = 400
 """The maximum length of an error description."""
-
-
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 60
 """How long an assertion is valid. It is used immediately."""
@@ -86,6 +79,66 @@ class TokenRejectedError(ExecutionError):
         """`error` of the response (RFC 6749 §5.2); empty if it has none."""
 
 
+ClientProof = tuple[Mapping[str, str], str | None]
+"""Client authentication: fields of the form, and the `Authorization` header."""
+
+
+class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A client of an authorization server, and how it authenticates at the token endpoint.
+
+    `private_key_jwt` (RFC 7523 §2.2) with a key, `client_secret_basic` or `client_secret_post` (RFC 6749 §2.3.1) with a
+    secret, otherwise `none`.
+    """
+
+    client_id: str
+    secret: str | None = None
+    method: Literal["basic", "post"] | None = None
+    """How to send the secret. None to try both."""
+    private_key: str | None = None
+    """PEM."""
+    key_id: str | None = None
+
+    def __repr__(self) -> str:
+        """Hide the secrets from tracebacks and logs."""
+        return f"OAuthClient(client_id={self.client_id})"
+
+    def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
+        """Return the ways to authenticate, the most likely one first."""
+        if self.private_key is not None:
+            # RFC 7523 §3: a single string, which more servers accept than a list. The issuer comes first, because other
+            # servers cannot use an assertion for it (MCP extension oauth-client-credentials). Older servers expect the
+            # token endpoint.
+            audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
+            return [self._assertion(server, self.private_key, audience) for audience in audiences]
+        if self.secret is None:
+            return [({"client_id": self.client_id} if self.client_id else {}, None)]
+        # RFC 6749 §2.3.1: form-encode both (appendix B) before they become a user name and a password.
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
+        ways: dict[str, ClientProof] = {
+            "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
+            "client_secret_post": ({"client_id": self.client_id, "client_secret": self.secret}, None),
+        }
+        if self.method is not None:
+            return [ways[f"client_secret_{self.method}"]]
+        # Servers do not always accept the methods that they announce.
+        return [ways[name] for name in sorted(ways, key=lambda name: name not in server.auth_methods)]
+
+    def _assertion(self, server: ServerMetadata, private_key: str, audience: str) -> ClientProof:
+        now = int(time.time())
+        claims = {
+            "iss": self.client_id,
+            "sub": self.client_id,
+            "aud": audience,
+            # RFC 7523 §3: a server can reject a repeated id.
+            "jti": secrets.token_urlsafe(24),
+            "iat": now,
+            "exp": now + _ASSERTION_SECONDS,
+        }
+        assertion = sign(claims, private_key, key_id=self.key_id, preferred=server.signing_algorithms)
+        form = {"client_id": self.client_id, "client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
+        return form, None
+
+
 class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Sends requests to token endpoints, and explains failures without secrets."""
 
@@ -98,7 +151,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         self,
         server: ServerMetadata,
         form: Mapping[str, str],
-        authentication: "ClientAuthentication",
+        client: OAuthClient,
         *,
         proof_key: str = "",
         secrets: Sequence[str] = (),
@@ -114,12 +167,12 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         """
         sent = [*secrets, form.get("subject_token"), form.get("assertion")]
         try:
-            response = await self._authenticated(server, form, authentication, proof_key, sent)
+            response = await self._authenticated(server, form, client, proof_key, sent)
             is_new_nonce = note_nonce(self.nonces, url_of(server.token_url), response.headers)
             if proof_key and is_new_nonce and content_of(response).get("error") == "use_dpop_nonce":  # RFC 9449 §8
-                response = await self._authenticated(server, form, authentication, proof_key, sent)
+                response = await self._authenticated(server, form, client, proof_key, sent)
             if not is_revocation or response.status != 200:  # RFC 7009 §2.2: the body is ignored.
-                _check_success(response, host=host_of_endpoint(server))
+                _check_success(response, server)
         except TokenRejectedError as error:
             text = self._shown(str(error), secrets=sent)
             raise TokenRejectedError(text, error=error.error) from error
@@ -131,12 +184,12 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         self,
         server: ServerMetadata,
         form: Mapping[str, str],
-        authentication: "ClientAuthentication",
+        client: OAuthClient,
         proof_key: str,
         sent: list[str | None],
     ) -> Response:
         """Send a request with each authentication method until the server accepts the client. Add secrets to `sent`."""
-        methods = authentication.proofs(server)
+        methods = client.proofs(server)
         sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
         for method in methods:
             response = await self._send(server, form, method, proof_key)
@@ -156,14 +209,14 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return f"The gateway cannot sign in: {shown}"
 
     async def _send(
-        self, server: ServerMetadata, form: Mapping[str, str], method: "ClientProof", proof_key: str
+        self, server: ServerMetadata, form: Mapping[str, str], method: ClientProof, proof_key: str
     ) -> Response:
         (fields, authorization), url = method, url_of(server.token_url)
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if authorization is not None:
             headers["Authorization"] = authorization
         if proof_key:
-            headers["DPoP"] = proof(proof_key, "POST", url, access_token=None, nonces=self.nonces)
+            headers["DPoP"] = _proof(proof_key, "POST", url, access_token=None, nonces=self.nonces)
         request = Request(
             method="POST",
             url=url,
@@ -174,118 +227,20 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return await self.sender.send(request, deadline=asyncio.get_running_loop().time() + REQUEST_SECONDS)
 
 
-class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
-    """One client of one authorization server."""
-
-    config: TokenRequest
-    authentication: "ClientAuthentication"
-    service_url: str
-    """The service to sign in to. If the configuration names no authorization server, this service is asked for it."""
-    endpoint: TokenEndpoint
-
-    async def find_server(self) -> ServerMetadata:
-        """Return the metadata of the authorization server, and fetch what is not configured.
-
-        Raises:
-            ExecutionError: The server cannot be found.
-        """
-        if self.config.token_url is not None:
-            return ServerMetadata(token_url=self.config.token_url)
-        if self.config.issuer is not None:
-            return await self._explained(discover(self.config.issuer, self.endpoint.sender))
-        return await self._explained(discover_of_service(self.service_url, self.endpoint.sender))
-
-    async def _explained(self, discovery: Awaitable[ServerMetadata]) -> ServerMetadata:
-        try:
-            return await discovery
-        except ExecutionError as error:
-            raise self.endpoint.failure(str(error)) from error
-
-    async def obtain(self, server: ServerMetadata, *, subject: str | None, is_bound: bool) -> AccessToken:
-        """Request a token, in exchange for the caller's token if configured.
-
-        The token is bound to a key (DPoP) if `is_bound`, or if the authorization server asks for a proof.
-
-        Raises:
-            ExecutionError: No token was issued. The message contains the reason without secrets.
-        """
-        form = self._form(server)
-        if isinstance(self.config, EnterpriseAuth):
-            form = {**form, "assertion": await self._identity_assertion(self.config, server, subject)}
-        elif isinstance(self.config, TokenExchange):
-            form = {**form, "subject_token": subject or ""}
-        key = new_key() if is_bound else ""
-        try:
-            response = await self.endpoint.post(server, form, self.authentication, proof_key=key)
-        except TokenRejectedError as error:
-            if key or error.error not in _WITHOUT_PROOF or not is_installed():
-                raise
-            key = new_key()
-            response = await self.endpoint.post(server, form, self.authentication, proof_key=key)
-        return read_token(response, host=host_of_endpoint(server), proof_key=key)
-
-    async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
-        """Return the ID-JAG that the identity provider issues for the service's authorization server.
-
-        draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
-        """
-        idp = config.idp
-        provider = await self._explained(discover(idp.issuer, self.endpoint.sender))
-        form = {
-            "grant_type": _EXCHANGE,
-            "requested_token_type": _ID_JAG,
-            "subject_token": idp.subject_token or subject or "",
-            "subject_token_type": _ACCESS_TOKEN if idp.subject_token is None else _ID_TOKEN,
-            "audience": config.audience or server.issuer or server.token_url,
-            **self._target(server),
-        }
-        client: ClientAuthentication = PublicClient(client_id=idp.client_id)
-        if idp.client_secret is not None:
-            client = ClientSecret(client_id=idp.client_id, secret=idp.client_secret, method=None)
-        response = await self.endpoint.post(provider, form, client)
-        return read_token(response, host=host_of_endpoint(provider), kinds=(_ID_JAG,)).value
-
-    def _form(self, server: ServerMetadata) -> dict[str, str]:
-        config = self.config
-        form = {"grant_type": "client_credentials"}
-        if isinstance(config, TokenExchange):
-            form = {
-                "grant_type": _EXCHANGE,
-                "subject_token_type": _ACCESS_TOKEN,
-                "requested_token_type": _ACCESS_TOKEN,
-            }
-        elif isinstance(config, EnterpriseAuth):
-            return {"grant_type": _JWT_BEARER, **({"scope": " ".join(config.scopes)} if config.scopes else {})}
-        elif isinstance(config, ClientCredentials) and config.assertion is not None:
-            form = {"grant_type": _JWT_BEARER, "assertion": config.assertion}
-        if config.audience is not None:
-            form["audience"] = config.audience
-        return {**form, **self._target(server)}
-
-    def _target(self, server: ServerMetadata) -> dict[str, str]:
-        form = {"scope": " ".join(self.config.scopes)} if self.config.scopes else {}
-        # RFC 8707 §2: the server can restrict the token to this service.
-        resource = self.config.resource or server.resource
-        return form if resource is None else {**form, "resource": resource}
-
-
-def host_of_endpoint(server: ServerMetadata) -> str:
-    return url_of(server.token_url).raw_host or ""
-
-
-def _check_success(response: Response, *, host: str) -> None:
+def _check_success(response: Response, server: ServerMetadata) -> None:
     """Raise `ExecutionError` with the server's `error` and `error_description` if it issued no token."""
     answer = content_of(response)
     # GitHub responds with status 200 and an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         error = answer.get("error")
         raise TokenRejectedError(
-            f"{host} returned {response.status}{_reason(answer)}", error=error if isinstance(error, str) else ""
+            f"{_host(server)} returned {response.status}{_reason(answer)}",
+            error=error if isinstance(error, str) else "",
         )
 
 
 def read_token(
-    response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT), proof_key: str = ""
+    response: Response, server: ServerMetadata, *, kinds: Sequence[str] = (ACCESS_TOKEN, _JWT), proof_key: str = ""
 ) -> AccessToken:
     """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2).
 
@@ -295,13 +250,13 @@ def read_token(
     answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
-        raise ExecutionError(f"{host} returned 200 without a valid access token")
+        raise ExecutionError(f"{_host(server)} returned 200 without a valid access token")
     # RFC 8693 §2.2.1: `token_type` is N_A for a token that is not an access token.
     kind = kind.strip().lower() if isinstance(kind, str) else ""
     is_bound = bool(proof_key) and kind == "dpop"
-    is_known = is_bound or kind in _BEARER or _ACCESS_TOKEN not in kinds
+    is_known = is_bound or kind in _BEARER or ACCESS_TOKEN not in kinds
     if not is_known or answer.get("issued_token_type") not in (None, *kinds):
-        raise ExecutionError(f"{host} issued an unsupported type of token. Only bearer tokens are supported")
+        raise ExecutionError(f"{_host(server)} issued an unsupported type of token. Only bearer tokens are supported")
     seconds = _seconds_to_keep(answer.get("expires_in"))
     return AccessToken(value=token, seconds=seconds, proof_key=proof_key if is_bound else "")
 
@@ -315,6 +270,10 @@ def content_of(response: Response) -> Mapping[str, Json]:
     except (ValueError, RecursionError):
         content = dict(parse_qsl(text))
     return content if isinstance(content, dict) and not content.keys().isdisjoint(_MEMBERS) else {}
+
+
+def _host(server: ServerMetadata) -> str:
+    return url_of(server.token_url).raw_host or ""
 
 
 def _refuses_client(response: Response) -> bool:
@@ -336,66 +295,51 @@ def _seconds_to_keep(expires_in: Json) -> float:
     return seconds - min(_MARGIN_SECONDS, seconds / 10) if seconds > 0 else 0.0
 
 
-ClientProof = tuple[Mapping[str, str], str | None]
-"""Client authentication: fields of the form, and the `Authorization` header."""
+def note_nonce(nonces: Nonces, url: URL, headers: MultiMapping[str]) -> bool:
+    """Save the nonce of a response, and return whether there is one."""
+    nonce = headers.get("DPoP-Nonce")
+    if nonce:
+        nonces.put(str(url.origin()), nonce)
+    return bool(nonce)
 
 
-class ClientSecret(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    client_id: str
-    secret: str
-    method: Literal["basic", "post"] | None
-
-    def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
-        """Return the configured method, or HTTP Basic and the form (RFC 6749 §2.3.1) in the order of the metadata."""
-        # RFC 6749 §2.3.1: form-encode both (appendix B) before they become a user name and a password.
-        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
-        ways: dict[str, ClientProof] = {
-            "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
-            "client_secret_post": ({"client_id": self.client_id, "client_secret": self.secret}, None),
-        }
-        if self.method is not None:
-            return [ways[f"client_secret_{self.method}"]]
-        # Servers do not always accept the methods that they announce.
-        return [ways[name] for name in sorted(ways, key=lambda name: name not in server.auth_methods)]
+def with_token(request: Request, token: str, *, key: str, nonces: Nonces) -> Request:
+    """Add an access token. `key` is empty for a bearer token. Redirects do not send the token to other origins."""
+    headers = {"Authorization": f"Bearer {token}"}
+    if key:
+        text = _proof(key, request.method, request.url, access_token=token, nonces=nonces)
+        headers = {"Authorization": f"DPoP {token}", "DPoP": text}
+    return replace(request, headers=(*request.headers, *bound(headers)))
 
 
-class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
-    client_id: str
-    key: PrivateKey
-    key_id: str | None
+def new_key() -> str:
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key  # noqa: PLC0415 - extra
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - of the extra
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
 
-    def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
-        """Return an assertion for the issuer, then one for its token endpoint, which older servers expect."""
-        # RFC 7523 §3: a single string, which more servers accept than a list. The issuer comes first, because other
-        # servers cannot use an assertion for it (MCP extension oauth-client-credentials).
-        audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
-        return [self._proof(server, audience) for audience in audiences]
-
-    def _proof(self, server: ServerMetadata, audience: str) -> ClientProof:
-        now = int(time.time())
-        claims = {
-            "iss": self.client_id,
-            "sub": self.client_id,
-            "aud": audience,
-            # RFC 7523 §3: a server can reject a repeated id.
-            "jti": secrets.token_urlsafe(24),
-            "iat": now,
-            "exp": now + _ASSERTION_SECONDS,
-        }
-        assertion = sign(claims, self.key, key_id=self.key_id, preferred=server.signing_algorithms)
-        form = {"client_id": self.client_id, "client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
-        return form, None
+    key = generate_private_key(SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-class PublicClient(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    client_id: str
+def _proof(key: str, method: str, url: URL, *, access_token: str | None, nonces: Nonces) -> str:
+    """Return the `DPoP` header of one request (RFC 9449 §4.2)."""
+    import jwt  # noqa: PLC0415 - of the extra
+    from jwt.algorithms import ECAlgorithm  # noqa: PLC0415 - of the extra
 
-    def proofs(self, _server: ServerMetadata) -> Sequence[ClientProof]:
-        return [({"client_id": self.client_id} if self.client_id else {}, None)]
-
-
-ClientAuthentication = ClientSecret | ClientKey | PublicClient
-"""Authenticates a client at a token endpoint.
-
-`client_secret_basic` and `client_secret_post` (RFC 6749 §2.3.1), `private_key_jwt` (RFC 7523 §2.2), or `none`.
-"""
+    private, _ = read_private_key(key)
+    public = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    claims: dict[str, Json] = {
+        "jti": secrets.token_urlsafe(16),
+        "htm": method,
+        "htu": str(url.with_query(None).with_fragment(None)),
+        "iat": int(time.time()),
+    }
+    if access_token is not None:
+        claims["ath"] = encoded(hashlib.sha256(access_token.encode()).digest())
+    nonce = nonces.get(str(url.origin()))
+    if nonce is not None:
+        claims["nonce"] = nonce
+    return jwt.encode(claims, private, algorithm=ALGORITHM, headers={"typ": "dpop+jwt", "jwk": public})

@@ -5,8 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.credentials import Credential
-from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, Subject, network_of
+from gateway.access.identity import ANONYMOUS, OPERATORS, Credential, Identity, Subject, network_of
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 

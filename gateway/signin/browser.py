@@ -28,7 +28,7 @@ from gateway.errors import ExecutionError
 from gateway.net.authorization_code import PAGES, authorization_url, check_response, digest_of
 from gateway.net.server_metadata import ServerMetadata, discover
 from gateway.net.sign_ins import LINK_SECONDS, SignIns
-from gateway.net.token_client import ClientAuthentication, ClientSecret, PublicClient, TokenEndpoint, content_of
+from gateway.net.token_client import OAuthClient, TokenEndpoint, content_of
 
 BROWSER: Final = f"{PAGES}/browser"
 _BACK: Final = re.compile(r"connections|console/|sign-in/[A-Za-z0-9_-]{43}")
@@ -134,9 +134,7 @@ class BrowserSignIns:
             "code_verifier": pending.verifier,
         }
         client_id, secret = entry.browser.client_id, entry.browser.client_secret
-        client: ClientAuthentication = PublicClient(client_id=client_id)
-        if secret is not None:
-            client = ClientSecret(client_id=client_id, secret=secret, method=None)
+        client = OAuthClient(client_id=client_id, secret=secret)
         sent = [response["code"], pending.verifier, secret]
         async with asyncio.timeout(_SECONDS):
             answer = content_of(

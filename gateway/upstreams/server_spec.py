@@ -20,11 +20,10 @@ from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import check_no_authorization, compile_authorization
+from gateway.net.authorization import UserAuthorization, check_no_authorization, compile_authorization
 from gateway.net.authorization_code import entry_key
 from gateway.net.sender import Sender, warn_if_blocked
 from gateway.net.tls import compile_tls
-from gateway.net.user_authorization import UserAuthorization
 from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.upstreams.client.http_channel import Endpoint

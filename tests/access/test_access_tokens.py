@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.access_tokens import AccessTokens, normal_audience
 from gateway.access.auth_error import AuthError
 from gateway.access.identity import Identity
 from gateway.access.issuer import FetchError, metadata_urls
 from gateway.access.jwks import JwksCache, KeysUnavailableError
+from gateway.config.models.auth import OAuth
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import fetch_json, issuer_sender
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
@@ -58,18 +59,20 @@ async def verifier_for(
     takes_client_id: bool = False,
 ) -> AsyncIterator[Verifier]:
     clock = Clock()
-    rules = TokenRules(
-        issuer=issuer.issuer,
-        audiences=frozenset({normal_audience(audience)}),
-        required_scopes=required,
-        takes_client_id=takes_client_id,
+    entry = OAuth(
+        issuer=[issuer.issuer],
+        audience=[audience],
+        audience_claim="client_id" if takes_client_id else "aud",
+        required_scopes=list(required),
     )
     async with HttpClients() as clients:
         keys = JwksCache(
             issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, issuer_sender(clients)), clock=clock
         )
         try:
-            yield Verifier(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
+            audiences = frozenset({normal_audience(audience)})
+            tokens = AccessTokens(issuer.issuer, entry, keys, audiences=audiences)
+            yield Verifier(issuer=issuer, tokens=tokens, clock=clock)
         finally:
             await keys.close()
 
@@ -299,7 +302,7 @@ async def test_request_waits_a_limited_time_for_keys() -> None:
     async with asyncio.timeout(10):
         while not len(keys):
             await asyncio.sleep(0.01)
-    assert [each.kid for each in await keys.find(key.kid, "ES256")] == [key.kid]
+    assert len(await keys.find(key.kid, "ES256")) == 1
 
 
 async def test_backoff_does_not_overflow() -> None:

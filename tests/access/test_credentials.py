@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.access.auth_error import AuthError
-from gateway.access.credentials import Credential, read_credential
+from gateway.access.authenticator import read_credential
+from gateway.access.identity import Credential
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from gateway.access.authenticator import Authenticator
-from gateway.access.introspection import IntrospectionResponse
+from gateway.access.introspection import PostResponse
 from gateway.access.issuer import FetchError
 from gateway.audit.recorder import AuditRecorder
 from gateway.config.definition_source import DefinitionSource
@@ -19,7 +19,7 @@ from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
 
 
-async def _nothing_to_send(url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
+async def _nothing_to_send(url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:
     raise FetchError(url)
 
 

@@ -10,8 +10,7 @@ from aiohttp import web
 
 from gateway.access.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.authenticator import access_token_of
-from gateway.access.credentials import Credential
-from gateway.access.identity import UNAUTHENTICATED, Identity
+from gateway.access.identity import UNAUTHENTICATED, Credential, Identity
 from gateway.json_types import JsonObject
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import HttpError

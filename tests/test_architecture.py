@@ -223,9 +223,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_365,
-    "files": 527,
-    "classes": 913,
+    "lines": 80_209,
+    "files": 524,
+    "classes": 902,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 36,

@@ -18,7 +18,7 @@ from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import Dialect, dialect_of
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector, RowLimits
+from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseProfile, failure_of
 from gateway.json_types import Json
 from gateway.language.templates.caller import CALLER
@@ -185,7 +185,7 @@ def _without_password(source: str) -> tuple[str, str, bool]:
 
 
 async def _columns_of(profile: DatabaseProfile, dialect: Dialect, shown: str) -> Sequence[Mapping[str, Json]]:
-    rows = RowCollector(RowLimits(max_rows=100_000, max_bytes=2**26), decimals="string")
+    rows = RowCollector(max_rows=100_000, max_bytes=2**26)
     try:
         async with (
             asyncio.timeout(_SECONDS),

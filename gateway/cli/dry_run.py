@@ -19,7 +19,6 @@ from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
-from gateway.executors.cache import ResponseCache
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import JsonObject
@@ -211,6 +210,5 @@ def _idle_services() -> Services:
         processes=Processes(),
         http=HttpClients(),
         threads=DaemonThreadPool(1),
-        cache=ResponseCache(),
         output_store=OutputStore(),
     )

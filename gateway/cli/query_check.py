@@ -11,10 +11,9 @@ from gateway.config.models.backends import SqlCompletion
 from gateway.config.models.definitions import CommandCompletion
 from gateway.errors import ExecutionError, Problem
 from gateway.executors.sql.compiler import compile_query
-from gateway.executors.sql.dialects import dialect_of, tokens_of
+from gateway.executors.sql.dialects import StatementError, dialect_of, first_word
 from gateway.executors.sql.pools import DatabasePools
-from gateway.executors.sql.query import ListParameter, Statement, words_of
-from gateway.executors.sql.sessions import DatabaseProfile, Session, StatementRefusedError, failure_of
+from gateway.executors.sql.sessions import DatabaseProfile, Session, failure_of
 from gateway.json_types import DocumentPath
 from gateway.language.scope import Inputs, Scope
 
@@ -51,24 +50,16 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
     for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
-        bound = statement.bind({name: [None] for name in _lists_of(statement)})
+        # A list needs a placeholder.
+        bound = statement.bind({piece.text: [None] for piece in statement.pieces if piece.is_list})
+        first = first_word(bound.text, dialect_of(profile.dialect))
         try:
             await session.prepare(bound)
-        except StatementRefusedError as error:
-            offset = bound.written_offset(_first_word(bound.text, profile) if error.offset is None else error.offset)
+        except StatementError as error:
+            offset = bound.written_offset(first.start if error.offset is None else error.offset)
             text.report(offset, f"the database rejected the statement: {error}")
-        words = words_of(tokens_of(bound.text, dialect_of(profile.dialect)))
-        if words and words[0].text.upper() in _DEFINING:
+        if first.text.upper() in _DEFINING:
             return
-
-
-def _first_word(text: str, profile: DatabaseProfile) -> int:
-    words = words_of(tokens_of(text, dialect_of(profile.dialect)))
-    return words[0].start if words else 0
-
-
-def _lists_of(statement: Statement) -> set[str]:
-    return {piece.name for piece in statement.pieces if isinstance(piece, ListParameter)}
 
 
 def _queries_of(loaded: LoadedConfig) -> Iterator[_Query]:

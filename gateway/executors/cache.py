@@ -21,46 +21,17 @@ from gateway.executors.invocation import (
     Outcome,
     RawOutput,
     Relayed,
-    Value,
+    text_size,
 )
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
+"""Bytes counted for each entry in addition to its outcome."""
 
 
-class ResponseCache:
-    def __init__(self, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._outcomes: BoundedMap[Hashable, Outcome] = BoundedMap(max_bytes, clock=clock)
-
-    def get(self, key: Hashable) -> Outcome | None:
-        return self._outcomes.get(key)
-
-    def put(self, key: Hashable, outcome: Outcome, *, ttl: timedelta) -> None:
-        """Store an outcome. If the outcome must not be cached, remove the existing entry."""
-        size = _size_of(outcome)
-        if size is None:
-            self._outcomes.discard(key)
-        else:
-            self._outcomes.put(key, outcome, expires=self._clock() + ttl.total_seconds(), cost=size)
-
-
-def _size_of(outcome: Outcome) -> int | None:
-    """Return the approximate size in bytes, or None if the outcome must not be cached."""
-    match outcome:
-        case RawOutput(data=data, variables=variables):
-            # Values without a JSON form are replaced by text, because only the length matters.
-            return len(data) + len(exact_json.dumps(dict(variables), default=str)) + _OVERHEAD
-        case Value(value=value):
-            return len(exact_json.dumps(value, default=str)) + _OVERHEAD
-        case Blocks(content=content, is_error=False):
-            return sum(len(exact_json.dumps(dict(block), default=str)) for block in content) + _OVERHEAD
-        case Relayed(is_error=False):
-            return outcome.size + _OVERHEAD
-        case Blocks() | Relayed() | Failure():
-            return None
+ResponseCache = BoundedMap[Hashable, Outcome]
 
 
 def _key_of_file(value: object) -> JsonObject:
@@ -83,6 +54,7 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the definition. Changes when a reload changes the definition."""
     key_of: Callable[[Invocation], Awaitable[bytes]] | None = None
     """Returns a key such that calls with equal keys have equal outcomes for all callers."""
+    clock: Callable[[], float] = time.monotonic
 
     def explain(self, invocation: Invocation) -> Explanation:
         explained = self.executor.explain(invocation)
@@ -93,7 +65,10 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self.cache.get(key)
         if outcome is None:
             outcome = await self.executor.execute(invocation)
-            self.cache.put(key, outcome, ttl=self.ttl)
+            if not (isinstance(outcome, Failure) or (isinstance(outcome, Blocks | Relayed) and outcome.is_error)):
+                expires = self.clock() + self.ttl.total_seconds()
+                variables = text_size(outcome.variables) if isinstance(outcome, RawOutput) else 0
+                self.cache.put(key, outcome, expires=expires, cost=outcome.size + variables + _OVERHEAD)
         return outcome
 
     async def _key_of(self, invocation: Invocation) -> Hashable:

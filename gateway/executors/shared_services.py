@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.cache import ResponseCache
+from gateway.executors.cache import MAX_BYTES, ResponseCache
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OutputCounters
 from gateway.executors.shell.scratch import Scratch
@@ -25,7 +25,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpClients
     threads: DaemonThreadPool
     """Runs plugin functions, which can hang (`limits.threads`)."""
-    cache: ResponseCache
+    cache: ResponseCache = msgspec.field(default_factory=lambda: ResponseCache(MAX_BYTES))
     output_store: OutputStore
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
     sign_ins: SignIns = msgspec.field(default_factory=SignIns)
@@ -61,7 +61,6 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
             processes=await stack.enter_async_context(Processes()),
             http=await stack.enter_async_context(HttpClients()),
             threads=await stack.enter_async_context(DaemonThreadPool(threads)),
-            cache=ResponseCache(),
             output_store=output_store,
             databases=await stack.enter_async_context(DatabasePools()),
             sign_ins=sign_ins,

@@ -1,13 +1,15 @@
 """The response cache: lifetime, keys and size."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
 
 from gateway.errors import ExecutionError
-from gateway.executors.cache import CachingExecutor, ResponseCache
+from gateway.executors.cache import MAX_BYTES, CachingExecutor, ResponseCache
 from gateway.executors.invocation import Blocks, Explanation, Failure, Invocation, Outcome, RawOutput, Value
 from tests.executors.recording import make_invocation
 
@@ -41,13 +43,18 @@ class Answering:
         return answer
 
 
-def caching(executor: Answering, cache: ResponseCache, prefix: str = "tools.x") -> CachingExecutor:
-    return CachingExecutor(executor=executor, ttl=MINUTE, cache=cache, key_prefix=prefix)
+def caching(
+    executor: Answering,
+    cache: ResponseCache,
+    prefix: str = "tools.x",
+    clock: Callable[[], float] = time.monotonic,
+) -> CachingExecutor:
+    return CachingExecutor(executor=executor, ttl=MINUTE, cache=cache, key_prefix=prefix, clock=clock)
 
 
 async def test_the_same_question_is_asked_once_until_the_answer_expires() -> None:
     clock, executor = Clock(), Answering([Value(value=1), Value(value=2)])
-    cached = caching(executor, ResponseCache(clock=clock))
+    cached = caching(executor, ResponseCache(MAX_BYTES, clock=clock), clock=clock)
     assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=1)
     assert await cached.execute(make_invocation({"b": 2, "a": 1})) == Value(value=1)
     clock.now += 60
@@ -55,7 +62,7 @@ async def test_the_same_question_is_asked_once_until_the_answer_expires() -> Non
 
 
 async def test_cache_distinguishes_arguments_callers_rights_and_definitions() -> None:
-    executor, cache = Answering([Value(value=1)]), ResponseCache()
+    executor, cache = Answering([Value(value=1)]), ResponseCache(MAX_BYTES)
     await caching(executor, cache).execute(make_invocation({"a": 1}))
     await caching(executor, cache).execute(make_invocation({"a": "1"}))
     await caching(executor, cache).execute(make_invocation({"a": 1}, caller="another"))
@@ -67,7 +74,7 @@ async def test_cache_distinguishes_arguments_callers_rights_and_definitions() ->
 @pytest.mark.parametrize("failed", [Failure(text="no"), Blocks(content=(), is_error=True), ExecutionError("no")])
 async def test_a_failure_is_never_cached(failed: Outcome | ExecutionError) -> None:
     executor = Answering([failed, Value(value=1)])
-    cached = caching(executor, ResponseCache())
+    cached = caching(executor, ResponseCache(MAX_BYTES))
     try:
         assert await cached.execute(make_invocation()) == failed
     except ExecutionError as error:
@@ -77,26 +84,22 @@ async def test_a_failure_is_never_cached(failed: Outcome | ExecutionError) -> No
 
 async def test_concurrent_identical_calls_both_run() -> None:
     executor = Answering([Value(value=1)])
-    cached = caching(executor, ResponseCache())
+    cached = caching(executor, ResponseCache(MAX_BYTES))
     await asyncio.gather(cached.execute(make_invocation()), cached.execute(make_invocation()))
     assert len(executor.calls) == 2
 
 
-def test_the_least_recently_used_answers_make_room() -> None:
-    cache = ResponseCache(max_bytes=10_000)
-    for name in "abc":
-        cache.put(name, RawOutput(data=b"x" * 2000), ttl=MINUTE)
-    assert cache.get("a") is not None
-    cache.put("d", RawOutput(data=b"x" * 2000), ttl=MINUTE)
-    assert [cache.get(name) is None for name in "abcd"] == [False, True, False, False]
-    cache.put("e", RawOutput(data=b"x" * 20_000), ttl=MINUTE)
-    assert cache.get("e") is None
-    assert [cache.get(name) is None for name in "acd"] == [False] * 3
+async def test_outcomes_count_with_their_size() -> None:
+    cache = ResponseCache(10_000)
+    for name, size in (("a", 2000), ("b", 2000), ("c", 2000), ("d", 20_000)):
+        outcome = RawOutput(data=b"x" * size, variables={"stderr": "x" * 2000})
+        await caching(Answering([outcome]), cache).execute(make_invocation({"name": name}))
+    assert len(cache) == 1
 
 
 async def test_large_arguments_are_not_kept_with_the_answer() -> None:
-    executor, cache = Answering([Value(value=1)]), ResponseCache()
+    executor, cache = Answering([Value(value=1)]), ResponseCache(MAX_BYTES)
     for end in "aab":
         await caching(executor, cache).execute(make_invocation({"text": "x" * 1_000_000 + end}))
     assert len(executor.calls) == 2
-    assert all(len(str(key)) < 1000 for key, _ in cache._outcomes.items())
+    assert all(len(str(key)) < 1000 for key, _ in cache.items())

@@ -18,7 +18,7 @@ from gateway.config.models.backends import Connection, Http
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.cache import CachingExecutor, ResponseCache
+from gateway.executors.cache import MAX_BYTES, CachingExecutor, ResponseCache
 from gateway.executors.http.executor import HttpExecutor, compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
@@ -36,9 +36,7 @@ SECRET = "s3cr3t-t0k3n"
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
     async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(4) as threads:
-        yield Services(
-            processes=processes, http=clients, threads=threads, cache=ResponseCache(), output_store=OutputStore()
-        )
+        yield Services(processes=processes, http=clients, threads=threads, output_store=OutputStore())
 
 
 class Server:
@@ -612,7 +610,7 @@ def cached(executor: Executor) -> CachingExecutor:
     return CachingExecutor(
         executor=executor,
         ttl=timedelta(minutes=1),
-        cache=ResponseCache(),
+        cache=ResponseCache(MAX_BYTES),
         key_prefix="tools.ask",
         key_of=executor.cache_key,
     )
@@ -708,9 +706,7 @@ async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
     server.answer = answer
     tasks, threads, descriptors = len(asyncio.all_tasks()), threading.active_count(), open_descriptors()
     async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(4) as pool:
-        services = Services(
-            processes=processes, http=clients, threads=pool, cache=ResponseCache(), output_store=OutputStore()
-        )
+        services = Services(processes=processes, http=clients, threads=pool, output_store=OutputStore())
         executors = [
             compiled(http(url=f"http://localhost:{server.port}/{path}", timeout="300ms"), services)
             for path in ("ok", "bad", "moved", "ok", "ok", "ok", "ok", "ok", "ok", "hang")

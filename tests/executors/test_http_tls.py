@@ -13,7 +13,6 @@ from gateway.config.models.backends import ClientTls, Connection, Http, HttpPage
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.cache import ResponseCache
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
@@ -84,9 +83,7 @@ async def get(
     port: int, folder: Path, tls: ClientTls | None, path: str = "/", pages: HttpPages | None = None
 ) -> Outcome:
     async with HttpClients() as clients, Processes() as processes, DaemonThreadPool(1) as threads:
-        services = Services(
-            processes=processes, http=clients, threads=threads, cache=ResponseCache(), output_store=OutputStore()
-        )
+        services = Services(processes=processes, http=clients, threads=threads, output_store=OutputStore())
         scope = make_scope(folder=folder)
         connection = Connection(base_url=f"https://localhost:{port}", tls=tls, allow_private=["localhost", "127.0.0.1"])
         executor = compile_http(

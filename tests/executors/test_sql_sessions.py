@@ -17,14 +17,14 @@ from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector, RowLimits
+from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseProfile
 from tests.postgresql import Postgresql
 
 
 async def refused(profile: DatabaseProfile, statements: Sequence[str]) -> str:
     """Run statements in a read-only session, and return the error of the last one."""
-    rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
+    rows = RowCollector(max_rows=10, max_bytes=10_000)
     async with DatabasePools() as pools, pools.pool(profile, read_only=True).session() as session:
         await session.begin(seconds=30, statements=2)
         try:
@@ -50,7 +50,7 @@ async def refused(profile: DatabaseProfile, statements: Sequence[str]) -> str:
 )
 async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[str], said: str) -> None:
     writer = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
-    rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
+    rows = RowCollector(max_rows=10, max_bytes=10_000)
     async with DatabasePools() as pools, pools.pool(writer, read_only=False).session() as session:
         await session.run(BoundStatement(text="CREATE TABLE t (x)", values=(), names=()), rows)
         await session.commit()
@@ -60,7 +60,7 @@ async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[st
 
 async def test_a_row_that_sqlite_cannot_read_leaves_no_statement_that_later_interrupts_hold_for(tmp_path: Path) -> None:
     profile = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
-    rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
+    rows = RowCollector(max_rows=10, max_bytes=10_000)
     unreadable = BoundStatement(text="VALUES (CAST(x'ff' AS TEXT)), ('read')", values=(), names=())
     async with DatabasePools() as pools, pools.pool(profile, read_only=False).session() as session:
         with pytest.raises(sqlite3.OperationalError, match="UTF-8"):

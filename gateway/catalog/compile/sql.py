@@ -15,7 +15,6 @@ from gateway.executors.sql.dialects import MYSQL, POSTGRESQL, Dialect, dialect_o
 from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.sql.pools import is_installed
 from gateway.executors.sql.query import Statement
-from gateway.executors.sql.rows import RowLimits
 from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
@@ -129,7 +128,8 @@ def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext,
         database=profile,
         statements=statements,
         writes=writes,
-        limits=RowLimits(max_rows=config.max_rows, max_bytes=max_bytes),
+        max_rows=config.max_rows,
+        max_bytes=max_bytes,
         is_single=isinstance(config, Sql) and config.single,
         decimals=config.decimals if isinstance(config, Sql) else "string",
         pools=context.services.databases,

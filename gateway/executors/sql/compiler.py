@@ -12,8 +12,8 @@ from gateway.config.diagnostics.problems import Problems, TextOffset
 from gateway.config.models.backends import SqlCompletion
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.errors import Location, Problem
-from gateway.executors.sql.dialects import Dialect, Kind, Token, UnclosedTokenError, tokens_of
-from gateway.executors.sql.query import ListParameter, Statement, StatementParameter, pieces_of, statements_of, words_of
+from gateway.executors.sql.dialects import Dialect, StatementError, Token, tokens_of
+from gateway.executors.sql.query import Piece, Statement, pieces_of, statements_of, words_of
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
@@ -102,13 +102,13 @@ def _read(path: Path) -> tuple[str, str]:
 def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
     try:
         tokens = list(tokens_of(text.text, dialect))
-    except UnclosedTokenError as error:
-        text.report(error.start, str(error))
-        return [[Token(Kind.OTHER, "", 0, 0)]]  # avoids further errors
+    except StatementError as error:
+        text.report(error.offset or 0, str(error))
+        return [[Token("other", "", 0, 0)]]  # avoids further errors
     for token in tokens:
-        if token.kind is Kind.POSITION:
+        if token.kind == "position":
             text.report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
-    commented = {(token.start, token.end) for token in tokens if token.kind is Kind.COMMENT}
+    commented = {(token.start, token.end) for token in tokens if token.kind in {"comment", "block"}}
     for match in _TEMPLATE.finditer(text.text):
         if not any(start <= match.start() < end for start, end in commented):
             bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
@@ -121,7 +121,7 @@ def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -
     if not words:
         return
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
-    keyword = first.text.upper() if first.kind is Kind.WORD else ""
+    keyword = first.text.upper() if first.kind == "word" else ""
     reason = _REFUSED.get(keyword)
     # SET LOCAL ends with the transaction, but must not change the transaction's characteristics.
     if keyword == "SET" and second == "LOCAL":
@@ -138,25 +138,22 @@ def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -
 def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
     known = statement.schemas
     for piece in statement.pieces:
-        if isinstance(piece, StatementParameter | ListParameter):
-            scope.used.add(piece.name)
-            if piece.name not in known and not scope.inputs.is_open:
-                hint = did_you_mean(piece.name, [*known])
-                text.report(piece.start, f"`:{piece.name}` is not an input{hint}")
-            elif (
-                isinstance(piece, StatementParameter)
-                and _is_array(known.get(piece.name))
-                and _follows_in(statement, piece)
-            ):
-                text.report(piece.start, f"a list must be the only item in its brackets: IN (:{piece.name})")
+        if piece.kind == "sql":
+            continue
+        name = piece.text
+        scope.used.add(name)
+        if name not in known and not scope.inputs.is_open:
+            text.report(piece.start, f"`:{name}` is not an input{did_you_mean(name, [*known])}")
+        elif not piece.is_list and _is_array(known.get(name)) and _follows_in(statement, piece):
+            text.report(piece.start, f"a list must be the only item in its brackets: IN (:{name})")
 
 
 def _is_array(schema: object) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "array"
 
 
-def _follows_in(statement: Statement, parameter: StatementParameter) -> bool:
+def _follows_in(statement: Statement, parameter: Piece) -> bool:
     """Return whether a parameter follows `IN` without brackets, or with other items."""
     at = statement.pieces.index(parameter)
-    before = "".join(getattr(piece, "text", "") for piece in statement.pieces[:at])
+    before = "".join(piece.text for piece in statement.pieces[:at] if piece.kind == "sql")
     return re.search(r"\bIN\s*(\([^()]*)?$", before, re.IGNORECASE) is not None

@@ -106,11 +106,8 @@ class OtherSession:
                 rows.note_affected(result.rowcount)
                 return
             rows.begin(list(result.keys()))
-            while wanted := rows.wanted:
-                fetched = result.fetchmany(wanted)
-                rows.add(fetched)
-                if len(fetched) < wanted:
-                    break
+            for wanted in rows.fetches():
+                rows.add(result.fetchmany(wanted))
             result.close()
 
         await self._connection.run_sync(collect)

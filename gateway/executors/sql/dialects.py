@@ -149,7 +149,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The name in messages, for a database that is a file: its URL is the name and a path."""
     suffix: str = ""
     tokens: re.Pattern[str]
-    """Matches one token. Its groups are the keys of `_KINDS`."""
+    """Matches one token."""
     has_nested_comments: bool = False
     placeholder: str
     """The text of a parameter, with `{}` for its number, counted from 1."""
@@ -293,48 +293,27 @@ def dialect_of(name: str) -> Dialect:
     return DIALECTS.get(name) or replace(_STANDARD, name=name)
 
 
-class Kind(Enum):
-    WORD = auto()
-    """A keyword or a name."""
-    PARAMETER = auto()
-    """`:name`. The text of the token is the name."""
-    POSITION = auto()
-    """A numbered parameter of the database: `$1`, `?`."""
-    QUOTED = auto()
-    """Quoted text or a quoted name."""
-    COMMENT = auto()
-    SPACE = auto()
-    OTHER = auto()
-
-
 class Token(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: str
+    """A group of `Dialect.tokens`: `word` for keywords and names, `position` for `$1` and `?`."""
     text: str
+    """The name for a `parameter`."""
     start: int
     """Offset in characters."""
     end: int
 
 
-class UnclosedTokenError(Exception):
-    """A quote or comment that starts at `start` is not closed."""
+class StatementError(Exception):
+    """A statement is malformed, or the database rejected it. `offset` is the position in its text, if known."""
 
-    def __init__(self, message: str, start: int) -> None:
+    def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
-        self.start = start
+        self.offset = offset
 
 
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
-_KINDS: Final[Mapping[str, Kind]] = {
-    "space": Kind.SPACE,
-    "comment": Kind.COMMENT,
-    "block": Kind.COMMENT,
-    "dollar": Kind.QUOTED,
-    "quoted": Kind.QUOTED,
-    "position": Kind.POSITION,
-    "parameter": Kind.PARAMETER,
-    "word": Kind.WORD,
-    "other": Kind.OTHER,
-}
+IGNORED: Final = frozenset({"space", "comment", "block"})
+"""Kinds of tokens without a meaning."""
 _UNCLOSED: Final[Mapping[str, str]] = {"'": "quoted text", '"': "a quoted name", "`": "a quoted name"}
 
 
@@ -344,7 +323,7 @@ def tokens_of(text: str, dialect: Dialect) -> Iterator[Token]:
     A colon in quoted text, a quoted name, a comment or a cast (`::`) does not start a parameter.
 
     Raises:
-        UnclosedTokenError: a quote or a comment is not closed.
+        StatementError: a quote or a comment is not closed.
     """
     at = 0
     while at < len(text):
@@ -356,12 +335,17 @@ def tokens_of(text: str, dialect: Dialect) -> Iterator[Token]:
         elif group == "dollar":
             end = text.find(match[0], end) + len(match[0])
             if end < match.end():
-                raise UnclosedTokenError(f"dollar-quoted text is not closed with {match[0]}", at)
+                raise StatementError(f"dollar-quoted text is not closed with {match[0]}", at)
         elif group == "other" and match[0] in _UNCLOSED:
-            raise UnclosedTokenError(f"{_UNCLOSED[match[0]]} is not closed with {match[0]}", at)
+            raise StatementError(f"{_UNCLOSED[match[0]]} is not closed with {match[0]}", at)
         written = match["name"] if group == "parameter" else text[at:end]
-        yield Token(_KINDS[group], written, at, end)
+        yield Token(group, written, at, end)
         at = end
+
+
+def first_word(text: str, dialect: Dialect) -> Token:
+    """Return the first token that is not white space or a comment, or an empty token."""
+    return next((token for token in tokens_of(text, dialect) if token.kind not in IGNORED), Token("other", "", 0, 0))
 
 
 def _comment_end(text: str, start: int, *, is_nested: bool) -> int:
@@ -373,4 +357,4 @@ def _comment_end(text: str, start: int, *, is_nested: bool) -> int:
             depth += 1
         if depth == 0:
             return match.end()
-    raise UnclosedTokenError("a comment is not closed with */", start)
+    raise StatementError("a comment is not closed with */", start)

@@ -9,15 +9,14 @@ from typing import Any, Final, TypeVar
 import duckdb
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.dialects import DUCKDB, tokens_of
-from gateway.executors.sql.query import BoundStatement, words_of
+from gateway.executors.sql.dialects import DUCKDB, StatementError, first_word
+from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import (
     DatabaseProfile,
     DatabaseUnavailableError,
     Engine,
     Session,
-    StatementRefusedError,
     place_of,
 )
 
@@ -95,11 +94,8 @@ class DuckdbSession:
             [column[0] for column in cursor.description],
             json_columns=[index for index, column in enumerate(cursor.description) if str(column[1]) == "JSON"],
         )
-        while wanted := rows.wanted:
-            fetched = cursor.fetchmany(wanted)
-            rows.add(fetched)
-            if len(fetched) < wanted:
-                return
+        for wanted in rows.fetches():
+            rows.add(cursor.fetchmany(wanted))
 
     async def commit(self) -> None:
         """Do nothing: the database is read-only."""
@@ -118,14 +114,13 @@ class DuckdbSession:
             await self._in_thread(self._connection.close)
 
     async def prepare(self, statement: BoundStatement) -> None:
-        words = words_of(tokens_of(statement.text, DUCKDB))
-        if words and words[0].text.upper() in _UNPREPARED:
+        if first_word(statement.text, DUCKDB).text.upper() in _UNPREPARED:
             return
         connection = await self._in_thread(self._connect)
         try:
             await self._in_thread(connection.execute, f"EXPLAIN {statement.text}", list(statement.values))
         except duckdb.Error as error:
-            raise StatementRefusedError(_message(error), place_of(_message(error), statement.text)) from error
+            raise StatementError(_message(error), place_of(_message(error), statement.text)) from error
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         running = self._running = self._threads.submit(function, *arguments)

@@ -13,7 +13,7 @@ from gateway.executors.invocation import Explanation, Failure, Invocation, Outco
 from gateway.executors.sql.dialects import MYSQL, dialect_of
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement, Statement
-from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
+from gateway.executors.sql.rows import Decimals, RowCollector, record_of, table_of
 from gateway.executors.sql.sessions import (
     DatabaseConnectionLostError,
     DatabaseProfile,
@@ -34,7 +34,9 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     database: DatabaseProfile
     statements: tuple[Statement, ...]
     writes: bool
-    limits: RowLimits
+    max_rows: int
+    max_bytes: int
+    """Bytes of JSON."""
     is_single: bool = False
     decimals: Decimals = "string"
     pools: DatabasePools
@@ -52,7 +54,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "statements": [_shown_text(statement) if is_escaped else statement.text.strip() for statement in bound],
             "values": [dict(enumerate(map(shown_value, statement.values), start=1)) for statement in bound],
             "transaction": "read-write" if self.writes else "read-only",
-            "max_rows": self.limits.max_rows,
+            "max_rows": self.max_rows,
         }
         return Explanation(does="queries a database", facts=facts)
 
@@ -92,15 +94,16 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
         """Run one transaction in a separate task, which ends after the database has stopped."""
-        transaction = _Transaction(self, bound, invocation)
-        task = asyncio.create_task(transaction.run(), name=f"sql {self.database.name}")
+        committing = asyncio.Event()
+        transaction = self._transaction(bound, committing, deadline=invocation.deadline.at)
+        task = asyncio.create_task(transaction, name=f"sql {self.database.name}")
         try:
             async with invocation.deadline.limit(f"The database `{self.database.name}`"):
                 # If this is cancelled, the task continues until the database has stopped.
                 await asyncio.wait({task})
             return task.result()
         except DeadlineExceededError as error:
-            if transaction.is_committing:
+            if committing.is_set():
                 raise ExecutionError(f"{error}. It is unknown whether the transaction was committed") from error
             raise
         finally:
@@ -108,6 +111,64 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
             if not task.done():
                 task.cancel()
                 invocation.permit.hold_until_done(self.pools.own(_ended(task), name="sql that ends"))
+
+    async def _transaction(
+        self, bound: list[BoundStatement], committing: asyncio.Event, *, deadline: float
+    ) -> RowCollector:
+        """Run the statements. `committing` is set while a commit was sent but not confirmed."""
+        try:
+            async with self.pools.pool(self.database, read_only=not self.writes).session() as session:
+                try:
+                    return await self._run(session, bound, committing, deadline=deadline)
+                except asyncio.CancelledError:
+                    # Before the connection returns to the pool.
+                    await session.stop()
+                    raise
+        except ExecutionError:
+            raise
+        # The exception classes of drivers have no common base.
+        except Exception as error:
+            raise failure_of(error, self.database.name) from error
+
+    async def _run(
+        self, session: Session, bound: list[BoundStatement], committing: asyncio.Event, *, deadline: float
+    ) -> RowCollector:
+        rows = RowCollector(max_rows=self.max_rows, max_bytes=self.max_bytes, decimals=self.decimals)
+        try:
+            await session.begin(seconds=deadline - asyncio.get_running_loop().time(), statements=len(bound))
+            for statement in bound:
+                await session.run(statement, rows)
+            if self.writes:
+                committing.set()
+                # Not in `finally`: after a failed commit, the event must stay set.
+                await session.commit()
+                committing.clear()
+            else:
+                await session.roll_back()
+        except Exception as error:
+            failure = await self._rolled_back(session, error, committing)
+            if failure is None:
+                raise
+            raise failure from error
+        return rows
+
+    async def _rolled_back(
+        self, session: Session, error: Exception, committing: asyncio.Event
+    ) -> ExecutionError | None:
+        """Roll back after an error. Return its meaning, or None if the database did not cause it."""
+        failure = session.failure_of(error)
+        if committing.is_set() and isinstance(failure, DatabaseConnectionLostError):
+            # Not DatabaseUnavailableError: a retry could repeat the work.
+            failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
+        try:
+            await session.roll_back()
+        except Exception as second:
+            # On a lost connection, the rollback fails too. The first error is more useful.
+            if session.failure_of(second) is None:
+                raise
+        if failure is None or isinstance(failure, DatabaseUnavailableError):
+            return failure
+        return ExecutionError(f"The database `{self.database.name}` rejected the query: {failure}")
 
     def _single(self, rows: RowCollector) -> Outcome:
         is_incomplete = rows.is_truncated or rows.omitted > 0
@@ -147,75 +208,6 @@ def _all(rows: RowCollector) -> Value:
         return Value(value=value, size=rows.size, text="done")
     table = table_of(rows.columns, rows.rows, is_truncated=rows.is_truncated, omitted=rows.omitted)
     return Value(value=value, size=rows.size, text=table)
-
-
-class _Transaction:
-    """One attempt to run all statements of a call."""
-
-    def __init__(self, executor: SqlExecutor, bound: list[BoundStatement], invocation: Invocation) -> None:
-        self._executor: Final = executor
-        self._bound: Final = bound
-        self._deadline: Final = invocation.deadline
-        self.is_committing = False
-        """Whether a commit was sent but not confirmed."""
-
-    async def run(self) -> RowCollector:
-        executor = self._executor
-        pool = executor.pools.pool(executor.database, read_only=not executor.writes)
-        try:
-            async with pool.session() as session:
-                try:
-                    return await self._within(session)
-                except asyncio.CancelledError:
-                    # Before the connection returns to the pool.
-                    await session.stop()
-                    raise
-        except ExecutionError:
-            raise
-        # The exception classes of drivers have no common base.
-        except Exception as error:
-            raise failure_of(error, executor.database.name) from error
-
-    async def _within(self, session: Session) -> RowCollector:
-        executor = self._executor
-        rows = RowCollector(executor.limits, decimals=executor.decimals)
-        try:
-            seconds = self._deadline.at - asyncio.get_running_loop().time()
-            await session.begin(seconds=seconds, statements=len(self._bound))
-            for statement in self._bound:
-                await session.run(statement, rows)
-            if executor.writes:
-                await self._commit(session)
-            else:
-                await session.roll_back()
-        except Exception as error:
-            failure = await self._rolled_back(session, error)
-            if failure is None:
-                raise
-            raise failure from error
-        return rows
-
-    async def _commit(self, session: Session) -> None:
-        self.is_committing = True
-        # Not in `finally`: after a failed commit, the flag must stay set.
-        await session.commit()
-        self.is_committing = False
-
-    async def _rolled_back(self, session: Session, error: Exception) -> ExecutionError | None:
-        """Roll back after an error. Return its meaning, or None if the database did not cause it."""
-        failure = session.failure_of(error)
-        if self.is_committing and isinstance(failure, DatabaseConnectionLostError):
-            # Not DatabaseUnavailableError: a retry could repeat the work.
-            failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
-        try:
-            await session.roll_back()
-        except Exception as second:
-            # On a lost connection, the rollback fails too. The first error is more useful.
-            if session.failure_of(second) is None:
-                raise
-        if failure is None or isinstance(failure, DatabaseUnavailableError):
-            return failure
-        return ExecutionError(f"The database `{self._executor.database.name}` rejected the query: {failure}")
 
 
 async def _ended(task: asyncio.Task[RowCollector]) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
+from gateway.executors.sql.dialects import StatementError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector, parsed
 from gateway.executors.sql.sessions import (
@@ -26,7 +27,6 @@ from gateway.executors.sql.sessions import (
     DatabaseUnavailableError,
     Engine,
     Session,
-    StatementRefusedError,
     is_unavailable,
     place_of,
 )
@@ -134,12 +134,9 @@ class MysqlSession:
                 rows.note_affected(cursor.rowcount)
             else:
                 rows.begin([column[0] for column in cursor.description])
-                while wanted := rows.wanted:
-                    fetched = await cursor.fetchmany(wanted)
-                    rows.add(fetched)
-                    if len(fetched) < wanted:
-                        break
-                else:
+                for wanted in rows.fetches():
+                    rows.add(await cursor.fetchmany(wanted))
+                if not rows.is_exhausted:
                     self._unread = cursor
                     return
             if not await cursor.nextset():  # a procedure can return several results
@@ -172,7 +169,7 @@ class MysqlSession:
         try:
             prepared = await self._connection.prepare(text)
         except MySQLError as error:
-            raise StatementRefusedError(_message(error), place_of(_message(error), statement.text)) from error
+            raise StatementError(_message(error), place_of(_message(error), statement.text)) from error
         await prepared.close()
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
@@ -181,11 +178,7 @@ class MysqlSession:
                 if code in _LOST or is_unavailable(getattr(error, "sqlstate", None) or ""):
                     return DatabaseConnectionLostError(_message(error))
                 # Not DatabaseConnectionLostError, because the server rolled back.
-                return (
-                    DatabaseUnavailableError(_message(error))
-                    if code in _ROLLED_BACK
-                    else ExecutionError(_message(error))
-                )
+                return (DatabaseUnavailableError if code in _ROLLED_BACK else ExecutionError)(_message(error))
             case OverflowError():
                 return ExecutionError("an integer exceeds MySQL's 64 bits")
             case MySQLError() | ValueError() | RuntimeError():

@@ -12,15 +12,16 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
+from asyncpg.types import Type
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
-from gateway.executors.sql.dialects import POSTGRESQL, Kind, tokens_of
+from gateway.executors.sql.dialects import IGNORED, POSTGRESQL, StatementError, tokens_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import (
@@ -29,7 +30,6 @@ from gateway.executors.sql.sessions import (
     DatabaseUnavailableError,
     Engine,
     Session,
-    StatementRefusedError,
     is_unavailable,
 )
 from gateway.json_types import Json
@@ -115,11 +115,8 @@ class PostgresqlSession:
             json_columns=[index for index, each in enumerate(columns) if each.type.name in _JSON_TYPES],
         )
         cursor = await prepared.cursor(*values)
-        while wanted := rows.wanted:
-            fetched = await cursor.fetch(wanted)
-            rows.add([tuple(record) for record in fetched])
-            if len(fetched) < wanted:
-                return
+        for wanted in rows.fetches():
+            rows.add(await cursor.fetch(wanted))
 
     async def commit(self) -> None:
         await self._connection.execute("COMMIT")
@@ -151,7 +148,7 @@ class PostgresqlSession:
             await self._prepare(statement)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             position = getattr(error, "position", None)
-            raise StatementRefusedError(self._message(error), int(position) - 1 if position else None) from error
+            raise StatementError(self._message(error), int(position) - 1 if position else None) from error
         finally:
             await self._connection.execute("ROLLBACK")
 
@@ -274,13 +271,6 @@ _FOUR_CENTURIES: Final = 146_097
 """The period of the Gregorian calendar in days."""
 
 
-class Type(Protocol):
-    """The type of a value or column, as described by asyncpg."""
-
-    name: str
-    schema: str
-
-
 async def exchange_times_exactly(connection: Any) -> None:
     """Read times as ISO 8601, because Python's types have no infinity and end with year 9999."""
     # Not in the startup packet: PgBouncer rejects unknown parameters there.
@@ -358,12 +348,12 @@ def _main_statement(text: str) -> tuple[int, str]:
     """Return the start of a statement after its WITH clause, and the text that adds an entry to that clause."""
     depth, is_with = 0, None
     for token in tokens_of(text, POSTGRESQL):
-        word = token.text.upper() if token.kind is Kind.WORD else ""
-        if is_with is None and token.kind not in {Kind.SPACE, Kind.COMMENT}:
+        word = token.text.upper() if token.kind == "word" else ""
+        if is_with is None and token.kind not in IGNORED:
             is_with = word == "WITH"
             if not is_with:
                 break
-        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind is Kind.OTHER else 0
+        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
         if depth == 0 and word in _VERBS:
             return token.start, ","
     return 0, "WITH"

@@ -5,38 +5,41 @@ of placeholders of a list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Literal
 
 import msgspec
 
-from gateway.executors.sql.dialects import Dialect, InputType, Kind, Token, ValueForm, bound_value, items_of, type_of
+from gateway.executors.sql.dialects import (
+    IGNORED,
+    Dialect,
+    InputType,
+    Token,
+    ValueForm,
+    bound_value,
+    items_of,
+    type_of,
+)
 from gateway.json_types import Json, JsonObject
 
 
-class StatementParameter(msgspec.Struct, frozen=True):
-    """`:name` in a statement."""
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a statement.
 
-    name: str
+    - `sql`: text
+    - `value`: `:name`
+    - `null_test`: `:name` before `IS NULL` or `IS NOT NULL`, for which PostgreSQL cannot infer a type
+    - `in` and `not_in`: `IN (:name)` and `NOT IN (:name)`, with one placeholder for each item of a list
+    """
+
+    kind: Literal["sql", "value", "null_test", "in", "not_in"]
+    text: str
+    """The SQL, or the name of the parameter."""
     start: int
     """Offset in the written text."""
-    is_null_test: bool = False
-    """Whether `IS NULL` or `IS NOT NULL` follows, so that PostgreSQL cannot infer a type."""
 
-
-class ListParameter(msgspec.Struct, frozen=True):
-    """`IN (:name)`, with one placeholder for each item of a list."""
-
-    name: str
-    start: int
-    is_negated: bool
-
-
-class StatementText(msgspec.Struct, frozen=True):
-    text: str
-    start: int
-
-
-Piece = StatementText | StatementParameter | ListParameter
+    @property
+    def is_list(self) -> bool:
+        return self.kind in {"in", "not_in"}
 
 
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> set[str]:
-        return {piece.name for piece in self.pieces if not isinstance(piece, StatementText)}
+        return {piece.text for piece in self.pieces if piece.kind != "sql"}
 
     def bind(self, arguments: JsonObject) -> BoundStatement:
         """Bind the arguments of a call. Absent values are NULL.
@@ -102,30 +105,31 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         writing = _StatementBuilder(self.dialect)
         for piece in self.pieces:
             writing.mark(piece.start)
-            match piece:
-                case StatementText(text=text):
-                    writing.text(self.dialect.escape(text))
-                case StatementParameter(name=name, is_null_test=True):
-                    writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
-                case StatementParameter(name=name):
-                    writing.parameter(name, arguments.get(name), self.schemas.get(name))
-                case ListParameter():
-                    self._bind_list(piece, arguments.get(piece.name), writing)
+            name, value = piece.text, arguments.get(piece.text)
+            match piece.kind:
+                case "sql":
+                    writing.text(self.dialect.escape(piece.text))
+                case "null_test":
+                    writing.value(name, None if value is None else "", InputType.PRESENCE)
+                case "value":
+                    writing.parameter(name, value, self.schemas.get(name))
+                case _:
+                    self._bind_list(piece, value, writing)
         return writing.finished()
 
-    def _bind_list(self, piece: ListParameter, value: Json, writing: "_StatementBuilder") -> None:
-        schema = self.schemas.get(piece.name)
+    def _bind_list(self, piece: Piece, value: Json, writing: "_StatementBuilder") -> None:
+        schema, is_negated = self.schemas.get(piece.text), piece.kind == "not_in"
         # The input of `IN (:name)` can be a single value.
         values, kind = ([value], type_of(schema))
         if isinstance(value, list | tuple):
             values, kind = list(value), type_of(items_of(schema))
         if not values:
-            writing.text(self.dialect.empty_not_in if piece.is_negated else self.dialect.empty_in)
+            writing.text(self.dialect.empty_not_in if is_negated else self.dialect.empty_in)
             return
-        writing.text("NOT IN (" if piece.is_negated else "IN (")
+        writing.text("NOT IN (" if is_negated else "IN (")
         for index, each in enumerate(values):
             writing.text(", " if index else "")
-            writing.value(piece.name, each, kind)
+            writing.value(piece.text, each, kind)
         writing.text(")")
 
 
@@ -193,18 +197,15 @@ def statements_of(tokens: Iterable[Token]) -> list[list[Token]]:
     """Split tokens at each `;`. Empty statements are dropped."""
     found: list[list[Token]] = [[]]
     for token in tokens:
-        if token.kind is Kind.OTHER and token.text == ";":
+        if token.kind == "other" and token.text == ";":
             found.append([])
         else:
             found[-1].append(token)
     return [each for each in found if words_of(each)]
 
 
-_MEANINGLESS: Final = frozenset({Kind.SPACE, Kind.COMMENT})
-
-
 def words_of(tokens: Iterable[Token]) -> list[Token]:
-    return [token for token in tokens if token.kind not in _MEANINGLESS]
+    return [token for token in tokens if token.kind not in IGNORED]
 
 
 def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
@@ -218,12 +219,12 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
         if token.start in lists:
             piece, skip_to = lists[token.start]
             pieces.append(piece)
-        elif token.kind is Kind.PARAMETER:
-            pieces.append(StatementParameter(token.text, token.start, token.start in null_tests))
-        elif pieces and isinstance(last := pieces[-1], StatementText):
-            pieces[-1] = StatementText(last.text + token.text, last.start)
+        elif token.kind == "parameter":
+            pieces.append(Piece("null_test" if token.start in null_tests else "value", token.text, token.start))
+        elif pieces and (last := pieces[-1]).kind == "sql":
+            pieces[-1] = Piece("sql", last.text + token.text, last.start)
         else:
-            pieces.append(StatementText(token.text, token.start))
+            pieces.append(Piece("sql", token.text, token.start))
     return tuple(pieces)
 
 
@@ -231,24 +232,24 @@ def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
     return {
         token.start
         for index, token in enumerate(tokens)
-        if token.kind is Kind.PARAMETER
+        if token.kind == "parameter"
         and [each.text.upper() for each in tokens[index + 1 : index + 4] if each.text.upper() != "NOT"][:2]
         == ["IS", "NULL"]
     }
 
 
-def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[ListParameter, int]]]:
+def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[Piece, int]]]:
     """Yield the start, parameter and end of each `[NOT] IN (:name)`."""
     for index, token in enumerate(tokens[:-3]):
         opening, parameter, closing = tokens[index + 1 : index + 4]
         is_list = (
-            token.kind is Kind.WORD
+            token.kind == "word"
             and token.text.upper() == "IN"
             and (opening.text, closing.text) == ("(", ")")
-            and parameter.kind is Kind.PARAMETER
+            and parameter.kind == "parameter"
         )
         if is_list:
             before = tokens[index - 1] if index else token
-            is_negated = before.kind is Kind.WORD and before.text.upper() == "NOT"
+            is_negated = before.kind == "word" and before.text.upper() == "NOT"
             start = before.start if is_negated else token.start
-            yield start, (ListParameter(parameter.text, start, is_negated), closing.end)
+            yield start, (Piece("not_in" if is_negated else "in", parameter.text, start), closing.end)

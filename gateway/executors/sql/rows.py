@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -31,23 +31,21 @@ _MAX_CELL: Final = 500
 Decimals = Literal["string", "number"]
 
 
-class RowLimits(msgspec.Struct, frozen=True, kw_only=True):
-    max_rows: int
-    max_bytes: int
-    """Bytes of JSON."""
-
-
 class RowCollector:
     """The rows of the last statement that returned a result."""
 
-    def __init__(self, limits: RowLimits, *, decimals: Decimals) -> None:
-        self._limits: Final = limits
+    def __init__(self, *, max_rows: int, max_bytes: int, decimals: Decimals = "string") -> None:
+        """`max_bytes` limits the JSON."""
+        self._max_rows: Final = max_rows
+        self._max_bytes: Final = max_bytes
         self._decimals: Final = decimals
         self.has_result = False
         """Whether a statement returned a result, even without rows."""
         self.columns: list[str] = []
         self.rows: list[dict[str, Json]] = []
         self.is_truncated = False
+        self.is_exhausted = False
+        """Whether all rows of the result were fetched."""
         self.omitted = 0
         """The number of rows that are too large for a result."""
         self.affected: int | None = None
@@ -55,12 +53,14 @@ class RowCollector:
         self.size = 0
         """Bytes of JSON."""
         self._empty_size = 0
+        self._fetched = 0
         self._read_bytes = 0
         self._texts: frozenset[int] = frozenset()
 
     def begin(self, columns: Sequence[str], *, json_columns: Sequence[int] = ()) -> None:
         """Start a new result. `json_columns` contain JSON as text."""
-        self.has_result, self.is_truncated, self.omitted, self._read_bytes = True, False, 0, 0
+        self.has_result, self.is_truncated, self.is_exhausted = True, False, False
+        self.omitted = self._fetched = self._read_bytes = 0
         self.columns, self.rows = _unique_names(columns), []
         self.size = len(orjson.dumps(self.columns)) + len('{"columns":,"rows":[],"truncated":false}')
         self._empty_size = self.size
@@ -70,23 +70,18 @@ class RowCollector:
     def _taken(self) -> int:
         return len(self.rows) + self.omitted
 
-    @property
-    def first_wanted(self) -> int:
-        return min(self._limits.max_rows + 1, _FIRST_CHUNK)
-
-    @property
-    def wanted(self) -> int:
-        """The number of rows for the next fetch, or 0."""
-        if self.is_truncated:
-            return 0
-        # One more than `max_rows` shows whether there are more.
-        missing = self._limits.max_rows + 1 - self._taken
-        if not self._taken:
-            return self.first_wanted
-        average = max(self._read_bytes // self._taken, 1)
-        return max(1, min(missing, _MAX_CHUNK, _CHUNK_BYTES // average))
+    def fetches(self) -> Iterator[int]:
+        """Yield the number of rows for the next fetch, until the result ends or a limit is reached."""
+        while not (self.is_truncated or self.is_exhausted):
+            average = max(self._read_bytes // max(self._taken, 1), 1)
+            chunk = min(_MAX_CHUNK, _CHUNK_BYTES // average) if self._taken else _FIRST_CHUNK
+            # One more than `max_rows` shows whether there are more.
+            wanted, before = max(1, min(self._max_rows + 1 - self._taken, chunk)), self._fetched
+            yield wanted
+            self.is_exhausted = self._fetched - before < wanted
 
     def add(self, fetched: Sequence[Sequence[Json]]) -> None:
+        self._fetched += len(fetched)
         for values in fetched:
             row = {
                 name: self._json(index, value)
@@ -95,13 +90,13 @@ class RowCollector:
             # Includes a comma.
             size = len(exact_json.dumps(row)) + 1
             self._read_bytes += size
-            if self._taken >= self._limits.max_rows or self.omitted >= _MAX_OMITTED:
+            if self._taken >= self._max_rows or self.omitted >= _MAX_OMITTED:
                 self.is_truncated = True
                 return
-            if size > self._limits.max_bytes - self._empty_size:
+            if size > self._max_bytes - self._empty_size:
                 self.omitted += 1
                 continue
-            if self.size + size > self._limits.max_bytes:
+            if self.size + size > self._max_bytes:
                 self.is_truncated = True
                 return
             self.rows.append(row)
@@ -112,9 +107,7 @@ class RowCollector:
             self.affected = (self.affected or 0) + count
 
     def _json(self, index: int, value: Json) -> Json:
-        if index in self._texts and value is not None:
-            return parsed(value)
-        return _json_value(value, self._decimals)
+        return parsed(value) if index in self._texts else _json_value(value, self._decimals)
 
 
 def _unique_names(columns: Sequence[str]) -> list[str]:
@@ -131,7 +124,7 @@ def _unique_names(columns: Sequence[str]) -> list[str]:
 def parsed(value: Json) -> Json:
     """Parse JSON from a column, or return its text."""
     if isinstance(value, list):
-        return [None if item is None else parsed(item) for item in value]
+        return list(map(parsed, value))
     try:
         return exact_json.loads(value)
     except (orjson.JSONDecodeError, TypeError):

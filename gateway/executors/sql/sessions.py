@@ -37,14 +37,6 @@ class DatabaseConnectionLostError(DatabaseUnavailableError):
     """The connection was lost. A pending commit can have succeeded."""
 
 
-class StatementRefusedError(Exception):
-    """The database rejected a statement. `offset` is the position in the sent text, if known."""
-
-    def __init__(self, message: str, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.offset = offset
-
-
 class Session(Protocol):
     """One transaction on a connection. Raises the driver's errors. See `failure_of`."""
 
@@ -68,7 +60,7 @@ class Session(Protocol):
         """Check a statement without running it.
 
         Raises:
-            StatementRefusedError: the database rejects it.
+            StatementError: the database rejects it.
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:

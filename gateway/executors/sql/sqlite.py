@@ -14,15 +14,14 @@ from sqlalchemy import URL
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
-from gateway.executors.sql.dialects import SQLITE, tokens_of
-from gateway.executors.sql.query import BoundStatement, words_of
+from gateway.executors.sql.dialects import SQLITE, StatementError, first_word
+from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import (
     DatabaseProfile,
     DatabaseUnavailableError,
     Engine,
     Session,
-    StatementRefusedError,
     place_of,
 )
 
@@ -83,19 +82,13 @@ class SqliteSession:
             rows.note_affected(cursor.rowcount)
             return
         rows.begin([column[0] for column in cursor.description])
-        wanted = rows.first_wanted
-        while wanted:
-            try:
-                fetched = list(await cursor.fetchmany(wanted))
-            except Exception:
-                # A row that cannot be read (for example, invalid UTF-8) leaves the statement active. It keeps its lock,
-                # and an interrupt would also stop statements of later calls.
-                await cursor.close()
-                raise
-            rows.add(fetched)
-            wanted = rows.wanted if len(fetched) == wanted else 0
-        # An unfinished statement keeps its lock.
-        await cursor.close()
+        try:
+            for wanted in rows.fetches():
+                rows.add(list(await cursor.fetchmany(wanted)))
+        finally:
+            # An unfinished statement keeps its lock, and an interrupt would also stop statements of later calls. A row
+            # that cannot be read, such as invalid UTF-8, leaves the statement unfinished too.
+            await cursor.close()
 
     async def commit(self) -> None:
         await self._connection.commit()
@@ -118,12 +111,11 @@ class SqliteSession:
     async def prepare(self, statement: BoundStatement) -> None:
         try:
             # EXPLAIN compiles a statement without running it.
-            written = words_of(tokens_of(statement.text, SQLITE))
-            explain = "" if written and written[0].text.upper() == "EXPLAIN" else "EXPLAIN "
+            explain = "" if first_word(statement.text, SQLITE).text.upper() == "EXPLAIN" else "EXPLAIN "
             cursor = await self._connection.execute(f"{explain}{statement.text}", statement.values)
             await cursor.close()
         except sqlite3.Error as error:
-            raise StatementRefusedError(str(error), place_of(str(error), statement.text)) from error
+            raise StatementError(str(error), place_of(str(error), statement.text)) from error
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:

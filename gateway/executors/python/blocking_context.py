@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
+from operator import attrgetter
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -18,34 +19,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _blocking(
-    method: Callable[Concatenate[Context, P], Awaitable[T]],
-) -> Callable[Concatenate["BlockingContext", P], T]:
-    """Return the blocking form of an awaitable method of `Context`."""
+def _blocking(method: Callable[Concatenate[Context, P], Any]) -> Callable[Concatenate["BlockingContext", P], Any]:
+    """Return the blocking form of a method of `Context`."""
 
     @wraps(method)
-    def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        async def on_loop() -> T:
+    def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        async def on_loop() -> Any:
             # By name, because `Context` is a Protocol.
-            awaitable: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
-            return await awaitable
+            result = getattr(self._context, method.__name__)(*args, **kwargs)
+            return await result if isinstance(result, Awaitable) else result
 
-        return self._wait(on_loop())
-
-    return call
-
-
-def _on_loop(method: Callable[Concatenate[Context, P], None]) -> Callable[Concatenate["BlockingContext", P], None]:
-    """Return the thread-safe form of a plain method of `Context`."""
-
-    @wraps(method)
-    def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        async def on_loop() -> None:
-            getattr(self._context, method.__name__)(*args, **kwargs)
-
-        self._wait(on_loop())
+        return _result_of(self._submit(on_loop()))
 
     return call
+
+
+def _fact(name: str) -> Any:
+    return property(attrgetter(f"_context.{name}"))
 
 
 class BlockingContext:
@@ -62,46 +52,23 @@ class BlockingContext:
         for future in tuple(self._waiting):
             future.cancel()
 
-    @property
-    def principal(self) -> str | None:
-        return self._context.principal
-
-    @property
-    def caller(self) -> Caller | None:
-        return self._context.caller
-
-    @property
-    def client(self) -> JsonObject:
-        return self._context.client
-
-    @property
-    def client_capabilities(self) -> JsonObject:
-        return self._context.client_capabilities
-
-    @property
-    def protocol_version(self) -> str:
-        return self._context.protocol_version
-
-    @property
-    def progress_token(self) -> str | int | None:
-        return self._context.progress_token
-
-    @property
-    def request_meta(self) -> JsonObject:
-        return self._context.request_meta
-
-    @property
-    def task(self) -> Task | None:
-        return self._context.task
+    principal: str | None = _fact("principal")
+    caller: Caller | None = _fact("caller")
+    client: JsonObject = _fact("client")
+    client_capabilities: JsonObject = _fact("client_capabilities")
+    protocol_version: str = _fact("protocol_version")
+    progress_token: str | int | None = _fact("progress_token")
+    request_meta: JsonObject = _fact("request_meta")
+    task: Task | None = _fact("task")
 
     @property
     def cancelled(self) -> bool:
         return self._has_ended  # `Context.cancelled` must be used on the loop only
 
-    notify_changed = _on_loop(Context.notify_changed)
-    resource_updated = _on_loop(Context.resource_updated)
-    enable = _on_loop(Context.enable)
-    disable = _on_loop(Context.disable)
+    notify_changed = _blocking(Context.notify_changed)
+    resource_updated = _blocking(Context.resource_updated)
+    enable = _blocking(Context.enable)
+    disable = _blocking(Context.disable)
     progress = _blocking(Context.progress)
     log = _blocking(Context.log)
     elicit = _blocking(Context.elicit)
@@ -123,7 +90,10 @@ class BlockingContext:
             steps.put(step)
             return await asyncio.wrap_future(step)
 
-        once = self._submit(self._context.once(key, in_calling_thread))
+        async def on_loop() -> T:
+            return await self._context.once(key, in_calling_thread)
+
+        once = self._submit(on_loop())
         # Ends the loop below, even if the call has ended.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
@@ -134,39 +104,22 @@ class BlockingContext:
                 step.set_result(function())
             except BaseException as error:  # noqa: BLE001 - Boundary: raised on the loop, and then here
                 step.set_exception(error)
-        return self._result(once)
+        return _result_of(once)
 
-    def _wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result.
-
-        Raises:
-            ToolError: the call has ended.
-        """
-        return self._result(self._submit(awaitable))
-
-    def _submit(self, awaitable: Awaitable[T]) -> "concurrent.futures.Future[T]":
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         if self._has_ended:
-            _discard(awaitable)
+            work.close()  # avoids the warning that it was never awaited
             raise ToolError("the call has ended")
-        # `run_coroutine_threadsafe` accepts only coroutines.
-        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
         if self._has_ended:  # between the check and `add`
             future.cancel()
         return future
 
-    def _result(self, future: "concurrent.futures.Future[T]") -> T:
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise ToolError("the call has ended") from None
 
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable
-
-
-def _discard(awaitable: Awaitable[Any]) -> None:
-    if isinstance(awaitable, Coroutine):
-        awaitable.close()  # avoids the warning that it was never awaited
+def _result_of(future: "concurrent.futures.Future[T]") -> T:
+    try:
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise ToolError("the call has ended") from None

@@ -2,12 +2,9 @@
 
 Bodies are kept as JSON text, cut to a maximum length. They are masked when they are read, so that calls stay fast.
 
-Threat handled here: a secret at the end of a cut body would not be recognised, so that part is removed. Secrets are
-searched in strings, because JSON text escapes some characters.
+Threat handled here: a secret at the end of a cut body would not be recognised, so that part is removed.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +12,6 @@ import msgspec
 import orjson
 
 from gateway import exact_json
-from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.responses import milliseconds, short_id
 from gateway.json_types import Json, JsonObject
@@ -24,12 +20,6 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressR
 from gateway.telemetry.trace import TraceContext
 
 MAX_BODY: Final = 64 * 1024
-
-# The possessive `*+` does not backtrack, so no body can slow down the search.
-_TOKEN: Final = re.compile(r'"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)(?P<end>"?)|-?[0-9][0-9.eE+-]*+', re.DOTALL)
-"""A JSON string, which can be cut, or a number."""
-_TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
-"""A cut escape sequence or half of a surrogate pair."""
 
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
@@ -49,11 +39,11 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     def shown(self, redactor: Redactor) -> Json:
         """Return the masked value, or the masked start of its JSON text if it was cut."""
         if self.is_truncated:
-            return _masked_beginning(self.text.decode(errors="ignore"), redactor)
+            return redactor.before_gap(redactor.text(self.text.decode(errors="ignore")))
         try:
             return redactor.json(exact_json.loads(self.text))
         except orjson.JSONDecodeError:  # too deeply nested to parse
-            return _masked_beginning(self.text.decode(errors="replace"), redactor)
+            return redactor.text(self.text.decode(errors="replace"))
 
 
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
@@ -193,30 +183,3 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 
 def kept(text: bytes) -> Body:
     return Body(text if len(text) <= MAX_BODY else text[:MAX_BODY], len(text))
-
-
-def _masked_beginning(text: str, redactor: Redactor) -> str:
-    # Mask each string, because JSON text escapes some characters of secrets.
-    def masked(match: re.Match[str]) -> str:
-        if match["text"] is None:
-            is_torn = match.end() == len(text)
-            return MASK if is_torn or redactor.finds(match[0]) else match[0]
-        if match["end"]:
-            return _written(redactor.text(_read(match["text"])))
-        # A cut escape is invalid JSON, and could hide the start of a secret.
-        torn = _read(_TORN_ESCAPE.sub("", match["text"]))
-        return _written(redactor.before_gap(redactor.text(torn)))[:-1]
-
-    return _TOKEN.sub(masked, text)
-
-
-def _read(token: str) -> str:
-    try:
-        found = json.loads(f'"{token}"', strict=False)
-    except ValueError:
-        return ""
-    return found if isinstance(found, str) else ""
-
-
-def _written(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

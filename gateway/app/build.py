@@ -35,19 +35,19 @@ from gateway.config.settings import Settings, variable_of
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
 from gateway.console.api.config import ConfigApi, ConfigFileReader
-from gateway.console.api.mcp import ExplainApi, McpApi
+from gateway.console.api.mcp import McpApi
 from gateway.console.api.overview import OverviewApi, snippets
+from gateway.console.call_rates import CallRates
 from gateway.console.console import WebConsole
-from gateway.console.console_access import ConsoleAccess, PrintedToken
+from gateway.console.console_access import ConsoleAccess, printed_token
 from gateway.console.event_endpoint import EventEndpoint, StatusTicker
-from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.event_feed import EventFeed, SequenceNumbers
-from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.recording.reload_history import ReloadHistory
-from gateway.console.reports.sessions import OpenSessions
-from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.event_feed import EventFeed, SequenceNumbers
+from gateway.console.recorded_calls import RecordedCalls
+from gateway.console.reload_history import ReloadHistory
+from gateway.console.reports import OpenSessions
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
+from gateway.console.this_worker import AskOthers, ThisWorker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
@@ -439,7 +439,7 @@ def _http_server(core: Core, health: Health) -> HttpServer:
                 authenticator=authenticator,
                 scopes=frozenset(),
                 operators=OPERATORS,
-                token=PrintedToken(),
+                token=printed_token(),
                 cookies=SessionCookies(state.keys, clock=state.clock),
             ),
             issuers=TokenEndpoint(
@@ -528,15 +528,14 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
             redactor=redactor,
         ),
         catalog,
-        ExplainApi(store=pipeline.store, services=core.services, views=views),
         ConfigApi(files=files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
-        McpApi(endpoint=http.streamable_http, views=views),
+        McpApi(endpoint=http.streamable_http, store=pipeline.store, services=core.services, views=views),
     )
     access = ConsoleAccess(
         authenticator=core.authenticator,
         scopes=frozenset(page.scopes),
         operators=OPERATORS,
-        token=PrintedToken(shared_keys),
+        token=printed_token(shared_keys),
         cookies=SessionCookies(core.state.keys, clock=core.state.clock),
     )
     web = WebConsole(access=access, files=read_static_files(), routes=[route for api in apis for route in api.routes()])

@@ -1,18 +1,22 @@
-"""The routes of the console, which the admin API mounts, and their access rules."""
+"""The routes of the console, which the admin API mounts, their access rules, and sign-in.
+
+Only the printed token is accepted in a URL. It is exchanged for a cookie and removed from the URL. With `auth`, no
+credential in a URL is accepted.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from gateway.access.auth_error import AuthError
 from gateway.access.identity import UNAUTHENTICATED, Identity
-from gateway.console.console_access import ConsoleAccess
-from gateway.console.responses import error_response
-from gateway.console.security_headers import OF_API, OF_PAGE, without_cors
-from gateway.console.sign_in import SignIn
-from gateway.console.static_files import INDEX, StaticFile
+from gateway.console.console_access import HEADER, ConsoleAccess
+from gateway.console.responses import error_response, no_content, read_json_object
+from gateway.console.session_cookie import place_of
+from gateway.console.static_files import INDEX, OF_API, OF_PAGE, StaticFile, without_cors
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
@@ -20,7 +24,17 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 PAGE: Final = "/-/console"
 API: Final = "/-/api"
 READ: Final = ("GET", "HEAD")
+log: Final = structlog.get_logger(__name__)
+
 _NO_FILE: Final = HttpError(status=404, message="File not found")
+_MAX_TOKEN_LENGTH: Final = 16 * 1024
+_NO_TOKEN: Final = HttpError(status=400, message="`token` must be a string with the key or token")
+_NOT_OWN: Final = HttpError(
+    status=403, message=f"Only the console's page can sign in here, with the header {HEADER}: 1"
+)
+_TOO_LARGE: Final = HttpError(
+    status=413, message="The token is too large for a cookie. Send it in the Authorization header instead"
+)
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +68,20 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
 
     def link(self, base_url: str) -> str:
         """Return the URL of the page. Without `auth`, the URL contains the token."""
-        token = f"?token={self.access.token.text}" if self.access.authenticator.is_open else ""
+        token = f"?token={self.access.token}" if self.access.authenticator.is_open else ""
         return f"{base_url}{PAGE}/{token}"
 
     def _handlers(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
         for route in self.routes:
-            yield f"{API}{route.path}", middleware.checked(self._admitted(_by_method(route)))
-        yield f"{API}/session", middleware.checked(_with_headers(SignIn(access=self.access).session))
-        yield PAGE, middleware.checked(_with_headers(_to_page))
-        yield f"{PAGE}/static/{{name:.+}}", middleware.checked(_with_headers(self._static))
-        yield f"{PAGE}/{{page:[^/]*}}", middleware.checked(_with_headers(self._page))
+            yield f"{API}{route.path}", middleware.checked(self._admitted(_limited(route.methods, route.endpoint)))
+        public = {
+            f"{API}/session": _limited(("POST", "DELETE"), self._session),
+            PAGE: _limited(READ, _to_page),
+            f"{PAGE}/static/{{name:.+}}": _limited(READ, self._static),
+            f"{PAGE}/{{page:[^/]*}}": _limited(READ, self._page),
+        }
+        for path, endpoint in public.items():
+            yield path, middleware.checked(_with_headers(endpoint))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
         async def answer(request: HttpRequest) -> web.StreamResponse:
@@ -80,22 +98,77 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
     async def _page(self, request: HttpRequest) -> web.StreamResponse:
         """Return the page. A link with a valid token redirects to the page without the token."""
         raw = request.raw
-        if raw.method not in READ:
-            return _not_allowed(request, READ)
         token = raw.query.get("token")
         if token is None:
             return self.files[INDEX].response(raw, request.response_headers)
-        response = await SignIn(access=self.access).follow_link(token, request)
+        response = await self._follow_link(token, request)
         # The page explains the failure, and its form accepts another token.
         return response or self.files[INDEX].response(raw, request.response_headers, status=401)
 
     async def _static(self, request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in READ:
-            return _not_allowed(request, READ)
         found = self.files.get(request.raw.match_info["name"])
         if found is None:
             return error_response(_NO_FILE, request.response_headers)
         return found.response(request.raw, request.response_headers)
+
+    async def _session(self, request: HttpRequest) -> web.Response:
+        """Handle `/-/api/session`.
+
+        1. the request must come from our page (403)
+        2. POST: the body needs the text `token` (400, 413, 415)
+        3. POST: `ConsoleAccess.by_credential` and `ConsoleAccess.permitted`
+        """
+        # Other sites must not sign a browser in.
+        if not self.access.is_own(request):
+            return error_response(_NOT_OWN, request.response_headers)
+        if request.raw.method == "DELETE":
+            response = no_content(request)
+            self.access.cookies.take(endpoint=request.client_endpoint, response=response)
+            return response
+        return await self._sign_in(request)
+
+    async def _sign_in(self, request: HttpRequest) -> web.Response:
+        headers = request.response_headers
+        body = await read_json_object(request)
+        if isinstance(body, HttpError):
+            return error_response(body, headers)
+        token = body.get("token")
+        if not isinstance(token, str) or not 0 < len(token.strip()) <= _MAX_TOKEN_LENGTH:
+            return error_response(_NO_TOKEN, headers)
+        found = await self._identified(token.strip(), request)
+        if isinstance(found, AuthError | HttpError):
+            return error_response(found, headers)
+        response = no_content(request)
+        is_given = self._give_cookie(found, request, response)
+        return response if is_given else error_response(_TOO_LARGE, headers)
+
+    async def _follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
+        """Exchange the token of a link for a cookie, and redirect without it. Return None for an invalid token."""
+        # An API key in a URL would appear in histories and logs, so it is ignored with `auth`.
+        if not self.access.authenticator.is_open:
+            return None
+        found = await self._identified(token, request)
+        if isinstance(found, AuthError | HttpError):
+            return None
+        # RFC 9110 §15.4.4: the browser requests another URL, so the token leaves its address bar.
+        headers = {**request.response_headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}
+        response = web.Response(status=303, headers=headers)
+        return response if self._give_cookie(found, request, response) else None
+
+    async def _identified(self, token: str, request: HttpRequest) -> Identity | AuthError | HttpError:
+        address = request.client_endpoint.address
+        found = await self.access.by_credential(token, address=address)
+        if isinstance(found, Identity):
+            found = self.access.permitted(found)
+        if isinstance(found, AuthError):
+            self.access.authenticator.record_denial(found, address=address, path=request.raw.path)
+            log.warning("console sign-in denied", address=address, reason=found.error or "invalid")
+        return found
+
+    def _give_cookie(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
+        endpoint = request.client_endpoint
+        session = self.access.session_of(identity, place_of(request.raw, endpoint))
+        return self.access.cookies.give(session, endpoint=endpoint, response=response)
 
 
 async def _to_page(request: HttpRequest) -> web.StreamResponse:
@@ -118,15 +191,12 @@ def _of_api(request: HttpRequest, identity: Identity = UNAUTHENTICATED) -> HttpR
     )
 
 
-def _by_method(route: Route) -> Endpoint:
+def _limited(methods: Sequence[str], endpoint: Endpoint) -> Endpoint:
+    error = HttpError(status=405, message="method not allowed", headers={"Allow": ", ".join(methods)})
+
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in route.methods:
-            return _not_allowed(request, route.methods)
-        return await route.endpoint(request)
+        if request.raw.method not in methods:
+            return error_response(error, request.response_headers)
+        return await endpoint(request)
 
     return answer
-
-
-def _not_allowed(request: HttpRequest, methods: Sequence[str]) -> web.Response:
-    error = HttpError(status=405, message="method not allowed", headers={"Allow": ", ".join(methods)})
-    return error_response(error, request.response_headers)

@@ -44,25 +44,16 @@ _FOREIGN: Final = HttpError(
 )
 
 
-class PrintedToken:
-    """The random token that a daemon without `auth` logs at startup.
+def printed_token(shared_keys: SigningKeys | None = None) -> str:
+    """Return the random token that a daemon without `auth` logs at startup. With shared keys, it is derived from them.
 
     The console requires a token although MCP does not: it shows calls of other callers, and other users and websites
     can reach loopback.
     """
-
-    def __init__(self, shared_keys: SigningKeys | None = None) -> None:
-        """Create the token. Workers and replicas with shared keys create the same token."""
-        self.text: Final = secrets.token_urlsafe(_TOKEN_BYTES) if shared_keys is None else _derived(shared_keys()[0])
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
-
-    def matches(self, given: str) -> bool:
-        """Compare in constant time."""
-        # JSON can contain lone surrogates, which cannot be encoded.
-        return hmac.compare_digest(self.text.encode(), given.encode(errors="replace"))
+    if shared_keys is None:
+        return secrets.token_urlsafe(_TOKEN_BYTES)
+    # A derived value, because the token is logged and must not reveal the signing key.
+    return hmac.new(shared_keys()[0], b"console token", hashlib.sha256).hexdigest()
 
 
 class FailedSignIns:
@@ -91,7 +82,8 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     scopes: frozenset[str]
     operators: frozenset[str]
-    token: PrintedToken
+    token: str
+    """See `printed_token`."""
     cookies: SessionCookies
     failures: FailedSignIns = msgspec.field(default_factory=FailedSignIns)
 
@@ -124,7 +116,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         2. the address must not have failed too often (429)
         3. the credential must be valid (400, 401)
         """
-        if self.authenticator.is_open and self.token.matches(text):
+        if self.authenticator.is_open and self._is_printed(text):
             return ANONYMOUS
         if (seconds := self.failures.seconds_to_wait(address)) is not None:
             message = "Too many failed sign-ins from this address"
@@ -161,7 +153,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         """Return the content of the cookie for a new sign-in."""
         expires_at = self.cookies.expiry(identity)
         if self.authenticator.is_open:
-            return ConsoleSession(place=place, expires_at=expires_at, token=self.token.digest)
+            return ConsoleSession(place=place, expires_at=expires_at, token=self._digest)
         return ConsoleSession(place=place, expires_at=expires_at, identity=replace(identity, claims={}))
 
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
@@ -197,23 +189,26 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         """Return the current identity of a session, or None if a reload or a restart has ended it."""
         if self.authenticator.is_open:
             # A cookie from before a change of `auth` is not valid.
-            is_good = session.identity is None and session.token == self.token.digest
+            is_good = session.identity is None and session.token == self._digest
             return ANONYMOUS if is_good else None
         return None if session.identity is None else self.authenticator.revalidate(session.identity)
 
     def _has_token(self, raw: web.Request) -> bool:
         credential = _credential_of(raw)
-        return isinstance(credential, Credential) and self.token.matches(credential.secret)
+        return isinstance(credential, Credential) and self._is_printed(credential.secret)
+
+    def _is_printed(self, text: str) -> bool:
+        # JSON can contain lone surrogates, which cannot be encoded.
+        return hmac.compare_digest(self.token.encode(), text.encode(errors="replace"))
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self.token.encode()).hexdigest()[:32]
 
 
 def _credential_of(raw: web.Request) -> Credential | AuthError | None:
     fields = raw.headers
     return read_credential(authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ()))
-
-
-def _derived(key: bytes) -> str:
-    # A derived value, because the token is logged and must not reveal the signing key.
-    return hmac.new(key, b"console token", hashlib.sha256).hexdigest()
 
 
 def own_origins(request: HttpRequest) -> set[str]:

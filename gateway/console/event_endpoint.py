@@ -16,12 +16,12 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.catalog.store import CatalogStore
-from gateway.console.recording.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
-from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.recording.reload_history import ReloadHistory
-from gateway.console.reports.merging import merged_status
-from gateway.console.reports.this_worker import AskOthers, ThisWorker, upstream_states
+from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
+from gateway.console.recorded_calls import RecordedCalls
+from gateway.console.reload_history import ReloadHistory
+from gateway.console.reports import merged_status
 from gateway.console.responses import error_response
+from gateway.console.this_worker import AskOthers, ThisWorker, upstream_states
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from gateway.access.auth_error import AuthError
 from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, Subject
 from gateway.console.console_access import ConsoleAccess, own_origins
-from gateway.console.security_headers import without_cors
 from gateway.console.session_cookie import place_of
+from gateway.console.static_files import without_cors
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.net.authorization_code import CLIENT_DOCUMENTS, PAGES, ServiceEntry

@@ -8,8 +8,8 @@ from typing import Final
 import aiohttp
 import pytest
 
-from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.event_feed import (
+from gateway.console.call_rates import CallRates
+from gateway.console.event_feed import (
     CALLS_PER_SECOND,
     MAX_CALLS,
     MAX_OTHERS,
@@ -17,7 +17,7 @@ from gateway.console.recording.event_feed import (
     EventFeed,
     SequenceNumbers,
 )
-from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recorded_calls import RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
 from tests.behaviour.following import save
 from tests.console.watching import CONSOLE, Seen, watched

@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.recording.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
-from gateway.console.recording.call_record import MAX_BODY, Body, kept
-from gateway.console.recording.event_feed import EventFeed, SequenceNumbers
-from gateway.console.recording.recorded_calls import MAX_BYTES, MAX_CALLS, CallFilter, RecordedCalls
+from gateway.console.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
+from gateway.console.call_record import MAX_BODY, Body, kept
+from gateway.console.event_feed import EventFeed, SequenceNumbers
+from gateway.console.recorded_calls import MAX_BYTES, MAX_CALLS, CallFilter, RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
 from tests.console.watching import watched

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from gateway.access.identity import Identity
-from gateway.console.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns, PrintedToken
-from gateway.console.security_headers import PAGE_POLICY
+from gateway.console.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns, printed_token
 from gateway.console.session_cookie import HOURS, SessionCookies
+from gateway.console.static_files import PAGE_POLICY
 from gateway.state.keys import random_keys
 from gateway.wire.revisions import LATEST_MODERN
 from tests.console.watching import CONSOLE, Watched, watched
@@ -279,8 +279,8 @@ def test_failed_sign_ins_of_an_address_are_limited_and_forgotten() -> None:
 
 def test_workers_print_the_same_token_and_other_daemons_another() -> None:
     keys = random_keys()
-    assert PrintedToken(keys).text == PrintedToken(keys).text
-    assert len({PrintedToken().text, PrintedToken().text, PrintedToken(random_keys()).text}) == 3
+    assert printed_token(keys) == printed_token(keys)
+    assert len({printed_token(), printed_token(), printed_token(random_keys())}) == 3
 
 
 async def test_console_is_only_on_the_admin_listener(

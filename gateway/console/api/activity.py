@@ -9,16 +9,14 @@ import msgspec
 from aiohttp import web
 
 from gateway.config.secrets.redactor import LiveRedactor
+from gateway.console.call_rates import intervals_of
 from gateway.console.console import Route
 from gateway.console.event_endpoint import EventEndpoint
-from gateway.console.recording.call_rates import intervals_of
-from gateway.console.recording.event_feed import EventFeed
-from gateway.console.recording.recorded_calls import CallFilter, RecordedCalls
-from gateway.console.reports.limits import quotas
-from gateway.console.reports.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
-from gateway.console.reports.sessions import NO_SESSION
-from gateway.console.reports.this_worker import AskOthers, ThisWorker, reconnect
+from gateway.console.event_feed import EventFeed
+from gateway.console.recorded_calls import CallFilter, RecordedCalls
+from gateway.console.reports import NO_SESSION, merged_calls, merged_limits, merged_sessions, merged_upstreams, quotas
 from gateway.console.responses import error_response, json_response, no_content, short_id
+from gateway.console.this_worker import AskOthers, ThisWorker, reconnect
 from gateway.events import Events, SessionEnded, SessionOpened
 from gateway.json_types import Json, JsonObject
 from gateway.tasks.runner import TaskChanged, TaskProgressed

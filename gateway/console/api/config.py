@@ -14,7 +14,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
-from gateway.console.recording.reload_history import ReloadHistory
+from gateway.console.reload_history import ReloadHistory
 from gateway.console.responses import current_problems, json_response_by_thread, problem_json
 from gateway.errors import ConfigError
 from gateway.json_types import Json

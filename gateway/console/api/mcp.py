@@ -35,12 +35,23 @@ _STATELESS: Final = HttpError(
 _NO_VIEW: Final = HttpError(status=404, message="Unknown view")
 
 
+_EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NO_TOOL: Final = HttpError(status=404, message="Unknown tool")
+_NOT_EXPLAINED: Final = HttpError(
+    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object with the name or URI"
+)
+
+
 class McpApi(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: StreamableHttp
+    store: CatalogStore
+    services: Services
     views: ServedViews
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
+        yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
+        yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
 
     async def _answer(self, request: HttpRequest) -> web.StreamResponse:
         """Handle a message.
@@ -64,30 +75,6 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
             view=view,
         )
         return await self.endpoint.handle(inner)
-
-
-def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
-    """Return the view in `?view=`, or None; 404 if the caller cannot use it."""
-    name = request.raw.query.get("view") or None
-    is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
-    return name if is_admitted else _NO_VIEW
-
-
-_EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_NO_TOOL: Final = HttpError(status=404, message="Unknown tool")
-_NOT_EXPLAINED: Final = HttpError(
-    status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object with the name or URI"
-)
-
-
-class ExplainApi(msgspec.Struct, frozen=True, kw_only=True):
-    store: CatalogStore
-    services: Services
-    views: ServedViews
-
-    def routes(self) -> Iterator[Route]:
-        yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
-        yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
 
     async def _validate(self, request: HttpRequest) -> web.Response:
         body = await read_json_object(request)
@@ -146,6 +133,13 @@ class ExplainApi(msgspec.Struct, frozen=True, kw_only=True):
         if found:
             return found[0]
         return "\n".join(block.get("text", "") for block in result.get("content", ()))
+
+
+def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
+    """Return the view in `?view=`, or None; 404 if the caller cannot use it."""
+    name = request.raw.query.get("view") or None
+    is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
+    return name if is_admitted else _NO_VIEW
 
 
 def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:

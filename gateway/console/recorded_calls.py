@@ -11,9 +11,9 @@ from typing import Final, Self
 
 import msgspec
 
-from gateway.console.recording.call_rates import CallRates
-from gateway.console.recording.call_record import CallRecord, kept
-from gateway.console.recording.event_feed import EventFeed
+from gateway.console.call_rates import CallRates
+from gateway.console.call_record import CallRecord, kept
+from gateway.console.event_feed import EventFeed
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL

@@ -7,10 +7,9 @@ from typing import Final
 import msgspec
 
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.recording.event_feed import CALLS_PER_SECOND
-from gateway.console.recording.recorded_calls import CallFilter, RecordedCalls
-from gateway.console.reports.limits import limits_report
-from gateway.console.reports.sessions import OpenSessions, end_session, sessions_report
+from gateway.console.event_feed import CALLS_PER_SECOND
+from gateway.console.recorded_calls import CallFilter, RecordedCalls
+from gateway.console.reports import OpenSessions, end_session, limits_report, sessions_report
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.rfc3339 import timestamp

@@ -15,7 +15,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.recording.event_feed import EventFeed
+from gateway.console.event_feed import EventFeed
 from gateway.console.responses import milliseconds, problem_json
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline

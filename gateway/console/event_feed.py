@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from gateway.console.recording.call_record import CallRecord
+from gateway.console.call_record import CallRecord
 from gateway.json_types import Json, JsonObject
 from gateway.transports.sse.event_stream import encode_event
 

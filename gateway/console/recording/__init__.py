@@ -1,1 +1,0 @@
-"""Bounded records of calls, rates and reloads, and the event feed."""

@@ -1,1 +1,0 @@
-"""Reports of the current state: sessions, upstreams, limits and tasks."""

@@ -121,7 +121,7 @@ LIBRARIES_OWN: Final = {
     *(("cli/__init__.py", name) for name in ("stdin", "stdout", "stderr")),
     *(("cli/commands/bundle.py", name) for name in ("external_attr", "compress_type")),  # zipfile.ZipInfo
     *(("cli/commands/dev/live_view.py", name) for name in ("no_wrap", "overflow")),  # rich.text.Text
-    ("cli/commands/test/command.py", "text"),  # xml.etree.ElementTree.Element
+    ("cli/commands/test/__init__.py", "text"),  # xml.etree.ElementTree.Element
     *(("telemetry/logs.py", name) for name in ("excepthook", "unraisablehook")),
     *(("transports/listener/server_tls.py", name) for name in ("minimum_version", "options", "check_hostname")),
     *(("transports/listener/server_tls.py", name) for name in ("verify_flags", "sni_callback", "context")),  # ssl

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.command_table import COMMANDS, load, load_report, set_variables
+from gateway.cli.command_table import COMMANDS, load, load_execute
 from gateway.cli.console import Console
 from gateway.cli.parser import EXIT_CODES, Parser
 
@@ -16,14 +16,8 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     """Run the command line and return its exit code. `on_imported` is called before the command runs."""
     words = sys.argv[1:] if words is None else words
     _prepare_streams()
-    hints = Console(sys.stderr)
     try:
-        try:  # reporting an error can be interrupted too, or fail with a broken pipe
-            return _run(words, Console(sys.stdout), hints, on_imported)
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
-            return load_report()(error, hints, words)
+        return _run(words, on_imported)
     except BrokenPipeError:  # the reader has closed the pipe
         # Otherwise Python flushes standard output at exit and reports the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,7 +43,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callable[[], None]) -> int:
+def _run(words: Sequence[str], on_imported: Callable[[], None]) -> int:
     overview = _overview()
     if not words:
         overview.print_help()
@@ -62,14 +56,12 @@ def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callab
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
         overview.error(f"unknown command {name!r}" + (f"; did you mean `{near[0]}`?" if near else ""))
-    module, run = load(COMMANDS[name])
+    module, execute = load(name), load_execute()
     on_imported()
     parser = module.parser(f"mcp-gateway {name}")
     # POSIX, Utility Syntax Guideline 10: `--` ends the options. `parse_intermixed_args` does not support that.
     options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
-    if "env_file" in options:
-        set_variables(options.env_file)
-    return run(module.run(options, out, hints))
+    return execute(module.run, options, Console(sys.stdout), Console(sys.stderr), words=words)
 
 
 def _overview() -> Parser:
@@ -82,7 +74,7 @@ def _overview() -> Parser:
         epilog="\n".join(
             [
                 "commands:",
-                *(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()),
+                *(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()),
                 "",
                 "examples:",
                 "  mcp-gateway init                     write a first config.yaml",

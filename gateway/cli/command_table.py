@@ -4,19 +4,12 @@ Command modules are imported only when they run. Importing all of them takes sev
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, Protocol, cast
 
 from gateway.cli.console import Console
 from gateway.cli.parser import Parser
-from gateway.json_types import Json
-
-
-class CommandEntry(NamedTuple):
-    summary: str
-    module: str
 
 
 class CommandModule(Protocol):
@@ -30,48 +23,35 @@ class CommandModule(Protocol):
 
 
 COMMANDS: Final = {
-    "serve": CommandEntry("serve the file as an MCP server", "gateway.cli.commands.serve"),
-    "dev": CommandEntry("serve the file and show its activity in the terminal", "gateway.cli.commands.dev.command"),
-    "validate": CommandEntry("check the file and report all errors", "gateway.cli.commands.validate"),
-    "lock": CommandEntry("pin every definition, or check for changes", "gateway.cli.commands.lock"),
-    "list": CommandEntry("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
-    "call": CommandEntry("call a tool", "gateway.cli.commands.call"),
-    "read": CommandEntry("read a resource", "gateway.cli.commands.read"),
-    "prompt": CommandEntry("get a prompt", "gateway.cli.commands.prompt"),
-    "plan": CommandEntry("show the changes that another file would make", "gateway.cli.commands.plan"),
-    "test": CommandEntry("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
-    "client-config": CommandEntry("print configuration to paste into a client", "gateway.cli.commands.client_config"),
-    "bundle": CommandEntry("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
-    "publish-info": CommandEntry("write the server.json for an MCP registry", "gateway.cli.commands.publish_info"),
-    "status": CommandEntry("show the status of a running server", "gateway.cli.commands.status"),
-    "connections": CommandEntry("list services that users sign in to", "gateway.cli.commands.connections"),
-    "tasks": CommandEntry("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
-    "import": CommandEntry("convert an OpenAPI document to tools in YAML", "gateway.cli.commands.import_openapi"),
-    "init": CommandEntry("write a first configuration file", "gateway.cli.commands.init"),
-    "schema": CommandEntry("print the file's JSON Schema, for editors", "gateway.cli.commands.schema"),
-    "completion": CommandEntry("print a shell completion script", "gateway.cli.commands.completion"),
+    "serve": "serve the file as an MCP server",
+    "dev": "serve the file and show its activity in the terminal",
+    "validate": "check the file and report all errors",
+    "lock": "pin every definition, or check for changes",
+    "list": "list tools, resources, templates and prompts",
+    "call": "call a tool",
+    "read": "read a resource",
+    "prompt": "get a prompt",
+    "plan": "show the changes that another file would make",
+    "test": "run the tests under `tests:` of the tools",
+    "client-config": "print configuration to paste into a client",
+    "bundle": "pack the file into a bundle that desktop clients install",
+    "publish-info": "write the server.json for an MCP registry",
+    "status": "show the status of a running server",
+    "connections": "list services that users sign in to",
+    "tasks": "list, show or cancel the tasks of a running server",
+    "import": "convert an OpenAPI document to tools in YAML",
+    "init": "write a first configuration file",
+    "schema": "print the file's JSON Schema, for editors",
+    "completion": "print a shell completion script",
 }
-EVENT_LOOP: Final = "gateway.cli.event_loop"
-"""Imports asyncio and uvloop, which are slow to import."""
-
-ERROR_REPORT: Final = "gateway.cli.error_report"
-"""Imports msgspec and dataclasses, which are slow to import."""
-
-ENV_FILE: Final = "gateway.cli.env_file"
-"""Imports python-dotenv."""
-
-Run = Callable[[Coroutine[Json, Json, int]], int]
-
-Report = Callable[[Exception, Console, Sequence[str]], int]
+EXECUTION: Final = "gateway.cli.execution"
+"""Imports asyncio, uvloop and pydantic, which are slow to import."""
 
 
-def load(command: CommandEntry) -> tuple[CommandModule, Run]:
-    return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
+def load(name: str) -> CommandModule:
+    module = "import_openapi" if name == "import" else name.replace("-", "_")
+    return cast("CommandModule", import_module(f"gateway.cli.commands.{module}"))
 
 
-def load_report() -> Report:
-    return cast("Report", import_module(ERROR_REPORT).report)
-
-
-def set_variables(env_file: Path) -> None:
-    import_module(ENV_FILE).set_variables(env_file)
+def load_execute() -> Callable[..., int]:
+    return cast("Callable[..., int]", import_module(EXECUTION).execute)

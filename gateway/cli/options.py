@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,16 +48,16 @@ def add_option(add: AddArgument, option: Option, *, default: str | None = None) 
     default = default or _SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
-    if option.metavar is None:
-        add(flag_of(option.field), action="store_true", help=text)
-    else:
-        add(flag_of(option.field), metavar=option.metavar, help=text)
+    takes = {"action": "store_true"} if option.metavar is None else {"metavar": option.metavar}
+    # Without a default, which would override the environment variable.
+    add(flag_of(option.field), default=SUPPRESS, help=text, **takes)
 
 
 def add_config(parser: Parser) -> None:
     parser.add_argument(
         "config",
         nargs="?",
+        default=SUPPRESS,
         metavar="CONFIG",
         help=f"the file, or a directory of files (default: ${variable_of('config')}, then ./config.yaml)",
     )
@@ -74,7 +74,6 @@ def add_url(parser: Parser) -> None:
     add = parser.add_group("server")
     add(
         "--url",
-        default=None,
         help=f"a running server instead of CONFIG; /mcp is added to a URL without a path. {TOKEN_HINT.rstrip('.')}",
     )
     add_option(add, VIEW)
@@ -84,7 +83,7 @@ def add_url(parser: Parser) -> None:
 
 def add_daemon_url(parser: Parser) -> None:
     """Add `--url` for commands that need a running server. Their epilog contains `DAEMON_HINT`."""
-    parser.add_argument("--url", default=None, help="URL of the server")
+    parser.add_argument("--url", help="URL of the server")
 
 
 def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
@@ -92,24 +91,22 @@ def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
 
 
 def add_explain(parser: Parser, shows: str) -> None:
-    parser.add_argument(
-        "--explain", action="store_true", default=False, help=f"show {shows}. Needs a file; JSON with --raw"
-    )
+    parser.add_argument("--explain", action="store_true", help=f"show {shows}. Needs a file; JSON with --raw")
 
 
 def add_output(parser: Parser) -> None:
-    parser.add_argument("--raw", action="store_true", default=False, help="print the MCP result as JSON")
+    parser.add_argument("--raw", action="store_true", help="print the MCP result as JSON")
     what = "write the content, such as an image, to a file, or to standard output (-)"
-    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=what)
 
 
 def add_lists_all(parser: Parser) -> None:
     what = "list each operation of OpenAPI documents that is not a tool, with the reason"
-    parser.add_argument("-v", "--verbose", "--list", dest="lists_all", action="store_true", default=False, help=what)
+    parser.add_argument("-v", "--verbose", "--list", dest="lists_all", action="store_true", help=what)
 
 
 def add_json(parser: Parser, shows: str) -> None:
-    parser.add_argument("--json", action="store_true", default=False, help=f"print {shows}")
+    parser.add_argument("--json", action="store_true", help=f"print {shows}")
 
 
 def typed_command() -> str:

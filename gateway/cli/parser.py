@@ -39,8 +39,6 @@ class Parser(argparse.ArgumentParser):
             description=summary,
             epilog=epilog,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
-            # The namespace contains only given options, so that defaults do not override environment variables.
-            argument_default=argparse.SUPPRESS,
             # Abbreviations would break scripts when a new flag is added.
             allow_abbrev=False,
         )

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, say
-from gateway.cli.error_report import report
+from gateway.cli.execution import report
 from gateway.cli.results import Piece, pieces_of, show_raw, show_tool_result
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, ExecutionError, RpcError
 
 
 class Terminal(io.StringIO):
@@ -52,7 +51,7 @@ def test_no_line_can_drive_the_terminal(environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [RpcError(ErrorCode.INVALID_PARAMS, "a\x1b[2Jb", "c\x1b]0;title\x07d"), RemoteError("a\x1b[2Jb (c\x9b1md)")],
+    [RpcError(ErrorCode.INVALID_PARAMS, "a\x1b[2Jb", "c\x1b]0;title\x07d"), ExecutionError("a\x1b[2Jb (c\x9b1md)")],
 )
 def test_a_server_s_error_cannot_drive_the_terminal(error: Exception) -> None:
     console, stream = on_terminal({"NO_COLOR": "1"})

@@ -276,8 +276,8 @@ def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:
 def test_server_without_contracts_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of earlier versions do not send them, so no change could be marked as breaking."""
 
-    async def ask(_url: str, _path: str, *, older: str) -> Any:
-        assert older == "/-/config"
+    async def ask(_url: str, path: str) -> Any:
+        assert path == "/-/config"
         return {"written": {}, "left_out": {}, "code": {}, "audiences": {}}
 
     monkeypatch.setattr("gateway.cli.commands.plan.ask_daemon", ask)

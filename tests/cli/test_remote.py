@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.cli.client.admin_api import ask_daemon, get_json
-from gateway.cli.client.remote import RemoteError, endpoint, remote_client
-from gateway.errors import RpcError
+from gateway.cli.client.admin_api import ask_daemon
+from gateway.cli.client.remote import endpoint, remote_client
+from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import JsonObject
 from tests.certificates import Authority
 from tests.cli.typed import Run
@@ -60,7 +60,7 @@ async def test_unauthorized_call_names_the_variable_to_set(start: Start) -> None
         return web.json_response({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Who are you?"}}, status=401)
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError) as caught:
+        with pytest.raises(ExecutionError) as caught:
             await peer.request("tools/list")
     assert "401 Unauthorized: Who are you? (set $MCP_GATEWAY_TOKEN to" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -127,17 +127,8 @@ async def test_response_without_mcp_message_is_an_error(start: Start, body: str)
         return web.Response(text=body, status=404)
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError, match=r"returned HTTP 404 without a message of MCP 2026-07-28"):
+        with pytest.raises(ExecutionError, match=r"returned HTTP 404 without a message of MCP 2026-07-28"):
             await peer.request("tools/list")
-
-
-@pytest.mark.parametrize("known", ["/-/api/status", "/-/status"])
-async def test_older_daemon_is_asked_at_its_path(start: Start, known: str) -> None:
-    async def handle(request: web.Request) -> web.Response:
-        is_known = request.path == known
-        return web.json_response({"at": request.path} if is_known else {"error": "no"}, status=200 if is_known else 404)
-
-    assert await ask_daemon(await start(handle), "/status", older="/-/status") == {"at": known}
 
 
 @pytest.mark.parametrize("status", [200, 404])
@@ -145,22 +136,22 @@ async def test_other_server_is_reported(start: Start, status: int) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text="<h1>It works!</h1>", content_type="text/html", status=status)
 
-    with pytest.raises(RemoteError, match="this is not an mcp-gateway"):
-        await ask_daemon(await start(handle), "/status", older="/-/status")
+    with pytest.raises(ExecutionError, match="this is not an mcp-gateway"):
+        await ask_daemon(await start(handle), "/-/status")
 
 
 async def test_refused_connection_is_reported(unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with remote_client(url) as peer:
-        with pytest.raises(RemoteError, match=r"connection refused\. Is the server running"):
+        with pytest.raises(ExecutionError, match=r"connection refused\. Is the server running"):
             await peer.request("tools/list")
-    with pytest.raises(RemoteError, match="Is the server running"):
-        await get_json(url)
+    with pytest.raises(ExecutionError, match="Is the server running"):
+        await ask_daemon(url, "/-/status")
 
 
 async def refusal_of(url: str) -> str:
-    with pytest.raises(RemoteError) as caught:
-        await get_json(url)
+    with pytest.raises(ExecutionError) as caught:
+        await ask_daemon(url, "/-/status")
     return str(caught.value)
 
 
@@ -172,7 +163,7 @@ async def test_wrong_scheme_differs_from_unreachable_server(start: Start, tmp_pa
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     plain, private = await start(handle), await start(handle, context)
-    assert await get_json(plain) == {}
+    assert await ask_daemon(plain, "/-/status") == {}
     assert "wrong version number. Does the server use http://?" in await refusal_of(plain.replace("http:", "https:"))
     assert "is not trusted: unable to get local issuer" in await refusal_of(private)
     assert "Does the server use https://?" in await refusal_of(private.replace("https:", "http:"))
@@ -188,7 +179,7 @@ async def test_connection_closed_during_the_response_is_reported(start: Start) -
         return response
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError, match="is incomplete"):
+        with pytest.raises(ExecutionError, match="is incomplete"):
             await peer.request("tools/list")
 
 
@@ -197,7 +188,7 @@ async def test_stream_without_response_is_an_error(start: Start) -> None:
         return web.Response(text="data: {}\n\n", content_type="text/event-stream")
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError):
+        with pytest.raises(ExecutionError):
             await peer.request("tools/list")
 
 
@@ -216,7 +207,7 @@ def test_url_without_path_gets_the_endpoint_path(url: str, expected: str) -> Non
 
 @pytest.mark.parametrize("url", ["ftp://h/", "http://", "http:///mcp", ""])
 def test_invalid_url_is_rejected(url: str) -> None:
-    with pytest.raises(RemoteError, match="expected a URL"):
+    with pytest.raises(ExecutionError, match="expected a URL"):
         endpoint(url, path="/mcp")
 
 
@@ -261,5 +252,5 @@ async def test_redirects_do_not_forward_credentials(
     if key is not None:
         monkeypatch.setenv("MCP_GATEWAY_TOKEN", key)
     target = await start(elsewhere)
-    assert await get_json((await start(handle)).replace("//", "//u:p@")) == {}
+    assert await ask_daemon((await start(handle)).replace("//", "//u:p@"), "/-/status") == {}
     assert received == [expected, None]

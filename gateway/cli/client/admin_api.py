@@ -4,11 +4,10 @@ import asyncio
 import re
 from argparse import Namespace
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from gateway.cli.client.remote import RemoteError, decoded, endpoint, open_sender, request_to, unreachable
+from gateway.cli.client.remote import decoded, endpoint, open_sender, request_to, unreachable
 from gateway.cli.console import Console
 from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions
@@ -26,71 +25,36 @@ _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
 
 
-class NotThereError(RemoteError):
-    """The server returned 404."""
-
-
-async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") -> JsonObject:
-    """Request a path of the API of the daemon at a URL. `older` is the same resource in daemons without the API.
-
-    Raises:
-        RemoteError: there is no response, or the response is not from an mcp-gateway.
-    """
-    try:
-        return await get_json(_admin_url(url, f"/-/api{path}"), method=method)
-    except NotThereError:
-        return await get_json(_admin_url(url, older), method=method)
-
-
-async def ask_connections(url: str, form: Mapping[str, str] | None = None) -> JsonObject:
-    """Return the connections of the caller at the daemon at a URL, or the response to a form.
-
-    Raises:
-        RemoteError: the request failed, or the response is not from an mcp-gateway.
-    """
-    return await get_json(_admin_url(url, "/-/connections"), form=form, needs="an API key or access token")
-
-
-async def get_json(
-    url: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
+async def ask_daemon(
+    url: str, path: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
 ) -> JsonObject:
-    """Request a JSON object from the admin API. A `form` is sent with POST.
+    """Request a JSON object at a path of the daemon at a URL, such as `/-/status`. A `form` is sent with POST.
 
     If access is denied, the error tells the user to set the credential described by `needs`.
 
     Raises:
-        NotThereError: the response is 404.
-        RemoteError: there is no response, or the response is not from an mcp-gateway.
+        ExecutionError: there is no response, or the response is not from an mcp-gateway.
     """
+    parts = urlsplit(endpoint(url, path="/"))
+    # Below the prefix of a reverse proxy.
+    prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
+    target = urlunsplit(parts._replace(path=prefix + path, query=""))
     deadline = asyncio.get_running_loop().time() + _SECONDS
+    fields, body = {"Accept": "application/json"}, None
+    if form is not None:
+        method, body = "POST", urlencode(form).encode()
+        fields["Content-Type"] = "application/x-www-form-urlencoded"
     try:
-        fields = {"Accept": "application/json"}
-        body = None if form is None else urlencode(form).encode()
-        if form is not None:
-            method, fields["Content-Type"] = "POST", "application/x-www-form-urlencoded"
-        request = request_to(url, method, fields, body)
+        request = request_to(target, method, fields, body)
         async with open_sender() as sender:
             response = await sender.send(request, deadline=deadline)
     except (ExecutionError, ValueError) as error:
-        raise unreachable(url, error) from error
+        raise unreachable(target, error) from error
     answer = decoded(response.body)
     if response.status != 200 or not isinstance(answer, dict):
-        # `ask_daemon` tries the older path after a 404.
-        problem = NotThereError if response.status == 404 else RemoteError
         hint = _hint(response.status, _error_text(answer), needs)
-        raise problem(f"{url}: the server returned {response.status} {response.reason}{hint}")
+        raise ExecutionError(f"{target}: the server returned {response.status} {response.reason}{hint}")
     return answer
-
-
-def _admin_url(url: str, path: str) -> str:
-    """Return the URL of a path of the admin API, below the prefix of a reverse proxy.
-
-    Raises:
-        RemoteError: the URL is not valid.
-    """
-    parts = urlsplit(endpoint(url, path="/"))
-    prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
-    return urlunsplit(parts._replace(path=prefix + path, query=""))
 
 
 def _error_text(answer: Json) -> str | None:
@@ -112,25 +76,20 @@ def _hint(status: int, text: str | None, needs: str) -> str:
 def daemon_url(options: Namespace, hints: Console) -> str:
     """Return the URL of the admin API of the daemon that serves this file.
 
+    If the file is invalid, its address is unknown, and the default address is used.
+
     Raises:
         ConfigError: the file on the command line does not exist.
     """
-    settings = settings_of(options)
-    listen = _listen(settings.config, is_named="config" in options, hints=hints)
+    settings, listen = settings_of(options), Listen()
+    try:
+        listen = load_definitions(settings.config).document.listen
+    except ConfigError as error:
+        if exists(settings.config):
+            hints.line(f"{error.problems[0]}. Its address is unknown, so the default address is used")
+        elif "config" in options:
+            raise
     if listen.admin is not None:
         return f"http://{Address.parse(listen.admin).from_here}"
     scheme = "http" if listen.tls is None else "https"
     return f"{scheme}://{(settings.http or Address.parse(listen.http)).from_here}"
-
-
-def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
-    """Return the `listen` section, or its defaults if the file is invalid, so that commands work with a broken file."""
-    try:
-        return load_definitions(config).document.listen
-    except ConfigError as error:
-        is_there = exists(config)
-        if is_named and not is_there:
-            raise
-        if is_there:
-            hints.line(f"{error.problems[0]}. Its address is unknown, so the default address is used")
-        return Listen()

@@ -12,9 +12,8 @@ import orjson
 
 from gateway import exact_json
 from gateway.cli.console import Console, say
-from gateway.cli.given_input import given_line
+from gateway.cli.given_input import arguments_of, given_line
 from gateway.cli.parser import Parser
-from gateway.cli.positional import arguments_of
 from gateway.errors import ConfigError, ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import validation_errors
@@ -33,9 +32,7 @@ class NotAnswerableError(RpcError):
 
 
 def add_answers(parser: Parser) -> None:
-    parser.add_argument(
-        "--yes", action="store_true", default=False, help="confirm, and accept forms with their defaults"
-    )
+    parser.add_argument("--yes", action="store_true", help="confirm, and accept forms with their defaults")
     parser.add_argument(
         "--answer",
         action="append",

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from enum import Enum, auto
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -28,10 +27,6 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-
-
-class RemoteError(Exception):
-    """The server did not respond, or the response is not valid for this revision."""
 
 
 class GatewayClient(Protocol):
@@ -65,7 +60,7 @@ def endpoint(url: str, *, path: str) -> str:
     """Return the URL with `path` if it has no path.
 
     Raises:
-        RemoteError: the URL is not valid.
+        ExecutionError: the URL is not valid.
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -73,7 +68,7 @@ def endpoint(url: str, *, path: str) -> str:
     except ValueError:
         is_url = False
     if not is_url:
-        raise RemoteError(f"{url}: expected a URL such as http://127.0.0.1:8000{path}")
+        raise ExecutionError(f"{url}: expected a URL such as http://127.0.0.1:8000{path}")
     return urlunsplit(parts._replace(path=parts.path if parts.path.strip("/") else path, fragment=""))
 
 
@@ -81,7 +76,7 @@ def view_url(url: str, view: str | None) -> str:
     """Return the URL of a view's endpoint, or of the MCP endpoint without a view.
 
     Raises:
-        RemoteError: the URL is not valid.
+        ExecutionError: the URL is not valid.
     """
     parts = urlsplit(endpoint(url, path="/mcp"))
     if view is None:
@@ -101,37 +96,6 @@ async def open_sender() -> AsyncIterator[Sender]:
     """Open an HTTP client that can reach private addresses."""
     async with HttpClients() as clients:
         yield Sender(clients=clients, policy=ANYWHERE, max_redirects=3, max_bytes=_MAX_BYTES, timeout=_TIMEOUTS)
-
-
-class AuthRequirement(Enum):
-    """The credential that an MCP endpoint requires."""
-
-    NOTHING = auto()
-    KEY = auto()
-    LOGIN = auto()
-    """An access token. The endpoint names its authorization servers (RFC 9728)."""
-    SOMETHING_ELSE = auto()
-    """The response is not from an MCP endpoint, for example because of a wrong path or host name."""
-    UNKNOWN = auto()
-
-
-async def probe_auth(url: str) -> AuthRequirement:
-    """Send an unauthenticated request, and return the credential that the MCP endpoint requires."""
-    try:
-        request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
-        async with open_sender() as sender, sender.exchange(request) as answer:
-            challenge = answer.headers.get("WWW-Authenticate", "")
-    except (ExecutionError, ValueError):
-        return AuthRequirement.UNKNOWN
-    match answer.status:
-        case 401:
-            # RFC 9728 §5.1: `resource_metadata` points to the authorization servers.
-            return AuthRequirement.LOGIN if "resource_metadata" in challenge else AuthRequirement.KEY
-        # Authentication passed. The GET is rejected because it has no session.
-        case 200 | 400 | 405 | 406:
-            return AuthRequirement.NOTHING
-        case _:
-            return AuthRequirement.SOMETHING_ELSE
 
 
 def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
@@ -172,9 +136,21 @@ class RemoteClient:
         try:
             request = request_to(self._url, "POST", fields, orjson.dumps(message))
             async with self._sender.exchange(request) as answer:
-                return await self._result(answer, on_notification)
+                response = await _response(answer, on_notification)
         except (ExecutionError, ValueError) as error:
             raise unreachable(self._url, error) from error
+        match response:
+            case {"result": dict() as result}:
+                return result
+            case {"error": {"message": str() as text}} if answer.status == 401:
+                hint = f"set ${TOKEN_VARIABLE} to a key or an access token"
+                raise ExecutionError(f"{self._url}: the server returned 401 {answer.reason}: {text} ({hint})")
+            case {"error": {"code": int() as code, "message": str() as text, **rest}}:
+                raise RpcError(code, text, rest.get("data"))
+        raise ExecutionError(
+            f"{self._url}: the server returned HTTP {answer.status} without a message of MCP {LATEST_MODERN}, "
+            "the only revision that this command supports"
+        )
 
     async def _headers(self, method: str, params: JsonObject) -> dict[str, str]:
         fields = {
@@ -194,22 +170,16 @@ class RemoteClient:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
 
-    async def _result(self, answer: Answer, on_notification: Listener | None) -> JsonObject:
-        async for message in _messages(answer):
-            match message:
-                case {"result": dict() as result}:
-                    return result
-                case {"error": {"message": str() as text}} if answer.status == 401:
-                    hint = f"set ${TOKEN_VARIABLE} to a key or an access token"
-                    raise RemoteError(f"{self._url}: the server returned 401 {answer.reason}: {text} ({hint})")
-                case {"error": {"code": int() as code, "message": str() as text, **rest}}:
-                    raise RpcError(code, text, rest.get("data"))
-                case {"method": str()} if on_notification is not None:
-                    await on_notification(message)
-        raise RemoteError(
-            f"{self._url}: the server returned HTTP {answer.status} without a message of MCP {LATEST_MODERN}, "
-            "the only revision that this command supports"
-        )
+
+async def _response(answer: Answer, on_notification: Listener | None) -> Json:
+    """Return the response among the messages of an answer, or None."""
+    async for message in _messages(answer):
+        match message:
+            case {"result": dict()} | {"error": {"message": str()}}:
+                return message
+            case {"method": str()} if on_notification is not None:
+                await on_notification(message)
+    return None
 
 
 async def _messages(answer: Answer) -> AsyncIterator[Json]:
@@ -230,10 +200,10 @@ def decoded(body: bytes) -> Json:
         return None
 
 
-def unreachable(url: str, error: Exception) -> RemoteError:
-    """Return an error with a hint for a request without a response."""
+def unreachable(url: str, error: Exception) -> ExecutionError:
+    """Return an error with a hint, for a request without a response."""
     hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
-    return RemoteError(f"{url}: {error}{hint}")
+    return ExecutionError(f"{url}: {error}{hint}")
 
 
 _HINTS: Final[tuple[tuple[type[Exception], str], ...]] = (

@@ -87,19 +87,15 @@ exist on the machine where the bundle is installed.""",
         "-o",
         "--output",
         type=Path,
-        default=None,
         metavar="FILE",
         help="the bundle (default: NAME.mcpb, with the server's name)",
     )
     arguments.add_argument(
         "--package",
-        default=None,
         metavar="REQUIREMENT",
         help=f"package to install, such as `{DISTRIBUTION} @ git+URL` (default: a wheel of this program in the bundle)",
     )
-    arguments.add_argument(
-        "--author", default=None, metavar="NAME", help="author of the bundle (default: the server's name)"
-    )
+    arguments.add_argument("--author", metavar="NAME", help="author of the bundle (default: the server's name)")
     add_log_level(arguments.add_argument)
     return arguments
 

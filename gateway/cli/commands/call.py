@@ -7,16 +7,15 @@ from typing import Final
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
-from gateway.cli.client.remote import GatewayClient, RemoteError, every_page
+from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import add_as
+from gateway.cli.given_input import add_as, arguments_of, name_and_pairs, split_config
 from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
-from gateway.cli.positional import arguments_of, name_and_pairs, split_config
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
 from gateway.config.diagnostics.near_misses import did_you_mean
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
@@ -59,7 +58,7 @@ code is 1 if you decline.
 {EXIT_CODES}""",
     )
     arguments.add_argument("words", nargs="+", metavar="TOOL", help="the tool and its arguments")
-    arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
+    arguments.add_argument("--json", metavar="OBJECT", help="the arguments as a JSON object")
     add_answers(arguments)
     add_explain(arguments, "the command, request or function without running it")
     add_as(arguments)
@@ -128,7 +127,7 @@ class _Call:
             return await self._task_result(named)
         except BaseException:  # interrupted, or an input request cannot be answered
             # A failed cancellation must not hide the original error.
-            with suppress(RpcError, RemoteError):
+            with suppress(RpcError, ExecutionError):
                 await self._client.request("tasks/cancel", named)
             raise
 

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.app.listeners import check_view
-from gateway.cli.client.remote import AuthRequirement, probe_auth, view_url
+from gateway.cli.client.remote import open_sender, view_url
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
@@ -19,7 +19,9 @@ from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition,
 from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
 from gateway.config.settings import flag_of
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, ExecutionError
+from gateway.net.request import Request, bound, parse_url
+from gateway.wire.accept import EVENT_STREAM
 
 _NAME: Final = "mcp-gateway"
 _WITH_LINKS: Final = [name for name, client in CLIENTS.items() if client.link is not None]
@@ -46,16 +48,13 @@ file reads. Keys and values are never printed: the client reads its environment 
     )
     short = methodcaller("removesuffix", "-code")
     arguments.add_argument("client", metavar="CLIENT", type=short, choices=CLIENTS, help=", ".join(CLIENTS))
-    arguments.add_argument("config_file", nargs="?", default=None, metavar="CONFIG", help="the file to serve")
+    arguments.add_argument("config_file", nargs="?", metavar="CONFIG", help="the file to serve")
+    arguments.add_argument("--url", help="a running server instead of CONFIG; /mcp is added to a URL without a path")
     arguments.add_argument(
-        "--url", default=None, help="a running server instead of CONFIG; /mcp is added to a URL without a path"
-    )
-    arguments.add_argument(
-        "--name", default=None, help="name of the server in the client (default: `server.name`, or the URL's host)"
+        "--name", help="name of the server in the client (default: `server.name`, or the URL's host)"
     )
     arguments.add_argument(
         "--key-from",
-        default=None,
         metavar="VARIABLE",
         help="send the key in this variable (default: only if the server requires a key)",
     )
@@ -63,16 +62,14 @@ file reads. Keys and values are never printed: the client reads its environment 
     add_form(
         "--write",
         action="store_true",
-        default=False,
         help="change the client's file; shows the difference and asks first",
     )
     add_form(
         "--link",
         action="store_true",
-        default=False,
         help=f"print a link that installs the server ({', '.join(_WITH_LINKS)})",
     )
-    arguments.add_argument("--yes", action="store_true", default=False, help="do not ask before `--write`")
+    arguments.add_argument("--yes", action="store_true", help="do not ask before `--write`")
     add_option(arguments.add_argument, VIEW)
     add_log_level(arguments.add_argument)
     return arguments
@@ -202,25 +199,38 @@ async def _http_server(options: Namespace, client: Client, hints: Console) -> Ht
         raise ConfigError.at(
             "--key-from", "expected the name of an environment variable with the key, such as OPS_API_KEY"
         )
-    match await probe_auth(url):
-        case AuthRequirement.KEY if variable is None:
-            variable = _variable_for(name)
-        case AuthRequirement.LOGIN:
-            hints.line("The server uses OAuth: the client asks you to log in.")
-        case AuthRequirement.SOMETHING_ELSE:
-            hints.line(
-                f"The response of {urlsplit(url).path} is not from an MCP server, or the server rejects this machine."
-            )
-        case AuthRequirement.UNKNOWN:
-            hints.line("The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE).")
-        case _:
-            pass
+    needs_key, hint = await _probe(url)
+    if hint:
+        hints.line(hint)
+    if needs_key and variable is None:
+        variable = _variable_for(name)
     server = HttpServerEntry(name=name, url=url, key_variable=variable)
     if variable is not None and not client.uses_steps(server):
         is_read = client.key != LITERAL
         source = f"The client reads the key from {variable}, or asks for it." if is_read else f"Replace <{variable}>."
         hints.line(f"{source} The file does not contain the key.")
     return server
+
+
+async def _probe(url: str) -> tuple[bool, str]:
+    """Send a request without credentials. Return whether the MCP endpoint requires a key, and a hint for the user."""
+    try:
+        request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
+        async with open_sender() as sender, sender.exchange(request) as answer:
+            challenge = answer.headers.get("WWW-Authenticate", "")
+    except (ExecutionError, ValueError):
+        return False, "The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE)."
+    match answer.status:
+        case 401 if "resource_metadata" in challenge:  # RFC 9728 §5.1: it points to the authorization servers
+            return False, "The server uses OAuth: the client asks you to log in."
+        case 401:
+            return True, ""
+        # Authentication passed. The GET is rejected because it has no session.
+        case 200 | 400 | 405 | 406:
+            return False, ""
+        case _:
+            path = urlsplit(url).path
+            return False, f"The response of {path} is not from an MCP server, or the server rejects this machine."
 
 
 def _variable_for(name: str) -> str:

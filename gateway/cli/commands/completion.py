@@ -10,9 +10,9 @@ from typing import Final
 
 from gateway.cli.command_table import COMMANDS, load
 from gateway.cli.console import Console
+from gateway.cli.given_input import split_config
 from gateway.cli.options import one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.positional import split_config
 from gateway.config.definition_source import load_definitions
 from gateway.distribution import DISTRIBUTION
 from gateway.json_types import Json
@@ -67,7 +67,7 @@ examples:
     )
     arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
     # REMAINDER: the words can look like flags of this command.
-    arguments.add_argument("--words", nargs=argparse.REMAINDER, default=None, help=argparse.SUPPRESS)
+    arguments.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return arguments
 
 
@@ -99,7 +99,7 @@ def _possible(before: Sequence[str], current: str) -> Iterable[str]:
 
 
 def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]:
-    actions = load(COMMANDS[name])[0].parser(name).arguments
+    actions = load(name).parser(name).arguments
     if current.startswith("-"):
         return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
     positional = [word for word in before if not word.startswith("-")]

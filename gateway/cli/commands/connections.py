@@ -8,7 +8,7 @@ import asyncio
 import os
 import secrets
 from argparse import Namespace
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -16,12 +16,11 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.identity import Subject
-from gateway.cli.client.admin_api import ask_connections
-from gateway.cli.client.remote import RemoteError
+from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.console import Console, has_browser, open_in_browser
+from gateway.cli.given_input import split_config
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.positional import split_config
 from gateway.cli.results import show_raw
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import load
@@ -69,7 +68,7 @@ Without --url, tokens are stored in the state directory of the file, for `serve 
     )
     arguments.add_argument("words", nargs="*", default=[], metavar="NAME", help="an upstream or connection of the file")
     add = arguments.add_group("where to sign in")
-    add("--url", default=None, help=f"a running server instead of CONFIG. {TOKEN_HINT.rstrip('.')}")
+    add("--url", help=f"a running server instead of CONFIG. {TOKEN_HINT.rstrip('.')}")
     add_option(add, Option("state_dir", "DIR", "the directory for tokens"))
     add_log_level(add)
     add_json(arguments, "the response as JSON")
@@ -84,16 +83,13 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if len(names) > 1 or (action != "list" and not names):
         expected = "`list`, `sign-in NAME` or `sign-out NAME`" if action == "list" else "one name"
         raise ConfigError.at(" ".join(options.words), f"expected {expected}")
-    try:
-        async with _opened(options, config) as services:
-            rows = await services.listed()
-            if names:
-                rows = [_named(names[0], rows)]
-            if action != "list":
-                await _act(services, action, str(rows[0]["entry"]), hints)
-                return 0
-    except ExecutionError as error:
-        raise RemoteError(str(error)) from error
+    async with _opened(options, config) as services:
+        rows = await services.listed()
+        if names:
+            rows = [_named(names[0], rows)]
+        if action != "list":
+            await _act(services, action, str(rows[0]["entry"]), hints)
+            return 0
     if options.json:
         show_raw({"connections": rows}, out)
     elif rows:
@@ -172,22 +168,25 @@ class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
     async def listed(self) -> list[JsonObject]:
-        rows: list[JsonObject] = (await ask_connections(self.url)).get("connections", [])
+        rows: list[JsonObject] = (await self._ask()).get("connections", [])
         return rows
 
     async def sign_in(self, name: str, hints: Console) -> None:
         before = _named(name, await self.listed()).get("since")
-        answer = await ask_connections(self.url, {"entry": name, "action": "sign_in"})
+        answer = await self._ask({"entry": name, "action": "sign_in"})
         _open_browser(str(answer.get("link")), hints)
         for _ in range(int(LINK_SECONDS / _POLL_SECONDS)):
             row = _named(name, await self.listed())
             if row["signed_in"] and row.get("since") != before:
                 return
             await asyncio.sleep(_POLL_SECONDS)
-        raise RemoteError("The sign-in was not completed in time")
+        raise ExecutionError("The sign-in was not completed in time")
 
     async def sign_out(self, name: str) -> None:
-        await ask_connections(self.url, {"entry": name, "action": "sign_out"})
+        await self._ask({"entry": name, "action": "sign_out"})
+
+    async def _ask(self, form: Mapping[str, str] | None = None) -> JsonObject:
+        return await ask_daemon(self.url, "/-/connections", form=form, needs="an API key or access token")
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):

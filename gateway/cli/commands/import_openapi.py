@@ -57,10 +57,9 @@ exit codes:
         help="a glob of operations: operationId, `METHOD /path`, `tag:NAME` or `method:NAME`; can be repeated "
         "(default: GET and HEAD)",
     )
-    arguments.add_argument("--prefix", default=None, help="prefix of the names (default: the connection's name and _)")
+    arguments.add_argument("--prefix", help="prefix of the names (default: the connection's name and _)")
     arguments.add_argument(
         "--connection",
-        default=None,
         metavar="NAME",
         help="connection of the tools (default: a new one with the document's base URL)",
     )

@@ -154,7 +154,6 @@ examples:
         nargs=2,
         dest="source",
         metavar=("KIND", "SOURCE"),
-        default=None,
         help=f"start from a file or URL: {', '.join(_KINDS)}",
     )
     return arguments

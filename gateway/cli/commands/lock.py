@@ -40,7 +40,7 @@ exit codes:
   2    the file cannot be served, or there is no lock to check""",
     )
     add_config(arguments)
-    arguments.add_argument("--check", action="store_true", default=False, help="only list the differences")
+    arguments.add_argument("--check", action="store_true", help="only list the differences")
     return arguments
 
 

@@ -40,10 +40,10 @@ class SourceParser(Parser):
 
 def add_sources(add: AddArgument) -> None:
     """Add the flags. The command follows `--`."""
-    add("--mcp-json", metavar="FILE", default=None, help="serve the servers of an MCP client's file")
-    add("--openapi", metavar="URL", default=None, help="serve the read operations of an OpenAPI document or URL")
-    add("--sqlite", metavar="FILE", default=None, help="serve the tables of an SQLite database, read only")
-    add("--print-config", action="store_true", default=False, help="print the YAML instead of serving it")
+    add("--mcp-json", metavar="FILE", help="serve the servers of an MCP client's file")
+    add("--openapi", metavar="URL", help="serve the read operations of an OpenAPI document or URL")
+    add("--sqlite", metavar="FILE", help="serve the tables of an SQLite database, read only")
+    add("--print-config", action="store_true", help="print the YAML instead of serving it")
 
 
 async def configuration_of(options: Namespace) -> str | None:

@@ -7,13 +7,12 @@ import msgspec
 
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon
-from gateway.cli.client.remote import RemoteError
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import asked_sources, dry_run
 from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.config.settings import Settings
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.reload.breaking_changes import BreakingChange, breaking_changes
 from gateway.reload.planning import ChangeKind, Plan, plan
 
@@ -39,11 +38,11 @@ exit codes:
   3    with --fail-on breaking: a change can break clients""",
     )
     arguments.add_argument("new", metavar="NEW.yaml", help="the new file, or directory of files")
-    arguments.add_argument("old", nargs="?", default=None, metavar="OLD.yaml", help="the current file")
-    arguments.add_argument("--url", default=None, help=f"a running server, instead of OLD.yaml. {TOKEN_HINT}")
-    arguments.add_argument("--exit-code", action="store_true", default=False, help="exit with 1 if there are changes")
+    arguments.add_argument("old", nargs="?", metavar="OLD.yaml", help="the current file")
+    arguments.add_argument("--url", help=f"a running server, instead of OLD.yaml. {TOKEN_HINT}")
+    arguments.add_argument("--exit-code", action="store_true", help="exit with 1 if there are changes")
     arguments.add_argument(
-        "--fail-on", choices=["breaking"], default=None, help="breaking: exit with 3 if a change can break clients"
+        "--fail-on", choices=["breaking"], help="breaking: exit with 3 if a change can break clients"
     )
     add_json(arguments, "the plan as JSON")
     add_env_file(arguments.add_argument)
@@ -58,7 +57,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         with protect_stdout():
             new, warnings = await _manifest_of(one_shot_settings(options, options.new))
             old = await _served(options.url) if options.url is not None else await _old(options)
-    except RemoteError as error:
+    except ExecutionError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
         return 2  # like diff(1), where 1 means that there are differences
     found, breaking = plan(old, new), breaking_changes(old, new)
@@ -101,11 +100,11 @@ async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]
 
 async def _served(url: str) -> Manifest:
     try:
-        found = Manifest.from_json(await ask_daemon(url, "/manifest", older="/-/config"))
+        found = Manifest.from_json(await ask_daemon(url, "/-/config"))
     except ValueError as error:
-        raise RemoteError(f"{url}: the response is not the manifest of an mcp-gateway") from error
+        raise ExecutionError(f"{url}: the response is not the manifest of an mcp-gateway") from error
     if found.contracts is None:
-        raise RemoteError(f"{url}: the server is too old for this command. Compare with its file instead")
+        raise ExecutionError(f"{url}: the server is too old for this command. Compare with its file instead")
     return found
 
 

@@ -3,10 +3,9 @@ from argparse import Namespace
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import add_as
+from gateway.cli.given_input import add_as, arguments_of, name_and_pairs, split_config
 from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.positional import arguments_of, name_and_pairs, split_config
 from gateway.cli.results import pieces_of, show_contents, show_pieces
 
 

@@ -66,23 +66,20 @@ a package. `mcp-publisher publish` sends the file to the official registry.""",
     )
     arguments.add_argument(
         "--name",
-        default=None,
         help="name with a reversed domain, such as com.example/ops (default: `server.name` with the domain of "
         "`server.website_url` or `listen.public_url`)",
     )
-    arguments.add_argument("--repository", default=None, metavar="URL", help="URL of the source code")
+    arguments.add_argument("--repository", metavar="URL", help="URL of the source code")
     arguments.add_argument(
         "--bundle",
         type=Path,
-        default=None,
         metavar="FILE",
         help="list this MCP bundle, created by `mcp-gateway bundle`",
     )
-    arguments.add_argument("--bundle-url", default=None, metavar="URL", help="download URL of the bundle")
+    arguments.add_argument("--bundle-url", metavar="URL", help="download URL of the bundle")
     arguments.add_argument(
         "--pypi",
         action="store_true",
-        default=False,
         help="list the daemon, which users run with uvx and their own file",
     )
     add_option(arguments.add_argument, VIEW)

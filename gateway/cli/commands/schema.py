@@ -32,9 +32,7 @@ examples:
 and as the first line of the file:
   # yaml-language-server: $schema=./schema.json""",
     )
-    arguments.add_argument(
-        "--markdown", action="store_true", default=False, help="the reference of all keys, as Markdown"
-    )
+    arguments.add_argument("--markdown", action="store_true", help="the reference of all keys, as Markdown")
     return arguments
 
 

@@ -43,7 +43,7 @@ exit codes:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    answer = await ask_daemon(options.url or daemon_url(options, hints), "/status", older="/-/status")
+    answer = await ask_daemon(options.url or daemon_url(options, hints), "/-/status")
     problems = list(_problems(answer))
     if options.json:
         show_raw(answer, out)

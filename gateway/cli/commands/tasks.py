@@ -4,9 +4,9 @@ from urllib.parse import quote
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, say
+from gateway.cli.given_input import split_config
 from gateway.cli.options import DAEMON_HINT, add_daemon_url, add_json
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.cli.positional import split_config
 from gateway.cli.results import show_raw
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
@@ -48,11 +48,11 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if len(ids) != (action != "list"):
         expected = "`list`, `show ID` or `cancel ID`" if action == "list" else "one id"
         raise ConfigError.at(" ".join(options.words) or "tasks", f"expected {expected}")
-    path = "/tasks" if action == "list" else f"/tasks/{quote(ids[0], safe='')}"
+    path = "/-/tasks" if action == "list" else f"/-/tasks/{quote(ids[0], safe='')}"
     if action == "cancel":
         path += "/cancel"
     url, method = options.url or daemon_url(options, hints), "POST" if action == "cancel" else "GET"
-    answer = await ask_daemon(url, path, older=f"/-{path}", method=method)
+    answer = await ask_daemon(url, path, method=method)
     if options.json:
         show_raw(answer, out)
     elif action == "list":

@@ -44,11 +44,10 @@ exit codes:
   2    the file cannot be served""",
     )
     add_config(arguments)
-    arguments.add_argument("--strict", action="store_true", default=False, help="fail on warnings too")
+    arguments.add_argument("--strict", action="store_true", help="fail on warnings too")
     arguments.add_argument(
         "--connect",
         action="store_true",
-        default=False,
         help="connect to upstreams and databases, and check their definitions and queries too",
     )
     add_lists_all(arguments)

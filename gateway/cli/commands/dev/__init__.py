@@ -1,1 +1,187 @@
-"""The command `dev`: serves a file while you edit it, and shows calls, clients and changes."""
+import html
+import os
+import sys
+import termios
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple, TextIO
+
+from gateway.app.signals import cancelled_by_signals
+from gateway.cli.commands.dev.developing import develop
+from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
+from gateway.cli.console import Console, has_browser, open_in_browser
+from gateway.cli.options import (
+    ALLOW_ANONYMOUS,
+    HTTP,
+    POLL,
+    Option,
+    add_config,
+    add_log_level,
+    add_option,
+    settings_of,
+)
+from gateway.cli.parser import EXIT_CODES, Parser
+from gateway.config.settings import NO_STATE
+from gateway.distribution import install_command
+
+_DRAIN: Final = timedelta(seconds=1)
+_LIVE: Final = "gateway.cli.commands.dev.live_view"
+"""Needs the extra `dev`. Imported only on a terminal."""
+_PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        summary="Serve the file while you edit it, and show calls, clients and changes.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml --http :9000
+  {name} config.yaml --open                  the console in the browser
+  {name} config.yaml --log-level debug       every message, too
+
+An invalid file is shown with its errors, and served as soon as they are fixed. Without a terminal,
+the output is plain lines. Ctrl-C stops the server.
+
+{EXIT_CODES}""",
+    )
+    add_config(arguments)
+    for option in (HTTP, ALLOW_ANONYMOUS, POLL):
+        add_option(arguments.add_argument, option)
+    add_option(
+        arguments.add_argument, Option("drain_timeout", "TIME", "time limit of calls after Ctrl-C"), default="1s"
+    )
+    add_log_level(arguments.add_argument, default=None)
+    arguments.add_argument("--open", action="store_true", help="also serve the console, and open it in the browser")
+    return arguments
+
+
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
+    settings = settings_of(options)
+    drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
+    settings = settings.model_copy(
+        # No state, because a daemon that serves the same file can use the directory.
+        update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
+    )
+    with ExitStack() as stack:
+        terminal = stack.enter_context(raw_terminal())
+        console = Console(terminal.stream)
+        lines = EventLines(plain_lines(console), has_problems_in_full=True)
+        report = lines.report
+        if out.is_terminal and os.environ.get("TERM") != "dumb":
+            try:
+                live = import_module(_LIVE).LiveView
+            except ImportError:
+                console.line(f"(for the live view: {install_command('dev')})")
+            else:
+                view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
+                lines, report = view.lines, view.report
+        terminal.hand_over(lines.written)
+        show_console: Callable[[str], None] | None = None
+        if options.open:
+            folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
+            show_console = partial(_open_in_browser, folder=Path(folder))
+        with cancelled_by_signals(on_exit=terminal.leave):
+            await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
+    return 0
+
+
+def _open_in_browser(url: str, *, folder: Path) -> None:
+    """Open a URL in the browser, if there is one, through a private file. Does not wait for the browser."""
+    # Other users can see the arguments of a process, and the link contains a token.
+    if has_browser():
+        page = folder / "console.html"
+        page.write_text(_PAGE.format(url=html.escape(url)))
+        open_in_browser(page.as_uri())
+
+
+_SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
+_LOCAL_MODES: Final = 3
+"""Index of the local modes in the list of `termios.tcgetattr`."""
+
+
+class RawTerminal(NamedTuple):
+    stream: TextIO
+    hand_over: Callable[[Callable[[str], None]], None]
+    """Sets the function that receives each line, in a separate thread."""
+    leave: Callable[[], None]
+    """Restores the terminal before the process exits without cleanup. Can be called from any thread."""
+
+
+@contextmanager
+def raw_terminal() -> Iterator[RawTerminal]:
+    """Capture standard output and standard error, including the output of plugins."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    out, errors = os.dup(1), os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 1)
+    os.dup2(writing, 2)
+    # The pipe must end when descriptors 1 and 2 are closed.
+    os.close(writing)
+    readers: list[threading.Thread] = []
+
+    def hand_over(take: Callable[[str], None]) -> None:
+        readers.append(threading.Thread(target=_read_lines, args=(reading, take), name="own output", daemon=True))
+        readers[0].start()
+
+    restore = _suppress_echo() if os.isatty(out) else lambda: None
+
+    def leave() -> None:
+        restore()
+        if os.isatty(out):
+            os.write(out, _SHOW_CURSOR)
+
+    stream = os.fdopen(os.dup(out), "w", encoding="utf-8", errors="backslashreplace")
+    try:
+        yield RawTerminal(stream, hand_over, leave)
+    finally:
+        restore()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(out, 1)  # closes the last writers of the pipe, so the reader ends
+        os.dup2(errors, 2)
+        for reader in readers:
+            # With a timeout, because a child process of a plugin can keep the pipe open.
+            reader.join(1.0)
+        with suppress(BrokenPipeError):
+            stream.close()
+        os.close(out)
+        os.close(errors)
+
+
+def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
+    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            take(line.rstrip("\n"))
+
+
+def _suppress_echo(descriptor: int = 0) -> Callable[[], None]:
+    """Turn echo off, and return a function that turns it on again.
+
+    Typed characters, such as `^C`, would damage the view. Does nothing in a background process.
+    """
+    try:
+        if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU
+            return lambda: None
+        before = termios.tcgetattr(descriptor)
+    except (OSError, termios.error):
+        return lambda: None
+    quiet = [*before]
+    quiet[_LOCAL_MODES] = before[_LOCAL_MODES] & ~termios.ECHO
+    with suppress(termios.error):
+        termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+
+    def restore() -> None:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+    return restore

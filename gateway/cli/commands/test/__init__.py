@@ -1,1 +1,122 @@
-"""The command `test`: runs the tests that tools define."""
+import json
+import re
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from gateway.cli.commands.test.running import Grade, Verdict, run_tests
+from gateway.cli.console import Console, protect_stdout, waiting
+from gateway.cli.given_input import split_config
+from gateway.cli.options import add_env_file, add_json, add_log_level, one_shot_settings
+from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.errors import ConfigError
+
+_MARKS: Final = {
+    Grade.PASSED: ("✓", "green"),
+    Grade.FAILED: ("✗", "red"),
+    Grade.SKIPPED: ("–", "yellow"),
+}
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 does not allow (§2.2, production 2)."""
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        words="[CONFIG] [TOOL …]",
+        summary="Run the tests that the tools define under `tests:`, without a server.",
+        epilog=f"""\
+examples:
+  {name} config.yaml
+  {name} config.yaml disk_usage 'get_*'
+  {name} config.yaml --junit report.xml
+
+Commands and functions really run. An HTTP backend sends its request to a stub server on loopback
+that returns the response under `http` of the test, or without `http` to the real server.
+
+{CONFIG_AS_FIRST_WORD}
+
+exit codes:
+  0    all tests passed, or were skipped because a requirement of the tool is missing
+  1    a test failed
+  2    the file cannot be served, or there is no such tool""",
+    )
+    arguments.add_argument("words", nargs="*", default=[], metavar="TOOL", help="names or globs (default: all)")
+    add_json(arguments, "the results as a JSON list")
+    arguments.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")
+    add_env_file(arguments.add_argument)
+    add_log_level(arguments.add_argument)
+    return arguments
+
+
+async def run(options: Namespace, out: Console, hints: Console) -> int:
+    config, names = split_config(options.words, url=None)
+    verdicts: list[Verdict] = []
+    with protect_stdout(), waiting(hints, "Running tests") as tell:
+        async for verdict in run_tests(one_shot_settings(options, config), names):
+            verdicts.append(verdict)
+            tell(f"Running tests: {len(verdicts)} done")
+    if options.json:
+        out.foreign(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
+    else:
+        _show(verdicts, out)
+    hints.line(_summary(verdicts, hints))
+    if options.junit is not None:
+        _write_junit(verdicts, options.junit)
+    return 1 if any(verdict.grade is Grade.FAILED for verdict in verdicts) else 0
+
+
+def _show(verdicts: Sequence[Verdict], out: Console) -> None:
+    for tool, group in groupby(verdicts, key=lambda verdict: verdict.tool):
+        out.line(out.styled(tool, "bold"))
+        for verdict in group:
+            mark, style = _MARKS[verdict.grade]
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            took = out.styled(f"({verdict.seconds * 1000:.0f} ms)", "dim")
+            out.line(f"  {out.styled(mark, style)} {verdict.name}{out.clean(reason)} {took}")
+            for line in verdict.difference:
+                out.line(f"      {out.changed(line)}")
+
+
+def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
+    if not verdicts:
+        return "no tests found. Define them under `tests:` of a tool"
+    counts = Counter(verdict.grade for verdict in verdicts)
+    text = ", ".join(f"{counts[grade]} {grade}" for grade in Grade if counts[grade])
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    return hints.styled(f"{text} in {seconds:.1f} s", "red" if counts[Grade.FAILED] else "green")
+
+
+def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
+    counts = Counter(verdict.grade for verdict in verdicts)
+    # There is no standard for this format. These elements and attributes are those of Apache Ant.
+    suite = ET.Element(
+        "testsuite",
+        name="mcp-gateway",
+        tests=str(len(verdicts)),
+        failures=str(counts[Grade.FAILED]),
+        skipped=str(counts[Grade.SKIPPED]),
+    )
+    for verdict in verdicts:
+        case = ET.SubElement(
+            suite, "testcase", classname=verdict.tool, name=_in_xml(verdict.name), time=f"{verdict.seconds:.3f}"
+        )
+        if verdict.grade is Grade.FAILED:
+            failure = ET.SubElement(case, "failure", message=_in_xml(verdict.reason))
+            failure.text = _in_xml("\n".join(verdict.difference))
+        elif verdict.grade is Grade.SKIPPED:
+            ET.SubElement(case, "skipped", message=_in_xml(verdict.reason))
+    try:
+        ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise ConfigError.at("--junit", f"cannot write {path}: {error.strerror}") from error
+
+
+def _in_xml(text: str) -> str:
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)

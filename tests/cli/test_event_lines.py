@@ -1,14 +1,17 @@
 """Lines for the events of `dev`."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
-from gateway.cli.commands.dev.event_lines import EventLines, Line, log_line
-from gateway.errors import Problem
+from gateway.cli.commands.dev.event_lines import EventLines, Line, StatusSnapshot, log_line
+from gateway.config.secrets.redactor import Redactor
+from gateway.errors import Problem, RpcError
 from gateway.json_types import Json
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 
 def text_of(line: Line) -> str:
@@ -16,12 +19,28 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)[11:]
 
 
-def nowhere(_line: Line) -> None:
-    """Discard the line."""
+class Shown(EventLines):
+    """Event lines that collect the text of what they show."""
+
+    def __init__(self, *, has_problems_in_full: bool = True) -> None:
+        self.texts: list[str] = []
+        super().__init__(lambda line: self.texts.append(text_of(line)), has_problems_in_full=has_problems_in_full)
+
+    def after(self, snapshot: StatusSnapshot) -> list[str]:
+        self.texts.clear()
+        self.take_snapshot(snapshot)
+        return self.texts
 
 
-def lines_of(event_lines: EventLines, event: DevEvent) -> list[str]:
-    return [text_of(line) for line in event_lines.take(event)]
+def call_of(arguments: Json) -> CallFacts:
+    facts: dict[str, Any] = {
+        "id": "1",
+        "name": "du",
+        "params": {"name": "du", "arguments": arguments},
+        "terms": SimpleNamespace(client_info={"name": "ed", "version": "1"}),
+        "catalog": SimpleNamespace(redactor=Redactor([])),
+    }
+    return cast("CallFacts", SimpleNamespace(**facts))
 
 
 def snapshot(*sessions: Json, problems: tuple[Problem, ...] = (), generation: int | None = 1) -> StatusSnapshot:
@@ -33,60 +52,63 @@ def session(client: str, sessions: int) -> Json:
     return {"client": client, "revision": "2025-06-18", "transport": "stdio", "sessions": sessions}
 
 
-def test_ended_call_is_shown_as_a_line() -> None:
-    event_lines = EventLines(nowhere, has_problems_in_full=True)
-    assert lines_of(event_lines, CallStarted(id="1", what="du", arguments='{"a":1}', client="ed 1")) == []
-    assert list(event_lines.running) == ["1"]
-    ended = CallEnded(id="1", is_good=False, outcome="tool error", seconds=1.26)
-    assert lines_of(event_lines, ended) == ['✗ du  {"a":1}  tool error  1.3 s  ed 1']
-    assert not event_lines.running
-    assert lines_of(event_lines, ended) == []
+def test_ended_call_is_shown_once_with_the_reason_of_its_failure() -> None:
+    shown, call = Shown(), call_of({"a": 1})
+    shown.began(call)
+    assert list(shown.running) == ["1"]
+    failed = CallResult(outcome=Outcome.PROTOCOL_ERROR, seconds=1.26, error=RpcError(-32602, "No disk"))
+    shown.ended(call, failed)
+    shown.ended(call, failed)
+    assert shown.texts == ['✗ du  {"a":1}  refused: No disk  1.3 s  ed 1']
+    assert not shown.running
 
 
 def test_long_arguments_are_cut() -> None:
-    event_lines = EventLines(nowhere, has_problems_in_full=True)
-    lines_of(event_lines, CallStarted(id="1", what="du", arguments="x" * 5000, client="ed"))
-    [line] = lines_of(event_lines, CallEnded(id="1", is_good=True, outcome="", seconds=0.0014))
+    shown, call = Shown(), call_of({"a": "x" * 5000})
+    shown.began(call)
+    shown.ended(call, CallResult(outcome=Outcome.OK, seconds=0.0014))
+    [line] = shown.texts
     assert len(line) < 200
-    assert line.endswith("…  1 ms  ed")
+    assert line.endswith("…  1 ms  ed 1")
 
 
 def test_connected_and_disconnected_clients_are_shown() -> None:
-    event_lines = EventLines(nowhere, has_problems_in_full=True)
-    assert lines_of(event_lines, snapshot()) == ["serving http://h/mcp"]
-    assert lines_of(event_lines, snapshot(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
-    assert lines_of(event_lines, snapshot(session("ed 1", 2))) == []
-    assert lines_of(event_lines, snapshot()) == ["- ed 1 (2025-06-18, stdio) left"]
+    shown = Shown()
+    assert shown.after(snapshot()) == ["serving http://h/mcp"]
+    assert shown.after(snapshot(session("ed 1", 2))) == ["+ ed 1 (2025-06-18, stdio) connected"]
+    assert shown.after(snapshot(session("ed 1", 2))) == []
+    assert shown.after(snapshot()) == ["- ed 1 (2025-06-18, stdio) left"]
 
 
 def test_app_page_is_shown_once_with_its_url() -> None:
-    event_lines = EventLines(nowhere, has_problems_in_full=True)
+    shown = Shown()
     with_page = replace(snapshot(), apps={"sales": Path("/srv/ui/the sales.html")})
-    assert lines_of(event_lines, with_page) == [
+    assert shown.after(with_page) == [
         "serving http://h/mcp",
         "app sales  file:///srv/ui/the%20sales.html",
     ]
-    assert lines_of(event_lines, with_page) == []
+    assert shown.after(with_page) == []
 
 
 def test_problems_and_their_end_are_shown_once() -> None:
     problem = Problem(message="is wrong", path="tools.x")
-    in_full, in_short = EventLines(nowhere, has_problems_in_full=True), EventLines(nowhere, has_problems_in_full=False)
+    in_full, in_short = Shown(), Shown(has_problems_in_full=False)
     title = "✗ the file is invalid; generation 1 is still served"
-    for event_lines, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
-        lines_of(event_lines, snapshot())
-        assert lines_of(event_lines, snapshot(problems=(problem,))) == lines
-        assert lines_of(event_lines, snapshot(problems=(problem,))) == []
-        assert lines_of(event_lines, snapshot()) == ["✓ the file is valid again"]
-    waiting = EventLines(nowhere, has_problems_in_full=False)
-    assert lines_of(waiting, snapshot(problems=(problem,), generation=None)) == [
+    for shown, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
+        shown.after(snapshot())
+        assert shown.after(snapshot(problems=(problem,))) == lines
+        assert shown.after(snapshot(problems=(problem,))) == []
+        assert shown.after(snapshot()) == ["✓ the file is valid again"]
+    waiting = Shown(has_problems_in_full=False)
+    assert waiting.after(snapshot(problems=(problem,), generation=None)) == [
         "✗ the file is invalid; nothing is served until it is fixed"
     ]
 
 
 def test_reload_without_changes_is_shown() -> None:
-    event_lines = EventLines(nowhere, has_problems_in_full=True)
-    assert lines_of(event_lines, Reloaded(generation=3, changes=())) == ["↻ generation 3: no changes"]
+    shown = Shown()
+    shown.reloaded(3, ())
+    assert shown.texts == ["↻ generation 3: no changes"]
 
 
 @pytest.mark.parametrize(

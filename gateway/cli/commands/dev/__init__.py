@@ -75,22 +75,20 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         terminal = stack.enter_context(raw_terminal())
         console = Console(terminal.stream)
         lines = EventLines(plain_lines(console), has_problems_in_full=True)
-        report = lines.report
         if out.is_terminal and os.environ.get("TERM") != "dumb":
             try:
                 live = import_module(_LIVE).LiveView
             except ImportError:
                 console.line(f"(for the live view: {install_command('dev')})")
             else:
-                view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
-                lines, report = view.lines, view.report
+                lines = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
         terminal.hand_over(lines.written)
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
             show_console = partial(_open_in_browser, folder=Path(folder))
         with cancelled_by_signals(on_exit=terminal.leave):
-            await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
+            await develop(settings, lines, on_exit=terminal.leave, show_console=show_console)
     return 0
 
 

@@ -1,91 +1,141 @@
-"""Converts events of `dev` and other output of the process into styled lines."""
+"""Converts the activity of the server, and other output of the process, into styled lines."""
 
 import json
 import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
+import msgspec
+import orjson
+
 from gateway.cli.console import SIGN_STYLES, Console
 from gateway.config.diagnostics.render import render
-from gateway.json_types import Json
+from gateway.errors import Problem
+from gateway.json_types import Json, JsonObject, empty
+from gateway.reload.planning import Change
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.wire.meta import title_of
 
-Piece = tuple[str, str]
-"""Text and its style, which is a name of `gateway.cli.console` or empty."""
-Line = list[Piece]
+Line = list[tuple[str, str]]
+"""Pairs of text and style, which is a name of `gateway.cli.console` or empty."""
 
+_MAX_REASON: Final = 300
 _MAX_ARGUMENTS_LENGTH: Final = 120
+_OUTCOMES: Final = {
+    Outcome.OK: "",
+    Outcome.TOOL_ERROR: "tool error",
+    Outcome.PROTOCOL_ERROR: "refused",
+    Outcome.INPUT_REQUIRED: "asks the user",
+    Outcome.CANCELLED: "cancelled",
+}
 _SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
 """Log events that the view shows in another way."""
 _LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 _FRAME: Final = frozenset({"timestamp", "level", "event"})
 
 
+class RunningCall(NamedTuple):
+    what: str
+    """Name of the primitive, or the name or URI in the request if there is no such primitive."""
+    arguments: str
+    client: str
+    began: datetime
+
+
+class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the daemon, taken several times per second."""
+
+    status: JsonObject
+    """Body of `/-/status`, or empty while nothing is served."""
+    url: str | None
+    problems: tuple[Problem, ...]
+    """The errors that prevent the file from being served."""
+    apps: Mapping[str, Path] = msgspec.field(default_factory=empty)
+    """Files of the pages of tools, by tool name."""
+
+
 class EventLines:
+    """An observer of calls."""
+
     def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
         """`show` receives each line, in any thread. `has_problems_in_full` shows all problems instead of a summary."""
         self._show: Final = show
         self._has_problems_in_full: Final = has_problems_in_full
-        self.running: Final[dict[str, tuple[CallStarted, datetime]]] = {}
-        """Running calls with their start times, by id and in start order."""
+        self.running: Final[dict[str, RunningCall]] = {}
+        """Running calls by id, in start order."""
         self.snapshot = StatusSnapshot(status={}, url=None, problems=())
         self._clients: Counter[str] = Counter()
         self._has_served = False
 
-    def report(self, event: DevEvent) -> None:
-        for line in self.take(event):
-            self._show(line)
+    def began(self, call: CallFacts) -> None:
+        params = call.params
+        asked: Json = params.get("name") or params.get("uri") or params.get("ref")
+        arguments = params.get("arguments") or params.get("argument") or ({"uri": asked} if "uri" in params else {})
+        self.running[call.id] = RunningCall(
+            call.name or f"{asked} (unknown)",
+            _cut(_as_json(call.catalog.redactor.json(arguments))),
+            title_of(call.terms.client_info),
+            datetime.now(UTC),
+        )
+
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
+        if (running := self.running.pop(call.id, None)) is None:
+            return
+        is_good = ending.outcome in {Outcome.OK, Outcome.INPUT_REQUIRED}
+        reason = call.catalog.redactor.text(ending.reason)[:_MAX_REASON]
+        outcome = ": ".join(filter(None, (_OUTCOMES[ending.outcome], reason)))
+        facts = (
+            (running.arguments, ""),
+            (outcome, "" if is_good else "red"),
+            (shown_seconds(ending.seconds), "dim"),
+            (running.client, "dim"),
+        )
+        mark = ("✓ ", "green") if is_good else ("✗ ", "red")
+        spaced = ((f"  {text}", style) for text, style in facts if text)
+        self._show([_clock(), mark, (running.what, "bold"), *spaced])
 
     def written(self, line: str) -> None:
         if (shown := log_line(line)) is not None:
             self._show(shown)
 
-    def take(self, event: DevEvent) -> Iterator[Line]:
-        match event:
-            case CallStarted():
-                self.running[event.id] = (event, datetime.now(UTC))
-            case CallEnded():
-                yield from self._ended(event)
-            case Reloaded():
-                yield from _reloaded(event)
-            case StatusSnapshot():
-                yield from self._snapshot_taken(event)
+    def reloaded(self, generation: int, changes: Sequence[Change]) -> None:
+        note = "" if changes else ": no changes"
+        self._show([_clock(), ("↻ ", "cyan"), (f"generation {generation}{note}", "bold")])
+        for change in changes:
+            place = (f"           {change.sign} {change.place}", SIGN_STYLES[change.sign])
+            self._show([place, (f"  {change.what}", "dim")])
 
-    def _ended(self, ending: CallEnded) -> Iterator[Line]:
-        began, _ = self.running.pop(ending.id, (None, None))
-        if began is None:
-            return
-        mark = ("✓ ", "green") if ending.is_good else ("✗ ", "red")
-        yield [
-            clock(),
-            mark,
-            (began.what, "bold"),
-            *_spaced((cut(began.arguments), "")),
-            *_spaced((ending.outcome, "" if ending.is_good else "red")),
-            *_spaced((shown_seconds(ending.seconds), "dim")),
-            *_spaced((began.client, "dim")),
-        ]
-
-    def _snapshot_taken(self, snapshot: StatusSnapshot) -> Iterator[Line]:
+    def take_snapshot(self, snapshot: StatusSnapshot) -> None:
+        """Show the differences from the previous snapshot."""
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.url is not None and not self._has_served:
             self._has_served = True
-            yield [clock(), ("serving ", ""), (snapshot.url, "bold")]
+            self._show([_clock(), ("serving ", ""), (snapshot.url, "bold")])
         for tool, page in snapshot.apps.items():
             if before.apps.get(tool) != page:
-                yield [clock(), ("app ", ""), (tool, "bold"), ("  ", ""), (page.absolute().as_uri(), "")]
+                self._show([_clock(), ("app ", ""), (tool, "bold"), (f"  {page.absolute().as_uri()}", "")])
         if snapshot.problems != before.problems:
-            yield from _problems(snapshot, in_full=self._has_problems_in_full)
+            self._show_problems(snapshot)
         clients = Counter(_clients(snapshot.status))
-        yield from (
-            [clock(), ("+ ", "green"), (client, ""), (" connected", "dim")] for client in clients - self._clients
-        )
-        yield from ([clock(), ("- ", "red"), (client, ""), (" left", "dim")] for client in self._clients - clients)
+        for client in clients - self._clients:
+            self._show([_clock(), ("+ ", "green"), (client, ""), (" connected", "dim")])
+        for client in self._clients - clients:
+            self._show([_clock(), ("- ", "red"), (client, ""), (" left", "dim")])
         self._clients = clients
+
+    def _show_problems(self, snapshot: StatusSnapshot) -> None:
+        if not snapshot.problems:
+            self._show([_clock(), ("✓ ", "green"), ("the file is valid again", "bold")])
+            return
+        self._show([_clock(), ("✗ ", "red"), (title_of_problems(snapshot), "red")])
+        if self._has_problems_in_full:
+            for line in render(snapshot.problems, colour=False).splitlines():
+                self._show([(f"           {line}", "")])
 
 
 def plain_lines(console: Console) -> Callable[[Line], None]:
@@ -122,58 +172,38 @@ def log_line(line: str) -> Line | None:
         return None
     level = str(entry.get("level", "info"))
     facts = "".join(f"  {key}={_plain(value)}" for key, value in entry.items() if key not in _FRAME)
-    return [clock(), (f"{level} ", _LEVELS.get(level, "cyan")), (str(event), ""), (facts, "dim")]
-
-
-def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
-    note = "" if reloaded.changes else ": no changes"
-    yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
-    for change in reloaded.changes:
-        yield [
-            ("           ", ""),
-            (f"{change.sign} {change.place}", SIGN_STYLES[change.sign]),
-            (f"  {change.what}", "dim"),
-        ]
-
-
-def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
-    if not snapshot.problems:
-        yield [clock(), ("✓ ", "green"), ("the file is valid again", "bold")]
-        return
-    yield [clock(), ("✗ ", "red"), (title_of_problems(snapshot), "red")]
-    for line in render(snapshot.problems, colour=False).splitlines() if in_full else ():
-        yield [(f"           {line}", "")]
+    return [_clock(), (f"{level} ", _LEVELS.get(level, "cyan")), (str(event), ""), (facts, "dim")]
 
 
 def title_of_problems(snapshot: StatusSnapshot) -> str:
     generation = snapshot.status.get("generation")
-    meanwhile = (
-        "nothing is served until it is fixed" if generation is None else f"generation {generation} is still served"
-    )
-    return f"the file is invalid; {meanwhile}"
-
-
-def _clients(status: Mapping[str, Json]) -> Iterator[str]:
-    for entry in status.get("clients", {}).get("sessions", ()):
-        if entry["client"] is not None:
-            yield from [f"{entry['client']} ({entry['revision']}, {entry['transport']})"] * entry["sessions"]
-
-
-def clock() -> Piece:
-    return datetime.now().astimezone().strftime("%H:%M:%S   "), "dim"
-
-
-def cut(text: str) -> str:
-    return text if len(text) <= _MAX_ARGUMENTS_LENGTH else text[: _MAX_ARGUMENTS_LENGTH - 1] + "…"
+    served = "nothing is served until it is fixed" if generation is None else f"generation {generation} is still served"
+    return f"the file is invalid; {served}"
 
 
 def shown_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def _spaced(piece: Piece) -> list[Piece]:
-    text, style = piece
-    return [(f"  {text}", style)] if text else []
+def _clients(status: JsonObject) -> Iterator[str]:
+    for entry in status.get("clients", {}).get("sessions", ()):
+        if entry["client"] is not None:
+            yield from [f"{entry['client']} ({entry['revision']}, {entry['transport']})"] * entry["sessions"]
+
+
+def _clock() -> tuple[str, str]:
+    return datetime.now().astimezone().strftime("%H:%M:%S   "), "dim"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_ARGUMENTS_LENGTH else text[: _MAX_ARGUMENTS_LENGTH - 1] + "…"
+
+
+def _as_json(value: Json) -> str:
+    try:
+        return orjson.dumps(value).decode() if value else ""
+    except TypeError:  # orjson rejects integers of more than 64 bits and lone surrogates
+        return repr(value)
 
 
 def _plain(value: Json) -> str:

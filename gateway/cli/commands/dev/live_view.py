@@ -17,8 +17,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from gateway.cli.commands.dev.developing import DevEvent
-from gateway.cli.commands.dev.event_lines import EventLines, Line, cut, shown_seconds, title_of_problems
+from gateway.cli.commands.dev.event_lines import EventLines, Line, StatusSnapshot, shown_seconds, title_of_problems
 from gateway.cli.console import Console, counted
 from gateway.config.diagnostics.render import render
 
@@ -27,11 +26,11 @@ _KEPT: Final = 200
 _MAX_CALLS: Final = 8
 
 
-class LiveView:
+class LiveView(EventLines):
     def __init__(self, console: Console, stream: TextIO, *, config: str) -> None:
+        super().__init__(self._print, has_problems_in_full=False)
         self._plain_console: Final = console
         self._config: Final = config
-        self.lines: Final = EventLines(self._show, has_problems_in_full=False)
         self._latest: Final[deque[Text]] = deque(maxlen=_KEPT)
         """Latest lines, which are printed again after a resize because terminals do not unwrap lines."""
         self._console: Final = RichConsole(
@@ -49,12 +48,12 @@ class LiveView:
     ) -> None:
         self._live.stop()
 
-    def report(self, event: DevEvent) -> None:
+    def take_snapshot(self, snapshot: StatusSnapshot) -> None:
         if self._console.width != self._width:
             self._redraw()
-        self.lines.report(event)
+        super().take_snapshot(snapshot)
 
-    def _show(self, line: Line) -> None:
+    def _print(self, line: Line) -> None:
         text = self._text(line)
         self._latest.append(text)
         # The terminal wraps the line, so that copied text stays on one line.
@@ -85,7 +84,7 @@ class LiveView:
         return Text.assemble(*((self._plain_console.clean(text), style) for text, style in line))
 
     def _parts(self) -> Iterator[RenderableType]:
-        snapshot = self.lines.snapshot
+        snapshot = self.snapshot
         if snapshot.problems:
             room = max(self._console.height - _MAX_CALLS - 6, 3)
             lines = render(snapshot.problems, colour=False).splitlines()
@@ -95,17 +94,11 @@ class LiveView:
         else:
             yield Rule(style="dim")
         # A copy, because the event loop's thread changes the calls.
-        running = list(self.lines.running.values())
-        for began, at in running[:_MAX_CALLS]:
-            seconds = (datetime.now(UTC) - at).total_seconds()
-            yield self._one_line(
-                [
-                    ("▸ ", "cyan"),
-                    (began.what, "bold"),
-                    (f"  {cut(began.arguments)}", ""),
-                    (f"  {shown_seconds(seconds)}", "cyan"),
-                ]
-            )
+        running = list(self.running.values())
+        for call in running[:_MAX_CALLS]:
+            took = shown_seconds((datetime.now(UTC) - call.began).total_seconds())
+            parts = [("▸ ", "cyan"), (call.what, "bold"), (f"  {call.arguments}", ""), (f"  {took}", "cyan")]
+            yield self._one_line(parts)
         if len(running) > _MAX_CALLS:
             yield self._one_line([(f"  … and {len(running) - _MAX_CALLS} more", "dim")])
         for section in snapshot.status.get("restart_required", ()):
@@ -113,7 +106,7 @@ class LiveView:
         yield self._one_line(self._status_line())
 
     def _status_line(self) -> Line:
-        snapshot = self.lines.snapshot
+        snapshot = self.snapshot
         if not snapshot.status:
             return [("dev ", "bold"), (self._config, ""), ("  waiting for a valid file; Ctrl-C to stop", "dim")]
         status = snapshot.status

@@ -1,7 +1,7 @@
 """Loads and compiles a file without serving it."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 
 import msgspec
 from msgspec.structs import replace
@@ -55,7 +55,6 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     documents: OpenApiSource
     loaded: LoadedConfig
     """The file before it was merged with their definitions."""
-    logs: Logs
     redactor: LiveRedactor
 
     @property
@@ -109,21 +108,14 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
         ConfigError: the file cannot be served. Contains every problem and warning.
     """
     plugins = Plugins()
-    async with asked_sources(settings) as sources:
-        with _loaded(settings, sources, unasked=(OpenApiSource(),)) as loaded:
-            async with _started(loaded, plugins) as dry:
-                yield dry
-
-
-@asynccontextmanager
-async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryRun]:
-    async with running_services(threads=loaded.document.limits.threads) as services:
-        try:
-            dry = _compiled(loaded, services, plugins, heeds_lock=False)
-            await plugins.start(services.hook_threads)
-            yield dry
-        finally:
-            await plugins.stop(services.hook_threads)
+    async with AsyncExitStack() as stack:
+        sources = await stack.enter_async_context(asked_sources(settings))
+        loaded = stack.enter_context(_loaded(settings, sources, unasked=(OpenApiSource(),)))
+        services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+        stack.push_async_callback(plugins.stop, services.hook_threads)
+        dry = _compiled(loaded, services, plugins, heeds_lock=False)
+        await plugins.start(services.hook_threads)
+        yield dry
 
 
 @asynccontextmanager
@@ -145,16 +137,14 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         return
     redactor = LiveRedactor()
     redactor.replace(loaded.redactor)
-    with _logs(settings, redactor) as logs:
+    with _logs(settings, redactor):
         async with running_services() as services:
             upstreams = _upstreams(services)
             documents = OpenApiSource(RemoteDocuments(services=services, documents=None))
             try:
                 await upstreams.follow(document, lambda: None)
                 await documents.follow(document, lambda: None)
-                yield AskedSources(
-                    upstreams=upstreams, documents=documents, loaded=loaded, logs=logs, redactor=redactor
-                )
+                yield AskedSources(upstreams=upstreams, documents=documents, loaded=loaded, redactor=redactor)
             finally:
                 await documents.close()
                 await upstreams.close()

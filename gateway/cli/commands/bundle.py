@@ -16,17 +16,15 @@ import orjson
 
 import gateway
 from gateway import __version__
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.credential_files import holds_private_key, named_as_credentials
-from gateway.cli.dry_run import dry_run
+from gateway.cli.dry_run import DryRun, dry_run
 from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import complete_prerequisites_of
+from gateway.cli.prerequisites import variables_of
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
-from gateway.config.models.server import Server
 from gateway.config.reading.interpolation import Variable
 from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
@@ -103,16 +101,9 @@ exist on the machine where the bundle is installed.""",
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     dependencies = FileDependencies()
-    with protect_stdout():
-        prerequisites = complete_prerequisites_of(settings)
-        with dry_run(settings, dependencies=dependencies) as dry:
-            contents = _contents_of(dry.loaded, dependencies, config=settings.config)
-            document = _manifest(
-                dry.loaded.document.server,
-                dry.catalog,
-                prerequisites.variables,
-                author=options.author or prerequisites.name,
-            )
+    with protect_stdout(), dry_run(settings, dependencies=dependencies) as dry:
+        contents = _contents_of(dry.loaded, dependencies, config=settings.config)
+        document = _manifest(dry, author=options.author)
     main = settings.config.absolute()
     script = _start_script("." if main.is_dir() else main.name)
     made = {
@@ -287,12 +278,12 @@ sys.exit(main())
 '''
 
 
-def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable], *, author: str) -> dict[str, Json]:
+def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
     """Return the manifest of the bundle.
 
     https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4
     """
-    known = catalog.sanitizer
+    server, known, variables = dry.loaded.document.server, dry.catalog.sanitizer, variables_of(dry.loaded)
     optional = {
         "display_name": server.title,
         "long_description": server.instructions,
@@ -304,7 +295,7 @@ def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable
         **{key: known.text(value) for key, value in optional.items() if value is not None},
         "version": server.version or "0.1.0",
         "description": known.text(server.description or f"Tools of {server.name}"),
-        "author": {"name": author},
+        "author": {"name": author or known.text(server.name)},
         "server": {
             "type": "uv",
             "entry_point": _ENTRY_POINT,
@@ -316,7 +307,7 @@ def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable
         },
         "tools": [
             {"name": tool.name, "description": _first_line(tool.definition.get("description"))}
-            for tool in catalog.tools.values()
+            for tool in dry.catalog.tools.values()
         ],
         "tools_generated": True,
         "prompts_generated": True,

@@ -1,8 +1,9 @@
+import os
 import re
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Final
@@ -11,13 +12,16 @@ from urllib.parse import urlsplit
 from gateway.app.listeners import check_view
 from gateway.cli.client.remote import open_sender, view_url
 from gateway.cli.console import Console, protect_stdout
+from gateway.cli.dry_run import dry_run
 from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import Prerequisites, prerequisites_of
+from gateway.cli.prerequisites import variables_of
 from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition, HttpServerEntry, StdioServer
 from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
+from gateway.config.definition_source import load_definitions
+from gateway.config.reading.interpolation import Variable
 from gateway.config.settings import flag_of
 from gateway.errors import ConfigError, ExecutionError
 from gateway.net.request import Request, bound, parse_url
@@ -147,15 +151,22 @@ def _agrees(hints: Console, question: str) -> bool:
 def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:
     settings = one_shot_settings(options, options.config_file)
     with protect_stdout():
-        prerequisites = prerequisites_of(settings)
-    check_view(settings.view, prerequisites.views)
-    for hint in _variable_hints(prerequisites, client):
+        loaded = load_definitions(settings.config)
+        needed = (name for name, variable in loaded.variables.items() if variable.is_needed)
+        # Clients set variables themselves, so a variable that is missing here can be set there.
+        unset = [name for name in needed if name not in os.environ]
+        if not unset:
+            with dry_run(settings) as dry:
+                loaded = dry.loaded
+    check_view(settings.view, loaded.document.views)
+    variables = variables_of(loaded)
+    for hint in _variable_hints(variables, unset, client):
         hints.line(hint)
     command, *arguments = _own_command()
     # Clients start servers in another directory.
     config = str(settings.config.absolute())
     return StdioServer(
-        name=options.name or _named(prerequisites.name, settings.view),
+        name=options.name or _named(loaded.redactor.text(loaded.document.server.name), settings.view),
         command=command,
         arguments=[
             *arguments,
@@ -164,7 +175,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
             "--stdio",
             *([flag_of("view"), settings.view] if settings.view else []),
         ],
-        variables=prerequisites.variables,
+        variables=variables,
     )
 
 
@@ -172,12 +183,12 @@ def _named(name: str, view: str | None) -> str:
     return name if view is None else f"{name}-{view}"
 
 
-def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[str]:
-    if prerequisites.unset:
-        yield f"The file was not checked, because these variables are not set: {', '.join(prerequisites.unset)}"
-    if prerequisites.variables:
+def _variable_hints(variables: Mapping[str, Variable], unset: Sequence[str], client: Client) -> Iterator[str]:
+    if unset:
+        yield f"The file was not checked, because these variables are not set: {', '.join(unset)}"
+    if variables:
         yield f"The file contains no values for `env`: {client.source_of_variables}."
-    optional = [name for name, variable in prerequisites.variables.items() if not variable.is_needed]
+    optional = [name for name, variable in variables.items() if not variable.is_needed]
     if optional:
         yield f"These variables are optional. Remove those that you do not set: {', '.join(optional)}"
 

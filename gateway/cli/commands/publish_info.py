@@ -14,9 +14,10 @@ from gateway import __version__
 from gateway.app.listeners import check_view
 from gateway.catalog.compile.wire_definitions import server_info
 from gateway.cli.console import Console, protect_stdout
+from gateway.cli.dry_run import dry_run
 from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import Prerequisites, complete_prerequisites_of
+from gateway.cli.prerequisites import variables_of
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
@@ -90,10 +91,11 @@ a package. `mcp-publisher publish` sends the file to the official registry.""",
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
-        prerequisites = complete_prerequisites_of(settings)
-        check_view(settings.view, prerequisites.views)
-    name, document = _published(options, prerequisites, view=settings.view)
-    for hint in _doubts(options, prerequisites.loaded.document):
+        with dry_run(settings) as dry:
+            loaded = dry.loaded
+        check_view(settings.view, loaded.document.views)
+    name, document = _published(options, loaded, view=settings.view)
+    for hint in _doubts(options, loaded.document):
         hints.line(hint)
     text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if options.output == Path("-"):
@@ -107,14 +109,13 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | None) -> tuple[str, dict[str, Json]]:
-    loaded = prerequisites.loaded
+def _published(options: Namespace, loaded: LoadedConfig, *, view: str | None) -> tuple[str, dict[str, Json]]:
     # Masked, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not _is_version(version):
         raise ConfigError.at("server.version", f"is {version!r}, but a registry requires one version such as 1.4.0")
-    packages = [*_bundles(options, version), *([_daemon_package(prerequisites.variables)] if options.pypi else [])]
+    packages = [*_bundles(options, version), *([_daemon_package(variables_of(loaded))] if options.pypi else [])]
     endpoint = _endpoint(loaded.document, view)
     if endpoint is None and not packages:
         raise ConfigError.at(

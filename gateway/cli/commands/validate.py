@@ -1,12 +1,14 @@
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Final
 
 import orjson
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.catalog import Catalog
 from gateway.cli.console import Console, counted, left_out_lines, protect_stdout, waiting
@@ -145,45 +147,35 @@ def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
     The gateway uses jsonschema-rs, but clients use other libraries. A schema that two libraries read differently does
     not work with all clients.
     """
-    accepted: set[tuple[Json, bytes]] = set()
     for tool in catalog.tools.values():
         for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
             schema: JsonObject | None = tool.definition.get(member)
-            if schema is not None and (reason := _refusal(dict(schema), accepted)) is not None:
+            if schema is not None and (reason := _rejection(schema)) is not None:
                 message = f"another JSON Schema validator (jsonschema) rejects the {member}: {reason}"
                 yield Problem(message=message, path=f"tools.{tool.name}.{key}", severity=Severity.WARNING)
 
 
-def _refusal(schema: dict[str, Json], accepted: set[tuple[Json, bytes]]) -> str | None:
-    """Return why jsonschema rejects a schema, or None.
-
-    `accepted` is a cache of accepted parts (the metaschema and the JSON without free text), because a check takes
-    milliseconds.
-    """
+def _rejection(schema: JsonObject) -> str | None:
+    """Return why jsonschema rejects a schema, or None."""
     import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
 
-    dialect = jsonschema.validators.validator_for(schema)
-
-    def refused(part: Json) -> str | None:
-        try:
-            dialect.check_schema(part)
-        except jsonschema.SchemaError as error:
-            return str(error.message)
-        return None
-
-    def accepts(part: Json) -> bool:
-        try:
-            key = dialect.META_SCHEMA.get("$schema"), orjson.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS)
-        except TypeError:  # the value is not JSON
-            return False
-        if key not in accepted and refused(part) is None:
-            accepted.add(key)
-        return key in accepted
-
-    return None if all(map(accepts, _parts(schema))) else refused(schema)
+    dialect = jsonschema.validators.validator_for(schema).META_SCHEMA.get("$schema")
+    parts = (exact_json.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS) for part in _parts(schema))
+    return next((reason for part in parts if (reason := _rejection_of_part(dialect, part)) is not None), None)
 
 
-def _parts(schema: dict[str, Json]) -> Iterator[Json]:
+@cache  # because a check takes milliseconds, and many tools have the same properties
+def _rejection_of_part(dialect: str, part: bytes) -> str | None:
+    import jsonschema  # noqa: PLC0415 - as above
+
+    try:
+        jsonschema.validators.validator_for({"$schema": dialect}).check_schema(exact_json.loads(part))
+    except jsonschema.SchemaError as error:
+        return str(error.message)
+    return None
+
+
+def _parts(schema: JsonObject) -> Iterator[Json]:
     """Yield the schema without its properties, and each property. The metaschema checks them independently."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, Mapping):

@@ -131,14 +131,14 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     inclusion = Inclusion(interpolation)
     inclusion.read(path)
     merger = Merger(inclusion, interpolation)
-    for part in inclusion.parts:
-        merger.add(part)
+    for root, is_main in inclusion.parts:
+        merger.add(root, is_main=is_main)
     sources = WrittenSources(
         merger.tree(),
         directory=inclusion.directory,
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
-        files=[*(part.source for part in inclusion.parts), *inclusion.unstructured],
+        files=[*(root.place.source for root, _ in inclusion.parts), *inclusion.unstructured],
     )
     broken = merger.broken()
     document = merger.document(without=broken)

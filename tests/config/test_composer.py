@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.reading.composer import MAX_DEPTH, Composition, compose
-from gateway.config.reading.nodes import Mapping, Sequence, find, place_of, plain
+from gateway.config.reading.composer import MAX_DEPTH, compose
+from gateway.config.reading.nodes import Composition, Mapping, Sequence, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.json_types import Json
 from tests.examples import examples

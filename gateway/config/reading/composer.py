@@ -17,26 +17,23 @@ Rejected here, and why:
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-import msgspec
 import yaml
 
 from gateway.config.core_schema import scalar
 from gateway.config.reading.nodes import (
-    START,
+    Composition,
+    CompositionError,
     Diagnostic,
     Invalid,
     MapItem,
     Mapping,
-    Mark,
     Node,
     Place,
-    Point,
     Scalar,
     Sequence,
 )
-from gateway.config.reading.nodes import place_at as _place_at
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile, has_surrogate
 from gateway.json_types import DocumentPath
 
@@ -60,7 +57,7 @@ _ADVICE: Final = (
 _DEEPER: Final = "this line continues the text above it because it is indented deeper; check its indentation"
 
 
-def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, Mark | None]:
+def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
     """Return the message and position of an error. `text` starts at line `first_line` (from 0) of the file."""
     problem, opened = error.problem or "cannot be read", error.context_mark
     before, character = _around(error.problem_mark, text)
@@ -77,7 +74,7 @@ def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple
     return advice, opened if is_quote and opened is not None else error.problem_mark or opened
 
 
-def _around(mark: Mark | None, text: str) -> tuple[str, str]:
+def _around(mark: yaml.Mark | None, text: str) -> tuple[str, str]:
     """Return the text before a mark in its line, and the character at the mark."""
     lines = LINE_BREAK.split(text)
     if mark is None or mark.line >= len(lines):
@@ -98,14 +95,6 @@ _NOT_PRINTABLE: Final = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\ud800-\\udfff\\ufeff\\ufffe\\uffff]"
 )
 """Characters that YAML 1.2 §5.1 does not allow, and byte order marks inside the text."""
-
-
-class Composition(msgspec.Struct, frozen=True):
-    """The nodes of a file, as far as it could be read, and the errors."""
-
-    root: Node | None
-    """None if the file is empty or is not YAML."""
-    diagnostics: tuple[Diagnostic, ...]
 
 
 def compose(  # noqa: PLR0913 - what differs between the kinds of files
@@ -137,10 +126,6 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
     return Composition(root, tuple(composer.diagnostics))
 
 
-class CompositionError(Exception):
-    """Stops reading a file after a fatal error, which has been reported."""
-
-
 class _Composer:
     def __init__(  # noqa: PLR0913 - the options of `compose`
         self,
@@ -159,7 +144,10 @@ class _Composer:
         self._text = text
         self._first_line = first_line
         self._has_merge_keys = has_merge_keys
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, tuple[Node | None, int]] = {}
+        """Nodes, and their number of values. The node is None until it is complete."""
+        self._values = 0
+        """Number of values so far, with expanded aliases."""
         self._path: list[str | int] = []
         self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
         """`yaml.parse` would also check for further events."""
@@ -175,12 +163,12 @@ class _Composer:
             return self._document()
         except yaml.MarkedYAMLError as error:
             if "nesting depth" in (error.problem or ""):  # libyaml and PyYAML 6.0.4 have their own limit
-                self._give_up(_TOO_DEEP, error.problem_mark)
-            message, mark = explain(error, self._text, first_line=self._first_line)
-            self._give_up(f"YAML syntax: {message}", mark)
+                self._give_up(_TOO_DEEP, self._place(error.problem_mark))
+            message, mark = _explain(error, self._text, first_line=self._first_line)
+            self._give_up(f"YAML syntax: {message}", self._place(mark))
         # Reader errors have no mark.
         except yaml.YAMLError as error:
-            self._give_up(f"YAML syntax: {error}", None)
+            self._give_up(f"YAML syntax: {error}", Place(self._source, 1 + self._first_line, 1))
 
     def _document(self) -> Node | None:
         next_event = self._next
@@ -191,7 +179,8 @@ class _Composer:
         next_event()  # document end
         following = next_event()
         if not isinstance(following, yaml.StreamEndEvent):
-            self._give_up("a second document starts here; a file can contain only one", following.start_mark)
+            message = "a second document starts here; a file can contain only one"
+            self._give_up(message, self._place(following.start_mark))
         # A file that contains only comments or `null` counts as empty.
         return None if isinstance(root, Scalar) and root.value is None else root
 
@@ -200,23 +189,24 @@ class _Composer:
             lines = LINE_BREAK.split(self._text[: found.start()])
             place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
             code = f"U+{ord(found[0]):04X}"
-            self._report(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
-            raise CompositionError
+            self._give_up(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
 
     def _node(self, event: yaml.Event) -> Node:
-        if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
-            return self._scalar(event)  # most nodes
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
+        before = self._values
+        self._count(1, event)
+        if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
+            return self._scalar(event)  # most nodes
         tag = getattr(event, "tag", None)
         if tag is not None and tag != "!":
             self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
             # `_node` is recursive.
-            self._give_up(_TOO_DEEP, event.start_mark)
+            self._give_up(_TOO_DEEP, self._place(event.start_mark))
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            self._anchors[anchor] = None  # until it is complete
+            self._anchors[anchor] = (None, 1)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -224,28 +214,33 @@ class _Composer:
         elif isinstance(event, yaml.MappingStartEvent):
             node = self._mapping(event)
         else:
-            self._give_up("YAML syntax: expected a value", event.start_mark)
+            self._give_up("YAML syntax: expected a value", self._place(event.start_mark))
         if anchor is not None:
-            self._anchors[anchor] = node
+            self._anchors[anchor] = (node, self._values - before)
         return node
+
+    def _count(self, values: int, event: yaml.Event) -> None:
+        self._values += values
+        # Checked early, because a few hundred bytes of aliases can expand to hundreds of millions of values.
+        if self._values > self._max_nodes:
+            message = f"more than {self._max_nodes:,} values once aliases are expanded; check for nested aliases"
+            self._give_up(message, self._place(event.start_mark))
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         name = event.anchor or ""
-        node = self._anchors.get(name)
+        node, values = self._anchors.get(name, (None, 1))
+        self._count(values, event)
         if node is not None:
             return node
         if name in self._anchors:
             self._report(f"`*{name}` is inside its own anchor", event)
         else:
             known = ", ".join(f"`&{anchor}`" for anchor in islice(self._anchors, 10))
-            self._report(
-                f"`*{name}` has no anchor before it" + (f"; there are {known}" if known else ""),
-                event,
-            )
+            self._report(f"`*{name}` has no anchor before it" + (f"; there are {known}" if known else ""), event)
         return self._invalid(event)
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
-        return Scalar(self._value(event), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+        return Scalar(self._value(event), self._place(event.start_mark), self._place(event.end_mark))
 
     def _value(self, event: yaml.ScalarEvent) -> bool | int | float | str | None:
         """Return the value of a scalar, or `Invalid` after reporting an error."""
@@ -264,22 +259,19 @@ class _Composer:
 
     def _sequence(self, start: yaml.SequenceStartEvent) -> Sequence:
         items: list[Node] = []
-        size = 1
         self._path.append(0)
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             self._path[-1] = len(items)
-            item = self._node(event)
-            size = self._grown(size, item, event)
-            items.append(item)
+            items.append(self._node(event))
         self._path.pop()
-        return Sequence(tuple(items), self._source, self._mark(start.start_mark), bool(start.flow_style), size)
+        place, end = self._place(start.start_mark), self._place(event.end_mark)
+        return Sequence(tuple(items), place, end, is_flow=bool(start.flow_style))
 
     def _mapping(self, start: yaml.MappingStartEvent) -> Mapping | Scalar:
         entries: dict[str, MapItem] = {}
         merged: dict[str, MapItem] = {}
         merge_place: Place | None = None
         is_template = False  # `key: {{ name }}` without quotes is a mapping with a mapping as key
-        size = 1
         self._path.append("")
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             self._path[-1] = ""
@@ -291,29 +283,28 @@ class _Composer:
             )
             key = "<<" if is_merge else self._key(event)
             self._path[-1] = key or "?"
-            value_event = self._next()
-            node = self._node(value_event)
-            size = self._grown(size, node, event)
+            place = self._place(event.start_mark)
+            node = self._node(self._next())
             if is_merge:
                 if merge_place is None:
-                    merge_place = self._place(event.start_mark)
+                    merge_place = place
                     merged = self._merged(node, merge_place)
                 else:
                     text = f"duplicate key `<<`, first at {_short(merge_place)}; write `<<: [*a, *b]`"
-                    self._report(text, self._place(event.start_mark))
+                    self._report(text, place)
             elif key is not None and key in entries:
-                text = f"duplicate key `{key}`, first at {_short(entries[key].place)}"
-                self._report(text, self._place(event.start_mark))
+                self._report(f"duplicate key `{key}`, first at {_short(entries[key].place)}", place)
             elif key is not None:
-                entries[key] = MapItem(self._source, self._mark(event.start_mark), node)
+                entries[key] = MapItem(place, node)
             elif isinstance(event, yaml.CollectionStartEvent):
                 is_template = True
         self._path.pop()
         if is_template:
             return self._invalid(start)
-        mark = self._mark(start.start_mark)
         # Keys of the mapping itself take precedence.
-        return Mapping({**merged, **entries} if merged else entries, self._source, mark, bool(start.flow_style), size)
+        entries = {**merged, **entries} if merged else entries
+        place, end = self._place(start.start_mark), self._place(event.end_mark)
+        return Mapping(entries, place, end, is_flow=bool(start.flow_style))
 
     def _key(self, event: yaml.Event) -> str | None:
         """Return a key, or None after reporting that it is not text."""
@@ -347,34 +338,21 @@ class _Composer:
                 self._report("`<<` takes a mapping, or a list of mappings", place)
         return entries
 
-    def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
-        size += node.size
-        # Checked early, because a few hundred bytes of aliases can expand to hundreds of millions of values.
-        if size > self._max_nodes:
-            self._give_up(
-                f"more than {self._max_nodes:,} values once aliases are expanded; check for nested aliases",
-                event.start_mark,
-            )
-        return size
-
     def _invalid(self, event: yaml.Event) -> Scalar:
-        return Scalar(Invalid(), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
+        return Scalar(Invalid(), self._place(event.start_mark), self._place(event.end_mark))
 
-    def _mark(self, mark: Mark | None) -> Mark:
-        if mark is None:
-            return START
-        return mark if self._first_line == 0 else Point(mark.line + self._first_line, mark.column)
-
-    def _place(self, mark: Mark | None) -> Place:
-        return _place_at(self._source, self._mark(mark))
+    def _place(self, mark: Any) -> Place:
+        # PyYAML and libyaml have different classes of marks.
+        line, column = (0, 0) if mark is None else (mark.line, mark.column)
+        return Place(self._source, self._first_line + line + 1, column + 1)
 
     def _report(self, message: str, where: yaml.Event | Place) -> None:
         place = where if isinstance(where, Place) else self._place(where.start_mark)
-        path: DocumentPath = tuple(self._path)
-        self.diagnostics.append(Diagnostic(message=message, path=tuple(key for key in path if key != ""), place=place))
+        path: DocumentPath = tuple(key for key in self._path if key != "")
+        self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
 
-    def _give_up(self, message: str, mark: Mark | None) -> NoReturn:
-        self.diagnostics.append(Diagnostic(message=message, place=self._place(mark)))
+    def _give_up(self, message: str, place: Place) -> NoReturn:
+        self.diagnostics.append(Diagnostic(message=message, place=place))
         raise CompositionError
 
 

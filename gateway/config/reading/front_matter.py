@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.reading.composer import compose
-from gateway.config.reading.nodes import START, Diagnostic, MapItem, Mapping, Node, Place, Point, Scalar, Sequence
+from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, Sequence
 from gateway.config.reading.source_file import SourceFile
 
 _FENCE: Final = re.compile(r"---[ \t]*(?:\r\n|\n|\Z)")
@@ -35,57 +35,43 @@ def front_matter(source: SourceFile) -> FrontMatter | None:
     return FrontMatter(text[opening.end() : closing.start()], closing.end())
 
 
-class PromptFile(msgspec.Struct, frozen=True):
-    """A prompt written in Markdown: its keys, and one user message. The message is not interpolated."""
+def read_prompt(source: SourceFile) -> tuple[Mapping | None, Scalar, list[Diagnostic]]:
+    """Return the keys of a prompt, the text of its user message, and the problems of the file.
 
-    head: Mapping | None
-    """None if the front matter is invalid."""
-    body: Scalar
-    diagnostics: tuple[Diagnostic, ...]
-
-    @property
-    def node(self) -> Mapping:
-        source, start = self.body.source, self.body.start
-        message = Mapping({"user": MapItem(source, start, self.body)}, source, start, is_flow=True, size=2)
-        messages: Node = Sequence((message,), source, start, is_flow=True, size=3)
-        entries = dict(self.head.entries) if self.head is not None else {}
-        return Mapping({**entries, "messages": MapItem(source, start, messages)}, source, start, is_flow=True, size=4)
-
-
-def read_prompt(source: SourceFile) -> PromptFile:
-    front = front_matter(source)
-    if front is None:
-        return _prompt(source, front="", body_start=0)
+    The keys are None if the front matter is invalid. The text is not interpolated.
+    """
+    front = front_matter(source) or FrontMatter("", 0)
+    body = _body(source, front.body_start)
     if not front.is_closed:
-        unclosed = Diagnostic(message=UNCLOSED, place=_at(source, 0))
-        return PromptFile(None, _body(source, front.body_start), (unclosed,))
-    return _prompt(source, front=front.text, body_start=front.body_start)
-
-
-def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
+        return None, body, [Diagnostic(message=UNCLOSED, place=_at(source, 1))]
     # Line 0 is the fence.
-    composed = compose(source, front, first_line=1)
+    composed = compose(source, front.text, first_line=1)
     diagnostics = list(composed.diagnostics)
-    body = _body(source, body_start)
-    head: Mapping | None = None
-    if isinstance(composed.root, Mapping):
-        head = composed.root
-    elif composed.root is None and not diagnostics:
-        head = Mapping({}, source, START, is_flow=True, size=1)
-    elif composed.root is not None:
-        diagnostics.append(Diagnostic(message="front matter must be a mapping (`key: value`)", place=_at(source, 1)))
+    head = composed.root
+    if head is None and not diagnostics:
+        head = Mapping({}, _at(source, 1), _at(source, 1))
+    elif head is not None and not isinstance(head, Mapping):
+        diagnostics.append(Diagnostic(message="front matter must be a mapping (`key: value`)", place=_at(source, 2)))
+        head = None
     if not body.value:
-        diagnostics.append(Diagnostic(message="has no text for the message", place=_at(source, body.start.line)))
-    return PromptFile(head, body, tuple(diagnostics))
+        diagnostics.append(Diagnostic(message="has no text for the message", place=_at(source, body.place.line)))
+    return head, body, diagnostics
+
+
+def prompt_node(head: Mapping | None, body: Scalar) -> Mapping:
+    """Return the prompt as it would be written in YAML."""
+    start = body.place
+    message = Mapping({"user": MapItem(start, body)}, start, start)
+    messages = MapItem(start, Sequence((message,), start, start))
+    return Mapping({**(head.entries if head is not None else {}), "messages": messages}, start, start)
 
 
 def _body(source: SourceFile, start: int) -> Scalar:
     text = source.text[start:]
     skipped = len(text) - len(text.lstrip("\r\n"))
-    lines_before = source.text.count("\n", 0, start + skipped)
-    point = Point(lines_before, 0)
-    return Scalar(text.strip("\r\n"), source, point, point)
+    place = Place(source, source.text.count("\n", 0, start + skipped) + 1, 1)
+    return Scalar(text.strip("\r\n"), place, place)
 
 
 def _at(source: SourceFile, line: int) -> Place:
-    return Place(source, min(line, len(source.lines) - 1) + 1, 1)
+    return Place(source, min(line, len(source.lines)), 1)

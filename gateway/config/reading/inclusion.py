@@ -18,7 +18,7 @@ from gateway.config.models.interpolated_text import shown
 from gateway.config.reading.composer import compose
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.config.reading.interpolation import Interpolator
-from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, Scalar, place_at
+from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, Place, Scalar
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
 from gateway.config.reading.validation_messages import diagnostics_of
 from gateway.errors import Severity
@@ -29,13 +29,6 @@ SUFFIXES: Final = (".yaml", ".yml")
 @cache  # built on first use
 def _texts() -> TypeAdapter[list[str]]:
     return TypeAdapter(list[str], config={"strict": True})
-
-
-class Part(msgspec.Struct, frozen=True):
-    source: SourceFile
-    root: Mapping
-    is_main: bool
-    """Whether the file can contain sections of the main file."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -52,7 +45,8 @@ class Inclusion:
     """Reads files, and records which files to watch."""
 
     def __init__(self, interpolation: Interpolator) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[tuple[Mapping, bool]] = []
+        """Content of each file, and whether it can contain sections of the main file."""
         self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
         """SHA-256 of each requested file, or "" for an unreadable file."""
@@ -97,12 +91,12 @@ class Inclusion:
         try:
             _texts().validate_python(data)
         except ValidationError as error:
-            written = NodeRef(node=entry.node, path=(section,), entry=entry)
-            self.diagnostics.extend(diagnostics_of(error, model=list[str], data=data, written=written))
+            found = diagnostics_of(error, model=list[str], data=data, item=entry, path=(section,))
+            self.diagnostics.extend(found)
             return []
         nodes = getattr(entry.node, "items", ())
         return [
-            Request(str(item), shown(item), section, place_at(node.source, node.start))
+            Request(str(item), shown(item), section, node.place)
             for item, node in zip(data, nodes, strict=True)
             if not isinstance(item, Invalid)
         ]
@@ -178,14 +172,12 @@ class Inclusion:
                 severity = Severity.ERROR if is_main and len(self._roots) == 1 else Severity.WARNING
                 self._report("the file is empty", Place(source, 1, 1), severity)
         elif not isinstance(composed.root, Mapping):
-            self._report(
-                "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
-            )
+            self._report("expected a mapping (`key: value`) as the file's content", composed.root.place)
         elif (version := _openapi_version(composed.root)) is not None:
             message = "is an OpenAPI document: add it as `document` under `openapi:` instead of including it"
-            self._report(message, place_at(source, version.start))
+            self._report(message, version.place)
         else:
-            self.parts.append(Part(source, composed.root, is_main))
+            self.parts.append((composed.root, is_main))
             self._includes(composed.root, chain=(*chain, identity))
 
     def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:

@@ -130,7 +130,7 @@ class Interpolator:
         if not has_references or use is Use.SCRIPT or isinstance(value, Invalid):
             return value
         self._place = place_of(None, node)
-        return self._text(value, node.source, use)
+        return self._text(value, node.place.source, use)
 
     def _text(self, text: str, source: SourceFile, use: Use) -> str:
         parts: list[Part] = []

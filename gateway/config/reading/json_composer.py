@@ -10,8 +10,18 @@ from typing import Final, NoReturn
 
 import orjson
 
-from gateway.config.reading.composer import MAX_DEPTH, Composition, CompositionError
-from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Node, Place, Point, Scalar, Sequence
+from gateway.config.reading.composer import MAX_DEPTH
+from gateway.config.reading.nodes import (
+    Composition,
+    CompositionError,
+    Diagnostic,
+    MapItem,
+    Mapping,
+    Node,
+    Place,
+    Scalar,
+    Sequence,
+)
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 
 _SKIPPED: Final = re.compile(r"(?:[ \t\r\n]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -57,22 +67,20 @@ class _Composer:
         character = self._next()
         if len(self._path) > MAX_DEPTH:
             self._give_up(f"nested deeper than {MAX_DEPTH} levels")
-        start = self._point(self._position)
+        place = self._place()
         if character == "{":
-            entries = self._entries()
-            size = 1 + sum(entry.node.size for entry in entries.values())
-            return Mapping(entries, self._source, start, is_flow=True, size=size)
+            return Mapping(self._entries(), place, self._place())
         if character == "[":
-            items = tuple(self._items())
-            return Sequence(items, self._source, start, is_flow=True, size=1 + sum(item.size for item in items))
-        return Scalar(self._scalar(), self._source, start, self._point(self._position))
+            return Sequence(tuple(self._items()), place, self._place())
+        return Scalar(self._scalar(), place, self._place())
 
     def _entries(self) -> dict[str, MapItem]:
         entries: dict[str, MapItem] = {}
         for start in self._members("}"):
             if self._text[start] != '"':
                 self._give_up("expected a key in double quotes")
-            key, mark = str(self._scalar()), self._point(start)
+            place = self._place()
+            key = str(self._scalar())
             if self._next() != ":":
                 self._give_up(f'expected `:` after "{key}"')
             self._position += 1
@@ -80,9 +88,8 @@ class _Composer:
             node = self._value()
             if (first := entries.get(key)) is not None:
                 message = f"`{key}` is written twice, first in line {first.place.line}"
-                place = Place(self._source, mark.line + 1, mark.column + 1)
                 self.diagnostics.append(Diagnostic(message=message, path=tuple(self._path), place=place))
-            entries[key] = MapItem(self._source, mark, node)
+            entries[key] = MapItem(place, node)
             self._path.pop()
         return entries
 
@@ -94,11 +101,11 @@ class _Composer:
 
     def _members(self, end: str) -> Iterator[int]:
         """Yield the position of each member. A trailing comma is allowed."""
-        opened = self._point(self._position)
+        opened = self._place()
         self._position += 1
         while (character := self._next()) != end:
             if not character:
-                self._give_up(f"expected `{end}`; its opening bracket is at {opened.line + 1}:{opened.column + 1}")
+                self._give_up(f"expected `{end}`; its opening bracket is at {opened.line}:{opened.column}")
             yield self._position
             if self._next() == ",":
                 self._position += 1
@@ -129,12 +136,10 @@ class _Composer:
             self._give_up("the comment opened here is never closed")
         return self._text[self._position : self._position + 1]
 
-    def _point(self, position: int) -> Point:
-        line = bisect_right(self._lines, position) - 1
-        return Point(line, position - self._lines[line])
+    def _place(self) -> Place:
+        line = bisect_right(self._lines, self._position)
+        return Place(self._source, line, self._position - self._lines[line - 1] + 1)
 
     def _give_up(self, message: str) -> NoReturn:
-        mark = self._point(self._position)
-        place = Place(self._source, mark.line + 1, mark.column + 1)
-        self.diagnostics.append(Diagnostic(message=f"JSON syntax: {message}", place=place))
+        self.diagnostics.append(Diagnostic(message=f"JSON syntax: {message}", place=self._place()))
         raise CompositionError

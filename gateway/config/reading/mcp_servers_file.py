@@ -44,16 +44,12 @@ _COMMON: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
-class ClientServer(msgspec.Struct, frozen=True):
-    """A server in a client's file, with only the keys known here."""
-
-    item: MapItem
-    env_file: MapItem | None = None
-    """File with further variables, which `env` overrides."""
+ClientServer = tuple[MapItem, MapItem | None]
+"""A server with only the keys known here, and the file with further variables, which its `env` overrides."""
 
 
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
-    """Return the servers by name, and the problems of the file. Keys that only clients use are left out."""
+    """Return the servers by name, and the problems of the file."""
     source = SourceFile(source.path, source.text, is_of_client=True)
     composed = compose_json(source)
     root = composed.root
@@ -76,7 +72,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
             if name in ambiguous:
                 continue
             if (first := servers.get(name)) is not None:  # in two sections
-                message = f"`{name}` is defined twice, first in line {first.item.place.line}"
+                message = f"`{name}` is defined twice, first in line {first[0].place.line}"
                 diagnostics.append(_warning(message, (name,), entry))
             elif isinstance(entry.node, MappingNode):
                 servers[name] = _ours(name, entry, diagnostics)
@@ -138,7 +134,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
             kind = _TYPES.get(written_type.replace("-", "").lower(), written_type)
             if kind is None:
                 continue
-            item = _with(item, Scalar(kind, item.source, item.node.start, item.node.start))  # noqa: PLW2901
+            item = _with(item, Scalar(kind, item.node.place, item.node.place))  # noqa: PLW2901
         # `url` takes precedence over its other names.
         written.setdefault(key if renamed in written else renamed, item)
     env_file = written.pop("envFile", None)
@@ -153,7 +149,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
             hint = "" if key in known else did_you_mean(key, _COMMON - kept.keys())
             message = f"`{key}` is a setting of the client and is ignored{hint}"
             diagnostics.append(_warning(message, (name, key), item))
-    return ClientServer(_with(entry, _mapping(entry.node, kept)), env_file)
+    return _with(entry, _mapping(entry.node, kept)), env_file
 
 
 def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
@@ -181,11 +177,11 @@ def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> N
 
 
 def _with(item: MapItem, node: Node) -> MapItem:
-    return MapItem(item.source, item.key_start, node)
+    return MapItem(item.place, node)
 
 
 def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
-    return MappingNode(entries, like.source, like.start, is_flow=True, size=like.size)
+    return MappingNode(entries, like.place, like.end)
 
 
 def _is_ours(key: str, node: Node) -> bool:

@@ -4,40 +4,26 @@ Each definition is validated separately, so that an error does not hide others. 
 """
 
 from collections.abc import Collection, Mapping
-from functools import cache
 from io import StringIO
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args, get_origin
 
 import msgspec
 from dotenv import dotenv_values
-from pydantic import ValidationError, create_model
+from pydantic import ValidationError
 
 from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.render import shown_path
-from gateway.config.models.backends import Connection
-from gateway.config.models.base import Model, plain_text
+from gateway.config.models.base import Model
 from gateway.config.models.definition_keys import Definition
-from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool, backends_of
-from gateway.config.models.document import MAIN_FILE_ONLY, Database, Document, View
-from gateway.config.models.openapi import OpenApi
+from gateway.config.models.definitions import Prompt, PromptHead, Tool, backends_of
+from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.upstreams import Upstream
-from gateway.config.reading.front_matter import read_prompt
-from gateway.config.reading.inclusion import Inclusion, Part, Request
+from gateway.config.reading.front_matter import prompt_node, read_prompt
+from gateway.config.reading.inclusion import Inclusion, Request
 from gateway.config.reading.interpolation import Interpolator
-from gateway.config.reading.mcp_servers_file import ClientServer, read_mcp_servers_file
-from gateway.config.reading.nodes import (
-    START,
-    Diagnostic,
-    Invalid,
-    MapItem,
-    Node,
-    NodeRef,
-    Place,
-    Scalar,
-    Sequence,
-    place_of,
-)
+from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
+from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Node, Place, Scalar, Sequence, place_of
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.validation_messages import (
@@ -54,22 +40,14 @@ from gateway.json_types import DocumentPath, Json
 M = TypeVar("M", bound=Model)
 
 DEFINITIONS: Final[Mapping[str, type[Model]]] = {
-    "connections": Connection,
-    "databases": Database,
-    "tools": Tool,
-    "resources": Resource,
-    "prompts": Prompt,
-    "upstreams": Upstream,
-    "openapi": OpenApi,
-    "views": View,
+    name: get_args(field.annotation)[1]
+    for name, field in Document.model_fields.items()
+    if get_origin(field.annotation) is dict
 }
 """Sections that map names to definitions, merged from all files."""
 
-LISTS: Final = ("include", "plugins", "prompt_files", "mcp_json")
-"""Lists of paths, concatenated from all files."""
-
-ITEMS: Final = ("skills",)
-"""Lists of mappings, concatenated from all files."""
+_LISTS: Final = frozenset(name for name, field in Document.model_fields.items() if get_origin(field.annotation) is list)
+"""Lists, concatenated from all files."""
 
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
 """Sections that would be dangerous to ignore when empty."""
@@ -85,17 +63,6 @@ _MISPLACED_BACKEND: Final = "`{}` is a backend: indent it, so that it is a key o
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
 
 
-@cache
-def _document_of(section: str) -> type[Model]:
-    """Return the model of a document with one section.
-
-    Building the validator of the whole `Document` takes longer than reading a small file.
-    """
-    field = Document.model_fields[section]
-    fields: dict[str, Json] = {section: (field.annotation, field)}
-    return create_model(Document.__name__, __base__=Model, **fields)
-
-
 class Merger:
     def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
         """Start with an empty document, after `inclusion` has read all files."""
@@ -107,8 +74,8 @@ class Merger:
         self._sections: dict[str, _Section] = {}
         self._single: dict[str, tuple[MapItem, Json]] = {}
 
-    def add(self, part: Part) -> None:
-        for key, entry in sorted(part.root.entries.items(), key=lambda item: item[0] in {"prompt_files", "mcp_json"}):
+    def add(self, root: MappingNode, *, is_main: bool) -> None:
+        for key, entry in sorted(root.entries.items(), key=lambda item: item[0] in {"prompt_files", "mcp_json"}):
             # Reserved for anchors.
             if key.startswith("x-"):
                 continue
@@ -117,7 +84,7 @@ class Merger:
                 self._report(
                     _MISPLACED_BACKEND.format(key) if is_backend else unknown_key(key, Document), (key,), entry.place
                 )
-            elif key in MAIN_FILE_ONLY and not part.is_main:
+            elif key in MAIN_FILE_ONLY and not is_main:
                 self._report(
                     f"`{key}` is allowed only in the main file, but this file is included", (key,), entry.place
                 )
@@ -126,10 +93,8 @@ class Merger:
                     self._report(_NEVER_EMPTY[key], (key,), entry.place)
             elif key in DEFINITIONS:
                 self._definitions(key, entry)
-            elif key in LISTS:
+            elif key in _LISTS:
                 self._list(key, entry)
-            elif key in ITEMS:
-                self._items(key, entry)
             else:
                 self._single_section(key, entry)
 
@@ -156,17 +121,18 @@ class Merger:
         try:
             value = model.model_validate(data)
         except ValidationError as error:
-            written = NodeRef(node=item.node, path=path, entry=item)
-            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
-            self._repair(model, data, error, written=written)
+            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, item=item, path=path))
+            self._repair(model, data, error, item, path)
             return None
         # An anchor outside this entry can contain an unreadable value.
         if (self._inclusion.diagnostics or self._interpolation.diagnostics) and _has_invalid(data):
-            self._repair(model, data, None, written=NodeRef(node=item.node, path=path, entry=item))
+            self._repair(model, data, None, item, path)
             return None
         return value
 
-    def _repair(self, model: type[Model], data: Json, error: ValidationError | None, *, written: NodeRef) -> None:
+    def _repair(
+        self, model: type[Model], data: Json, error: ValidationError | None, item: MapItem, path: DocumentPath
+    ) -> None:
         """Remove the invalid values of a definition, so that the compiler can find further errors in it."""
         if not issubclass(model, Definition) or model is PromptHead:
             return
@@ -175,13 +141,12 @@ class Merger:
             if data is None:
                 return
             try:
-                value = model.model_validate(data)
+                self.repaired[path] = model.model_validate(data)
             except ValidationError as further:
-                found = diagnostics_of(further, model=model, data=data, written=written, kinds=_CONTRADICTIONS)
+                found = diagnostics_of(further, model=model, data=data, item=item, path=path, kinds=_CONTRADICTIONS)
                 self.diagnostics.extend(found)
                 error = further
             else:
-                self.repaired[written.path] = value
                 return
 
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
@@ -192,22 +157,25 @@ class Merger:
             return
         merged.entries[name] = entry
         if value is not None:
-            merged.values[name] = value.below(entry.source.directory) if isinstance(value, Upstream) else value
+            merged.values[name] = value.below(entry.place.source.directory) if isinstance(value, Upstream) else value
 
-    # Sections that are lists of paths.
+    # Sections that are lists.
 
     def _list(self, section: str, entry: MapItem) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
         if section == "include":  # already read
             return
-        requests = self._inclusion.requests(entry, section)
         merged.items.extend(getattr(entry.node, "items", ()))
-        merged.texts.extend(request.text for request in requests)
-        if section == "prompt_files":
-            for request in requests:
+        if section == "skills":
+            document = self._validated(section, entry)
+            merged.listed.extend([] if document is None else document.skills)
+            return
+        requests = self._inclusion.requests(entry, section)
+        merged.listed.extend(request.text for request in requests)
+        for request in requests:
+            if section == "prompt_files":
                 self._prompt_files(request, entry)
-        elif section == "mcp_json":
-            for request in requests:
+            elif section == "mcp_json":
                 self._client_files(request, entry)
 
     def _prompt_files(self, request: Request, entry: MapItem) -> None:
@@ -223,20 +191,16 @@ class Merger:
     def _prompt_file(self, source: SourceFile) -> None:
         name = source.path.stem
         path = ("prompts", name)
-        prompt = read_prompt(source)
-        self.diagnostics.extend(
-            Diagnostic(message=diagnostic.message, path=(*path, *diagnostic.path), place=diagnostic.place)
-            for diagnostic in prompt.diagnostics
-        )
+        head, body, diagnostics = read_prompt(source)
+        self.diagnostics.extend(msgspec.structs.replace(each, path=(*path, *each.path)) for each in diagnostics)
         value: Prompt | None = None
-        if prompt.head is not None:
-            head_entry = MapItem(source, prompt.head.start, prompt.head)
-            head = self._read(PromptHead, head_entry, path)
-            if head is not None and not prompt.diagnostics:
+        if head is not None:
+            keys = self._read(PromptHead, MapItem(head.place, head), path)
+            if keys is not None and not diagnostics:
                 # Leave out defaults, which would count as given.
-                given = {key: getattr(head, key) for key in head.model_fields_set}
-                value = Prompt.model_validate({**given, "messages": [{"user": prompt.body.value}]})
-        self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
+                given = {key: getattr(keys, key) for key in keys.model_fields_set}
+                value = Prompt.model_validate({**given, "messages": [{"user": body.value}]})
+        self._add("prompts", name, MapItem(body.place, prompt_node(head, body)), value)
 
     def _client_files(self, request: Request, entry: MapItem) -> None:
         self._sections.setdefault("upstreams", _Section(entry))
@@ -246,17 +210,17 @@ class Merger:
                 continue
             servers, diagnostics = read_mcp_servers_file(source)
             self.diagnostics.extend(diagnostics)
-            for name, server in servers.items():
-                self._client_server(name, server)
+            for name, (item, env_file) in servers.items():
+                self._client_server(name, item, env_file)
 
-    def _client_server(self, name: str, server: ClientServer) -> None:
+    def _client_server(self, name: str, item: MapItem, env_file: MapItem | None) -> None:
         """Add a server from a client's file. Skip it with warnings if it has problems."""
         collected = (self.diagnostics, self._interpolation.diagnostics)
         before = [len(each) for each in collected]
-        item, path, value = server.item, ("upstreams", name), None
+        path, value = ("upstreams", name), None
         if self._interpolation.check_key(name, path, item.place):
-            if server.env_file is not None:
-                item = self._with_variables(item, server.env_file, path)
+            if env_file is not None:
+                item = self._with_variables(item, env_file, path)
             value = self._read(Upstream, item, path)
         found = [(each, each[start:]) for each, start in zip(collected, before, strict=True)]
         for diagnostics, new in found:
@@ -269,9 +233,9 @@ class Merger:
 
     def _with_variables(self, item: MapItem, env_file: MapItem, path: DocumentPath) -> MapItem:
         """Merge the variables of a server's `envFile` into its `env`."""
-        source, start = env_file.source, env_file.node.start
+        place = env_file.node.place
         name = self._interpolation.fill(env_file.node, (*path, "cwd"))
-        text = self._interpolation.fill(Scalar(f"${{file:{name}}}", source, start, start), (*path, "env"))
+        text = self._interpolation.fill(Scalar(f"${{file:{name}}}", place, place), (*path, "env"))
         assert isinstance(item.node, MappingNode)  # noqa: S101 - a server's entry
         if not isinstance(name, str) or not isinstance(text, str) or isinstance(text, Invalid):
             return item
@@ -279,22 +243,12 @@ class Merger:
         for key, value in dotenv_values(stream=StringIO(text), interpolate=False).items():
             if value is not None:
                 self._interpolation.secrets.update({value} - {""})
-                variable = Scalar(value.replace("${", "$${"), source, start, start)
-                variables[key] = MapItem(source, env_file.key_start, variable)
+                variables[key] = MapItem(env_file.place, Scalar(value.replace("${", "$${"), place, place))
         env = item.node.entries.get("env", env_file)
         written = env.node.entries if isinstance(env.node, MappingNode) else {}
-        merged = MappingNode({**variables, **written}, item.source, env.key_start, is_flow=True, size=1)
-        entries = {**item.node.entries, "env": MapItem(item.source, env.key_start, merged)}
-        return MapItem(item.source, item.key_start, msgspec.structs.replace(item.node, entries=entries))
-
-    # Sections that are lists of mappings.
-
-    def _items(self, section: str, entry: MapItem) -> None:
-        merged = self._sections.setdefault(section, _Section(entry))
-        merged.items.extend(getattr(entry.node, "items", ()))
-        document = self._single_validated(section, entry)
-        if document is not None:
-            merged.models.extend(getattr(document, section))
+        merged = MappingNode({**variables, **written}, env.place, env.place)
+        entries = {**item.node.entries, "env": MapItem(env.place, merged)}
+        return MapItem(item.place, msgspec.structs.replace(item.node, entries=entries))
 
     # Sections that stand once, in the main file.
 
@@ -304,20 +258,18 @@ class Merger:
             message = f"`{section}` is defined twice, first at {_shown(first.place)}"
             self._report(message, (section,), entry.place)
             return
-        document = self._single_validated(section, entry)
+        document = self._validated(section, entry)
         value = _DEFAULTS[section] if document is None else getattr(document, section)
         self._single[section] = (entry, value)
 
-    def _single_validated(self, section: str, entry: MapItem) -> Model | None:
+    def _validated(self, section: str, entry: MapItem) -> Document | None:
         """Validate one section of one file. Return None after reporting errors."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
-            return _document_of(section).model_validate(data)
+            return Document.model_validate(data)
         except ValidationError as error:
-            node = MappingNode({section: entry}, entry.source, entry.key_start, is_flow=True, size=1)
-            self.diagnostics.extend(
-                diagnostics_of(error, model=Document, data=data, written=NodeRef(node=node, path=()))
-            )
+            whole = MapItem(entry.place, MappingNode({section: entry}, entry.place, entry.place))
+            self.diagnostics.extend(diagnostics_of(error, model=Document, data=data, item=whole, path=()))
             return None
 
     # The results.
@@ -329,33 +281,30 @@ class Merger:
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
         """Return the merged document without some definitions."""
-        lists: dict[str, list[str] | list[Model]] = {
-            **{name: plain_text(self._sections[name].texts) for name in LISTS if name in self._sections},
-            **{name: self._sections[name].models for name in ITEMS if name in self._sections},
-        }
-        named = {
-            section: {name: value for name, value in merged.values.items() if (section, name) not in without}
-            for section, merged in self._sections.items()
-            if section in DEFINITIONS
+        merged = {
+            name: section.listed
+            if name in _LISTS
+            else {key: value for key, value in section.values.items() if (name, key) not in without}
+            for name, section in self._sections.items()
         }
         single = {name: value for name, (_, value) in self._single.items() if value is not None}
-        given = {**single, **lists, **named}
+        given = {**single, **merged}
         return Document.model_construct(_fields_set=set(given), **{**_DEFAULTS, **given})  # each part was validated
 
     def tree(self) -> MappingNode:
         """Return the merged document as written."""
         entries = {section: entry for section, (entry, _) in self._single.items()}
         for name, section in self._sections.items():
-            first = section.place
+            place = section.first.place
             node: Node
-            if name in {*LISTS, *ITEMS}:
-                node = Sequence(tuple(section.items), first.source, first.key_start, is_flow=False, size=1)
+            if name in _LISTS:
+                node = Sequence(tuple(section.items), place, place, is_flow=False)
             else:
-                node = MappingNode(section.entries, first.source, first.key_start, is_flow=False, size=1)
-            entries[name] = MapItem(first.source, first.key_start, node)
-        source = self._inclusion.parts[0].source if self._inclusion.parts else SourceFile(self._inclusion.directory, "")
-        start = next((entry.key_start for entry in entries.values()), START)
-        return MappingNode(entries, source, start, is_flow=False, size=1)
+                node = MappingNode(section.entries, place, place, is_flow=False)
+            entries[name] = MapItem(place, node)
+        nowhere = Place(SourceFile(self._inclusion.directory, ""), 1, 1)
+        start = next((entry.place for entry in entries.values()), nowhere)
+        return MappingNode(entries, start, start, is_flow=False)
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
@@ -385,13 +334,13 @@ def _shown(place: Place) -> str:
 
 
 class _Section(msgspec.Struct):
-    place: MapItem
+    first: MapItem
     """Where the section was first written."""
     entries: dict[str, MapItem] = msgspec.field(default_factory=dict)
-    items: list[Node] = msgspec.field(default_factory=list)
     values: dict[str, Model] = msgspec.field(default_factory=dict)
-    texts: list[str] = msgspec.field(default_factory=list)
-    models: list[Model] = msgspec.field(default_factory=list)
+    items: list[Node] = msgspec.field(default_factory=list)
+    listed: list[Json] = msgspec.field(default_factory=list)
+    """Values of `items`."""
 
 
 def _owner(path: DocumentPath) -> DocumentPath:

@@ -1,30 +1,12 @@
-"""The tree of a YAML file, with the position of each key and value."""
+"""The tree of a YAML or JSON file, with the position of each key and value."""
 
 from collections.abc import Mapping as Map
-from typing import Final, Protocol
 
 import msgspec
 
 from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
-
-
-class Mark(Protocol):
-    """Line and column, counted from 0, as in PyYAML."""
-
-    @property
-    def line(self) -> int: ...
-    @property
-    def column(self) -> int: ...
-
-
-class Point(msgspec.Struct, frozen=True):
-    line: int
-    column: int
-
-
-START: Final = Point(0, 0)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -43,27 +25,22 @@ class Invalid(str):
 
 class Scalar(msgspec.Struct, frozen=True):
     value: bool | int | float | str | None
-    source: SourceFile
-    start: Mark
-    end: Mark
-    size: int = 1
+    place: Place
+    end: Place
 
 
 class Sequence(msgspec.Struct, frozen=True):
     items: tuple["Node", ...]
-    source: SourceFile
-    start: Mark
-    is_flow: bool
-    size: int
-    """Number of nodes after alias expansion, including this one."""
+    place: Place
+    end: Place
+    is_flow: bool = True
 
 
 class Mapping(msgspec.Struct, frozen=True):
     entries: Map[str, "MapItem"]
-    source: SourceFile
-    start: Mark
-    is_flow: bool
-    size: int
+    place: Place
+    end: Place
+    is_flow: bool = True
 
 
 Node = Scalar | Sequence | Mapping
@@ -72,13 +49,8 @@ Node = Scalar | Sequence | Mapping
 class MapItem(msgspec.Struct, frozen=True):
     """A `key: value` pair. An entry merged by `<<` keeps its original position."""
 
-    source: SourceFile
-    key_start: Mark
+    place: Place
     node: Node
-
-    @property
-    def place(self) -> Place:
-        return place_at(self.source, self.key_start)
 
     @property
     def is_empty(self) -> bool:
@@ -94,25 +66,23 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.ERROR
 
 
-class NodeRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, its path in the document, and its key."""
+class Composition(msgspec.Struct, frozen=True):
+    """The nodes of a file, as far as it could be read, and the errors."""
 
-    node: Node
-    path: DocumentPath
-    entry: MapItem | None = None
+    root: Node | None
+    """None if the file is empty or invalid."""
+    diagnostics: tuple[Diagnostic, ...]
 
 
-def place_at(source: SourceFile, mark: Mark) -> Place:
-    return Place(source, mark.line + 1, mark.column + 1)
+class CompositionError(Exception):
+    """Stops reading a file after a fatal error, which has been reported."""
 
 
 def place_of(entry: MapItem | None, node: Node) -> Place:
     """Return the position of the value, or that of the key if the value is a block on the next line."""
-    if entry is not None and not isinstance(node, Scalar) and not node.is_flow:
+    if entry is not None and (entry.is_empty or not (isinstance(node, Scalar) or node.is_flow)):
         return entry.place
-    if entry is not None and entry.is_empty:
-        return entry.place
-    return place_at(node.source, node.start)
+    return node.place
 
 
 def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:

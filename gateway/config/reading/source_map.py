@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
-from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_at, place_of, plain
+from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile, digest_of_written
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
@@ -74,8 +74,8 @@ class WrittenSources:
         """Masked lines. A generated file can consist of one long line with a thousand problems."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
-            for line in range(scalar.start.line, scalar.end.line + 1):
-                self._secrets.setdefault((scalar.source.path, line), []).append(scalar)
+            for line in range(scalar.place.line, scalar.end.line + 1):
+                self._secrets.setdefault((scalar.place.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
         """Return a copy with the origins of source definitions (`("tools", "x")`)."""
@@ -118,17 +118,17 @@ class WrittenSources:
     def texts(self) -> dict[Path, str]:
         """Return the text of each readable file, with literal secrets masked."""
         return {
-            source.path: "\n".join(self._masked_line(source, number) for number in range(len(source.lines)))
+            source.path: "\n".join(self._line(source, number) for number in range(1, len(source.lines) + 1))
             for source in self._files
         }
 
     def directory(self, path: DocumentPath) -> Path:
         _, node, taken = find(self._root, self._in_files(path))
-        return node.source.directory if taken else self._directory
+        return node.place.source.directory if taken else self._directory
 
     def pointed(self, place: Place) -> tuple[Location, str]:
         """Return the location of a place and its source line, with secrets masked."""
-        return place.source.location(place.line, place.column), self._line(place.source, place.line - 1)
+        return place.source.location(place.line, place.column), self._line(place.source, place.line)
 
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
         location, line = self.pointed(diagnostic.place) if diagnostic.place is not None else (None, "")
@@ -149,8 +149,8 @@ class WrittenSources:
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message
-        for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
-            if scalar.start.column == place.column - 1 and str(scalar.value):
+        for scalar in self._secrets.get((place.source.path, place.line), ()):
+            if scalar.place.column == place.column and str(scalar.value):
                 # A short secret can be part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
@@ -162,17 +162,18 @@ class WrittenSources:
         return self._lines[key]
 
     def _masked_line(self, source: SourceFile, number: int) -> str:
-        line = source.lines[number] if number < len(source.lines) else ""
+        line = source.lines[number - 1] if number <= len(source.lines) else ""
         for scalar in self._secrets.get((source.path, number), ()):
-            start = scalar.start.column if number == scalar.start.line else len(line) - len(line.lstrip())
-            end = scalar.end.column if number == scalar.end.line else len(line)
+            start = scalar.place.column - 1 if number == scalar.place.line else len(line) - len(line.lstrip())
+            end = scalar.end.column - 1 if number == scalar.end.line else len(line)
             line = _masked(line, start, end)
-        if source.path in self._unstructured and (member := re.search(_SECRET_MEMBER, line, re.IGNORECASE)) is not None:
-            line = _masked(line, member.start(member.lastindex or 0), len(line))
-        for match in re.finditer(_CREDENTIALS, line, re.IGNORECASE):
-            line = _masked(line, *match.span())
+        patterns = [_CREDENTIALS]
         if "=" in line:  # faster than searching lines without `=`
-            for match in re.finditer(_PASSED_ON, line, re.IGNORECASE):
+            patterns.append(_PASSED_ON)
+        if source.path in self._unstructured:
+            patterns.append(_SECRET_MEMBER)
+        for pattern in patterns:
+            for match in re.finditer(pattern, line, re.IGNORECASE):
                 line = _masked(line, *match.span(match.lastindex or 0))
         return line.rstrip()
 
@@ -187,13 +188,12 @@ def _place_in(scalar: Scalar, offset: int) -> Place:
 
     If the notation differs from the text (folded lines, escapes, interpolation), return the position of the scalar.
     """
-    text, lines = str(scalar.value), scalar.source.lines
-    whole = place_at(scalar.source, scalar.start)
+    text, whole, lines = str(scalar.value), scalar.place, scalar.place.source.lines
     row, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
-    line = scalar.start.line
+    line = whole.line - 1
     if line >= len(lines):
         return whole
-    written = lines[line][scalar.start.column :]
+    written = lines[line][whole.column - 1 :]
     if written.startswith(("|", ">")):  # a block scalar
         following = next((each for each in lines[line + 1 :] if each.strip()), "")
         first = next((each for each in text.split("\n") if each.strip()), "")
@@ -201,7 +201,7 @@ def _place_in(scalar: Scalar, offset: int) -> Place:
     elif row:
         return whole
     else:
-        column += scalar.start.column + written.startswith(("'", '"'))
+        column += whole.column - 1 + written.startswith(("'", '"'))
     expected = text[offset : offset + _ENOUGH].split("\n", maxsplit=1)[0]
     is_there = line < len(lines) and column >= 0 and lines[line][column:].startswith(expected)
-    return Place(scalar.source, line + 1, column + 1) if is_there else whole
+    return Place(whole.source, line + 1, column + 1) if is_there else whole

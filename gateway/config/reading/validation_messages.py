@@ -11,7 +11,7 @@ from gateway.config.diagnostics.near_misses import did_you_mean, nearest
 from gateway.config.models.base import ShortForm
 from gateway.config.models.field_use import alternatives
 from gateway.config.models.interpolated_text import Interpolation, parts_of
-from gateway.config.reading.nodes import Diagnostic, Invalid, NodeRef, find, place_of
+from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, find, place_of
 from gateway.json_types import DocumentPath, Json
 
 _EXPECTED: Final = {
@@ -53,10 +53,16 @@ _ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
 """Errors that point at the key instead of the value."""
 
 
-def diagnostics_of(
-    error: ValidationError, *, model: object, data: Json, written: NodeRef, kinds: Container[str] | None = None
+def diagnostics_of(  # noqa: PLR0913 - what was validated, and where it was written
+    error: ValidationError,
+    *,
+    model: object,
+    data: Json,
+    item: MapItem,
+    path: DocumentPath,
+    kinds: Container[str] | None = None,
 ) -> Iterator[Diagnostic]:
-    """Locate errors, or only those of `kinds`, in the file. `data` was validated as `model`."""
+    """Locate errors, or only those of `kinds`, in the file. `data` of `item` was validated as `model`."""
     problems = [each for each in error.errors(include_url=False) if kinds is None or each["type"] in kinds]
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
@@ -71,9 +77,9 @@ def diagnostics_of(
         if isinstance(_at(data, pointed), Invalid):
             continue
         at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
-        found_entry, found, _ = find(written.node, pointed, entry=written.entry)
+        found_entry, found, _ = find(item.node, pointed, entry=item)
         place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
-        yield Diagnostic(message=_message(details, model), path=(*written.path, *steps), place=place)
+        yield Diagnostic(message=_message(details, model), path=(*path, *steps), place=place)
 
 
 def without_errors(data: Json, error: ValidationError | None, model: object) -> Json:

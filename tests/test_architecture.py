@@ -217,16 +217,16 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_679,
+    "lines": 79_559,
     "files": 513,
-    "classes": 883,
+    "classes": 877,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 36,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,
-    "class names used twice": 14,
+    "class names used twice": 13,
 }
 """Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""
 

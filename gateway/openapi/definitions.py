@@ -14,10 +14,9 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.openapi import OpenApi, OperationFilter
 from gateway.config.models.overrides import OperationOverride
-from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import DocumentError, MissingDocumentError, version_of
+from gateway.json_types import Json
+from gateway.openapi.document import DocumentError, MissingDocumentError, Node, References, version_of
 from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
-from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import (
     UnusableServerError,
@@ -42,91 +41,81 @@ class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     override: str | None
 
 
-class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    operation: str
-    reason: str
-
-
-class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    made: list[MadeDefinition]
-    left_out: list[SkippedOperation]
-    errors: list[tuple[tuple[str, ...], str]]
-    """Configuration errors, each with its path below the entry."""
-    warnings: list[tuple[tuple[str, ...], str]]
-
-
-class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    config: OpenApi
-    connection: Connection | None = None
-
-    @property
-    def prefix(self) -> str:
-        return f"{clean(self.name)}_" if self.config.prefix is None else self.config.prefix
-
-
-def definitions_of(root: JsonObject, *, uri: str, references: References, entry: DocumentEntry) -> DocumentDefinitions:
-    """Convert the selected operations of a document.
+def definitions_of(
+    uri: str, references: References, *, name: str, config: OpenApi, connection: Connection | None = None
+) -> "DocumentDefinitions":
+    """Convert the selected operations of the document at `uri`. `name` is the key of the entry.
 
     Raises:
         DocumentError: the document is not OpenAPI 3.
     """
+    root = references.root(uri)
     version = version_of(root)
-    node = Node(dict(root), uri)
-    reader = Reader(
-        root=node,
-        references=references,
-        schemas=Schemas(references, uri=uri, is_3_0=version.startswith("3.0")),
-        connection_name=entry.config.connection,
-        connection=entry.connection,
-        allow_private=entry.config.allow_private,
-        credentials=credential_fields(node, references, entry.connection),
+    node, is_3_0 = Node(dict(root), uri), version.startswith("3.0")
+    made = DocumentDefinitions(
+        Reader(
+            root=node,
+            references=references,
+            schemas=Schemas(references, uri=uri, is_3_0=is_3_0),
+            response_schemas=Schemas(references, uri=uri, is_3_0=is_3_0, is_response=True),
+            name=name,
+            config=config,
+            connection=connection,
+            credentials=credential_fields(node, references, connection),
+        )
     )
-    made = _Selection(entry, reader).definitions()
     if not version.startswith(("3.0", "3.1")):
         made.warnings.append((("document",), f"is OpenAPI {version}, and is read as 3.1"))
     return made
 
 
-class _Selection:
-    def __init__(self, entry: DocumentEntry, reader: Reader) -> None:
-        self._entry: Final = entry
-        self._config: Final = entry.config
+class DocumentDefinitions:
+    """The definitions of a document. All attributes are lists in the order of the document."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.made: Final[list[MadeDefinition]] = []
+        self.left_out: Final[list[tuple[str, str]]] = []
+        """Operations that are skipped, with the reasons."""
+        self.errors: Final[list[tuple[tuple[str, ...], str]]] = []
+        """Configuration errors, each with its path below the entry."""
+        self.warnings: Final[list[tuple[tuple[str, ...], str]]] = []
+        self._config: Final = reader.config
         self._reader: Final = reader
         self._operations: Final[list[Operation]] = []
-        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[])
         self._missing: Final[dict[str, list[str]]] = {}
         """Security schemes that the connection lacks → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
         """Messages about unusable servers → the affected operations."""
         self._without_document: Final[dict[str, list[str]]] = {}
         """Messages about missing documents → the affected operations."""
+        self._convert()
 
-    def definitions(self) -> DocumentDefinitions:
+    def _convert(self) -> None:
         for each in operations_of(self._reader.root, self._reader.references):
             if isinstance(each, Operation):
                 self._operations.append(each)
             else:
                 self._note_missing(*each)
-                self._result.left_out.append(SkippedOperation(operation=each[0], reason=str(each[1])))
+                self.left_out.append((each[0], str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
         # Names are chosen for all operations, so that changing `include` does not rename tools.
-        names = names_of(
-            {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations},
-            prefix=self._entry.prefix,
-        )
+        prefix = f"{clean(self._reader.name)}_" if self._config.prefix is None else self._config.prefix
+        wanted = {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations}
+        names = names_of(wanted, prefix=prefix)
         chosen = []
         for operation in self._operations:
             if (reason := self._skip_reason(operation)) is None:
                 chosen.append(operation)
                 self._make(operation, names[operation.key], *overrides[operation.key])
             else:
-                self._leave_out(operation, reason)
-        self._report_servers()
-        self._report_missing()
+                self.left_out.append((operation.key, reason))
+        self.errors.extend(
+            (("document",), f"{_first_of(keys)}: {reason}") for reason, keys in self._without_host.items()
+        )
+        for reason, keys in self._without_document.items():
+            self.warnings.append((("document",), f"{', '.join(keys)}: {reason}"))
         self._report_security()
         self._warn(chosen)
-        return self._result
 
     def _override(self, operation: Operation) -> tuple[str | None, OperationOverride]:
         for key, override in self._config.override.items():
@@ -167,68 +156,55 @@ class _Selection:
         try:
             if is_resource:
                 # RFC 3986 §6.2.2.1: clients normalize schemes to lower case.
-                data = resource_of(operation, self._reader, override, scheme=self._entry.name.lower())
+                data = resource_of(operation, self._reader, override, scheme=self._reader.name.lower())
             else:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
-            self._leave_out(operation, str(error))
+            self.left_out.append((operation.key, str(error)))
             self._note_missing(operation.key, error)
             # A configuration error, reported once for all affected operations.
             if isinstance(error, UnusableServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
             # The override can be the cause, so the error is also reported at its key.
             if key is not None and (override.hide or override.set):
-                self._result.errors.append((("override", key), str(error)))
+                self.errors.append((("override", key), str(error)))
             return
         # The conversion can raise RecursionError, and orjson stops at 254 levels.
         except (RecursionError, orjson.JSONEncodeError):
-            self._leave_out(operation, "it is nested too deeply")
+            self.left_out.append((operation.key, "it is nested too deeply"))
             return
         if not self._config.ignore_security:
             root, references = self._reader.root, self._reader.references
-            for scheme in missing_schemes(operation, root, references, self._entry.connection):
+            for scheme in missing_schemes(operation, root, references, self._reader.connection):
                 self._missing.setdefault(scheme, []).append(operation.key)
         kind: Literal["tools", "resources"] = "resources" if is_resource else "tools"
         made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
-        self._result.made.append(made)
-
-    def _leave_out(self, operation: Operation, reason: str) -> None:
-        self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
-
-    def _report_servers(self) -> None:
-        self._result.errors.extend(
-            (("document",), f"{_first_of(keys)}: {reason}") for reason, keys in self._without_host.items()
-        )
+        self.made.append(made)
 
     def _note_missing(self, key: str, error: DocumentError) -> None:
         if isinstance(error, MissingDocumentError):
             self._without_document.setdefault(str(error), []).append(key)
 
-    def _report_missing(self) -> None:
-        self._result.warnings.extend(
-            (("document",), f"{', '.join(keys)}: {reason}") for reason, keys in self._without_document.items()
-        )
-
     def _report_security(self) -> None:
         place = ("connection",) if self._config.connection is not None else ()
         for scheme, keys in sorted(self._missing.items()):
-            variable = f"{clean(self._entry.name).upper()}_TOKEN".replace("-", "_")
+            variable = f"{clean(self._reader.name).upper()}_TOKEN".replace("-", "_")
             found = scheme_of(scheme, self._reader.root, self._reader.references)
-            name = self._config.connection or clean(self._entry.name)
+            name = self._config.connection or clean(self._reader.name)
             state = "but the connection has none" if place else "but `connection` is not set"
             message = (
                 f"{_first_of(keys)} need credentials for the security scheme `{scheme}`, {state}. "
                 f"Add to `connections.{name}`: "
                 f"{credentials(found, variable)} (or set `ignore_security: true` here)"
             )
-            self._result.errors.append((place, message))
+            self.errors.append((place, message))
 
     def _warn(self, chosen: list[Operation]) -> None:
-        warnings = self._result.warnings
+        warnings = self.warnings
         for message, operations in self._reader.notes.items():
             warnings.append((("document",), f"{_first_of(operations)}: {message}"))
-        if not self._result.made:
-            reasons = Counter(each.reason for each in self._result.left_out)
+        if not self.made:
+            reasons = Counter(reason for _, reason in self.left_out)
             shown = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(3))
             warnings.append(((), f"no tools or resources: {shown or 'the document has no operations'}"))
         for keys, patterns in self._patterns():
@@ -238,15 +214,15 @@ class _Selection:
         for key in self._config.override:
             if key not in used:
                 warnings.append((("override", key), f"the document has no operation `{key}`"))
-        tools = sum(each.kind == "tools" for each in self._result.made)
+        tools = sum(each.kind == "tools" for each in self.made)
         if tools > MANY_TOOLS:
             message = (
                 f"{tools} tools are more than models can choose from reliably. Use `include` to select some, or a view "
                 "with `search: true`"
             )
             warnings.append(((), message))
-        if self._entry.connection is not None:
-            differing = different_servers(iter(chosen), self._entry.connection.base_url)
+        if self._reader.connection is not None:
+            differing = different_servers(iter(chosen), self._reader.connection.base_url)
             if differing:
                 shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
                 warnings.append((("connection",), f"replaces the servers of these operations: {shown}"))

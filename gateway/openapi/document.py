@@ -1,20 +1,31 @@
-"""Reads JSON and YAML documents."""
+"""Reads JSON and YAML documents, and resolves `$ref` when it is used.
+
+Threat: a document that makes the daemon read other files or URLs. References can only lead to the document's directory
+or origin.
+"""
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 import orjson
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+from referencing.typing import Retrieve
 
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import plain
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url
+from gateway.openapi.swagger import converted, is_swagger
 
 MAX_BYTES: Final = 32 * 2**20
 """The limit in bytes for a document with all documents that it references."""
@@ -49,27 +60,17 @@ def check_readable(document: str) -> None:
     raise DocumentError(f"the scheme {scheme}: is not supported. Use a file path, http: or https:{hint}")
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    uri: str
-    """The absolute base URI of references in the document."""
-    path: Path
-    data: bytes
-
-    @property
-    def is_json(self) -> bool:
-        # A URL need not end in .json, and servers use many media types.
-        return self.data.lstrip()[:1] == b"{" or self.data.startswith(b"\xef\xbb\xbf{")
-
-
-def read(source: Source) -> JsonObject:
-    """Decode a document.
+def read(data: bytes, *, name: str) -> JsonObject:
+    """Decode a document. `name` is the name of the file, for messages.
 
     Raises:
         DocumentError: the document is malformed or its root is not an object. The message starts with the position.
     """
-    root = _from_json(source) if source.is_json else _from_yaml(source)
+    # A URL need not end in .json, and servers use many media types.
+    is_json = data.lstrip()[:1] == b"{" or data.startswith(b"\xef\xbb\xbf{")
+    root = _from_json(data, name) if is_json else _from_yaml(data, name)
     if not isinstance(root, dict):
-        raise DocumentError(f"{source.path.name} is not an OpenAPI document: its root must be an object")
+        raise DocumentError(f"{name} is not an OpenAPI document: its root must be an object")
     return root
 
 
@@ -80,7 +81,7 @@ class LocalDocuments:
         self.uri: Final = path.absolute().as_uri()
         self.files: Final[dict[Path, str]] = {}
         """The SHA-256 of each requested file, or an empty string if it cannot be read."""
-        self.sources: Final[dict[str, Source]] = {}
+        self._sources: Final[dict[str, bytes]] = {}
         self._path: Final = path.absolute()
         self._directory: Final = os.path.realpath(path.parent)
         self._room = MAX_BYTES
@@ -91,16 +92,17 @@ class LocalDocuments:
         Raises:
             DocumentError: the file is outside the directory or cannot be read.
         """
-        return read(self.source(uri))
+        return read(self.source(uri), name=self._place(uri).name)
 
-    def source(self, uri: str) -> Source:
+    def source(self, uri: str) -> bytes:
         """Return the bytes of a document. Raises like `open`."""
-        if uri not in self.sources:
-            path = self._path if uri == self.uri else self._allowed(uri)
-            self.sources[uri] = Source(uri=uri, path=path, data=self._read(path))
-        return self.sources[uri]
+        if uri not in self._sources:
+            self._sources[uri] = self._read(self._place(uri))
+        return self._sources[uri]
 
-    def _allowed(self, uri: str) -> Path:
+    def _place(self, uri: str) -> Path:
+        if uri == self.uri:
+            return self._path
         parts = urlsplit(uri)
         if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
             raise DocumentError(f"`{uri}` is outside the document's directory, so it is not read")
@@ -137,23 +139,119 @@ def version_of(root: JsonObject) -> str:
     raise DocumentError(f"is {found}. Use OpenAPI 3.x or Swagger 2.0")
 
 
-def _from_json(source: Source) -> Json:
+def _from_json(data: bytes, name: str) -> Json:
     try:
         # RFC 8259 §8.1 lets a parser ignore a byte order mark. orjson rejects it.
-        return orjson.loads(source.data.removeprefix(b"\xef\xbb\xbf"))
+        return orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
-        raise DocumentError(f"{source.path.name}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+        raise DocumentError(f"{name}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
 
 
-def _from_yaml(source: Source) -> Json:
+def _from_yaml(data: bytes, name: str) -> Json:
     try:
-        text = decode(source.data)
+        text = decode(data)
     except UnreadableError as error:
-        raise DocumentError(f"{source.path.name}:{error.line}:{error.column}: {error}") from error
+        raise DocumentError(f"{name}:{error.line}:{error.column}: {error}") from error
     # Status codes are usually written without quotes, so they are integers in YAML (`200:`).
-    composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
+    composition = compose(SourceFile(Path(name), text), has_scalar_keys=True, max_nodes=_MAX_NODES)
     if composition.root is None:
         first = next(iter(composition.diagnostics), None)
         where = "" if first is None or first.place is None else f":{first.place.line}:{first.place.column}"
-        raise DocumentError(f"{source.path.name}{where}: {first.message if first else 'is empty'}")
+        raise DocumentError(f"{name}{where}: {first.message if first else 'is empty'}")
     return plain(composition.root)
+
+
+_MAX_CHAIN: Final = 32
+"""The longest chain of references to one value."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    value: Json
+    uri: str
+    pointer: tuple[str, ...] = ()
+
+    def at(self, *steps: str) -> "Node":
+        """Return a member, with a null value if it is missing."""
+        value = self.value
+        for step in steps:
+            value = value.get(step) if isinstance(value, dict) else None
+        return Node(value, self.uri, (*self.pointer, *steps))
+
+    def items(self) -> "list[Node]":
+        given = self.value if isinstance(self.value, list) else []
+        return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
+
+    def members(self) -> "list[tuple[str, Node]]":
+        return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
+
+    @property
+    def place(self) -> tuple[str, tuple[str, ...]]:
+        return self.uri, self.pointer
+
+    @property
+    def shown(self) -> str:
+        return "#" + "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in self.pointer)
+
+
+class References:
+    """Resolves references. Reads each document once."""
+
+    def __init__(self, open_document: Callable[[str], Json]) -> None:
+        """`open_document` raises `DocumentError` if the document must not be read."""
+
+        @cache
+        def retrieve(uri: str) -> Resource[Json]:
+            root = open_document(uri)
+            return DRAFT202012.create_resource(converted(root) if is_swagger(root) else root)
+
+        retriever: Retrieve[Json] = retrieve
+        self._registry: Final[Registry[Json]] = Registry(retrieve=retriever)  # type: ignore[call-arg]
+        self._open: Final = retrieve
+
+    def root(self, uri: str) -> JsonObject:
+        """Return the root of a document.
+
+        Raises:
+            DocumentError: the document cannot be read.
+        """
+        root: JsonObject = self._open(uri).contents
+        return root
+
+    def resolve(self, reference: str, *, base: str) -> Node:
+        """Return the target of a reference, which can be another reference.
+
+        Raises:
+            DocumentError: the target does not exist or must not be read.
+        """
+        try:
+            uri, fragment = (base, reference[1:]) if reference.startswith("#") else urldefrag(urljoin(base, reference))
+        except ValueError as error:
+            raise DocumentError(f"`$ref: {reference}` is not a valid URL") from error
+        if fragment and not fragment.startswith("/"):
+            raise DocumentError(f"`$ref: {reference}` is not a JSON Pointer (#/…)")
+        try:
+            resource = self._open(uri)
+            found = resource.pointer(fragment, resolver=self._registry.resolver(uri))
+        except (Unresolvable, ValueError) as error:
+            raise DocumentError(f"the target of `$ref: {reference}` does not exist") from error
+        return Node(found.contents, uri, _steps(fragment))
+
+    def follow(self, node: Node) -> Node:
+        """Follow references to a value.
+
+        Raises:
+            DocumentError: a target does not exist, or the references form a cycle.
+        """
+        for _ in range(_MAX_CHAIN):
+            reference = node.value.get("$ref") if isinstance(node.value, dict) else None
+            if not isinstance(reference, str):
+                return node
+            node = self.resolve(reference, base=node.uri)
+        raise DocumentError(f"the references at {node.shown} form a cycle")
+
+
+def _steps(fragment: str) -> tuple[str, ...]:
+    if not fragment:
+        return ()
+    # RFC 6901 §4: in this order, so that `~01` becomes `~1` and not `/`.
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in fragment.split("/")[1:])

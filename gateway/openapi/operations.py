@@ -8,8 +8,7 @@ import msgspec
 
 from gateway.config.models.openapi import OperationFilter
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError
-from gateway.openapi.references import Node, References
+from gateway.openapi.document import DocumentError, Node, References
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace")
 _OTHER_METHODS: Final = frozenset({"query", "additionalOperations"})

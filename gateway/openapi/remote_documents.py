@@ -34,7 +34,7 @@ from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import Authorization, compile_connection
 from gateway.net.request import Header, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, compile_sender
-from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, read
 from gateway.repeated_warnings import RepeatedWarning
 
 SECONDS: Final = 60.0
@@ -131,9 +131,9 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return {}
 
     def open(self, uri: str) -> JsonObject:
-        return read(self.source(uri))
+        return read(self.source(uri), name=_name_of(uri))
 
-    def source(self, uri: str) -> Source:
+    def source(self, uri: str) -> bytes:
         """Return the bytes of a document.
 
         Raises:
@@ -144,7 +144,11 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
             raise MissingDocumentError(f"`{uri}` could not be fetched: {self.missing[uri]}")
         if data is None:
             raise DocumentError(f"`{uri}` has a different origin than the document, so it is not fetched")
-        return Source(uri=uri, path=Path(URL(uri).name or "openapi"), data=data)
+        return data
+
+
+def _name_of(url: str) -> str:
+    return URL(url).name or "openapi"
 
 
 class RemoteDocuments:
@@ -351,7 +355,7 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
         documents[each] = data
         etags |= {each: etag} if etag else {}
         waiting += _references(each, data)
-    read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a malformed one is not kept
+    read(documents[url], name=_name_of(url))  # a malformed one is not kept
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
 

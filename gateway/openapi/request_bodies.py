@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError
-from gateway.openapi.inputs import Input, Place, expression
+from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
-from gateway.openapi.references import Node, References
+from gateway.openapi.parameters import Input, Place, expression
 from gateway.openapi.schemas import Schemas
 
 Names = Mapping[tuple[Place, str], str]
@@ -136,10 +135,7 @@ def _body(
     if body_format.has_files:
         whole = Input(place="body", wire_name=BODY, schema=_file({}), is_required=is_required)
     elif body_format.is_flat:
-        converted = schemas.convert(schema, "request")
-        whole = Input(
-            place="body", wire_name=BODY, schema=converted.schema, names=converted.names, is_required=is_required
-        )
+        whole = Input(place="body", wire_name=BODY, schema=schemas.convert(schema), is_required=is_required)
     else:
         # The caller writes the encoded text. The schema describes the decoded value.
         whole = Input(place="body", wire_name=BODY, schema={"type": "string"}, is_required=is_required)
@@ -160,12 +156,10 @@ def _member(
     name: str, found: "_Members", *, schemas: Schemas, encoding: Mapping[str, Json], body_format: BodyFormat
 ) -> Input:
     node = found.member(name)
-    if body_format.pattern is _MULTIPART and (file := _file_schema(node, schemas, encoding)) is not None:
-        schema, names = file, frozenset[str]()
-    else:
-        converted = schemas.convert(node, "request")
-        schema, names = converted.schema, converted.names
-    return Input(place="body", wire_name=name, schema=schema, names=names, is_required=name in found.required)
+    schema = _file_schema(node, schemas, encoding) if body_format.pattern is _MULTIPART else None
+    if schema is None:
+        schema = schemas.convert(node)
+    return Input(place="body", wire_name=name, schema=schema, is_required=name in found.required)
 
 
 def _object(value: Json) -> Mapping[str, Json]:

@@ -4,14 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
 import orjson
 
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError
+from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
-from gateway.openapi.references import Node, References
-from gateway.openapi.schemas import ConvertedSchema, Schemas
+from gateway.openapi.schemas import Schemas
 
 MAX_SCHEMA_BYTES: Final = 8 * 1024
 """Larger output schemas are reduced to their type, because every `tools/list` contains them."""
@@ -20,30 +18,26 @@ _JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/js
 _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
-    output: Mapping[str, Json]
-    accepts: str | None
-    """The media type for `Accept`. None for any."""
-
-
-def response_of(operation: Operation, references: References, schemas: Schemas) -> Response:
-    """Return the declared response. It is structured if all successful responses are JSON."""
+def response_of(
+    operation: Operation, references: References, schemas: Schemas
+) -> tuple[Mapping[str, Json], str | None]:
+    """Return the keys of `output:`, if all successful responses are JSON, and the media type for `Accept`, if known."""
     try:
         successes = list(_successes(operation, references))
     except DocumentError:  # treated as undeclared
-        return Response(output={}, accepts=None)
+        return {}, None
     found = [(node, _json_type(node)) for node in successes]
     types = {media_type for _, media_type in found if media_type is not None}
     # With several types, a specific `Accept` could cause 406 (RFC 9110 §15.5.7).
     accepts = next(iter(types)) if len(types) == 1 else None
     # RFC 9110 §9.3.2: a response to HEAD has no content.
     if not found or operation.method == "head" or any(media_type is None for _, media_type in found):
-        return Response(output={}, accepts=accepts)
+        return {}, accepts
     try:
         schema = _joined([node.at("content", media_type or "", "schema") for node, media_type in found], schemas)
     except DocumentError:
         schema = {}
-    return Response(output=_output(schema), accepts=accepts)
+    return _output(schema), accepts
 
 
 def _successes(operation: Operation, references: References) -> Iterator[Node]:
@@ -63,19 +57,12 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    different: dict[bytes, ConvertedSchema] = {}
-    for node in nodes:
-        converted = schemas.convert(node, "response")
-        different.setdefault(orjson.dumps(converted.schema), converted)
-    each = list(different.values())
-    schema: Json = each[0].schema if len(each) == 1 else {"anyOf": [one.schema for one in each]}
-    return _bounded(schema, frozenset().union(*(one.names for one in each)), schemas)
-
-
-def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str, Json]:
     """Return the schema with its definitions, or only its type if they are too large."""
+    converted = [schemas.convert(node) for node in nodes]
+    each = list({orjson.dumps(schema): schema for schema in converted}.values())
+    schema: Json = each[0] if len(each) == 1 else {"anyOf": each}
     made: dict[str, Json] = dict(schema) if isinstance(schema, dict) else {}
-    definitions = schemas.definitions(names, "response")
+    definitions = schemas.definitions(schema)
     whole = {**made, "$defs": definitions} if definitions else made
     if len(orjson.dumps(whole)) <= MAX_SCHEMA_BYTES:
         return whole

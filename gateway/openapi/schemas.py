@@ -5,98 +5,22 @@ documents contain some.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import unquote
 
-import msgspec
 import orjson
 
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_pattern_usable
 from gateway.language.schemas.validation_cost import is_costly
-from gateway.openapi.document import DocumentError
+from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import hash_of
-from gateway.openapi.references import Node, References
 
 MAX_SUBTYPES: Final = 40
 
-
-class Alternative(msgspec.Struct, frozen=True):
-    """One of the schemas, with the property values that the document maps to it."""
-
-    node: Node
-    values: list[str]
-
-
-class Discriminators:
-    """Finds the subtypes of schemas with a `discriminator` (OpenAPI 3.1, "Discriminator Object")."""
-
-    def __init__(self, references: References, *, uri: str) -> None:
-        self._references: Final = references
-        self._uri: Final = uri
-        self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
-
-    def mapped(self, node: Node) -> list[Alternative]:
-        found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
-        for value, target in node.at("discriminator", "mapping").members():
-            # A component name or a URI reference.
-            reference = str(target.value)
-            if "#" not in reference and "/" not in reference:
-                reference = f"#/components/schemas/{reference}"
-            with suppress(DocumentError):
-                resolved = self._references.resolve(reference, base=node.uri)
-                found.setdefault(resolved.place, Alternative(resolved, [])).values.append(value)
-        return list(found.values())
-
-    def subtypes(self, node: Node) -> list[Alternative]:
-        """Return the subtypes of a schema: from its mapping, or else the schemas that extend it.
-
-        Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
-        """
-        if not isinstance(node.at("discriminator", "propertyName").value, str):
-            return []
-        if node.at("oneOf").value or node.at("anyOf").value:
-            return []
-        if node.place not in self._subtypes:
-            found = self.mapped(node)
-            if not found and node.uri == self._uri:
-                found = [Alternative(each, []) for each in (*self._extending.get(node.shown, ()), node)]
-            # A model must be able to choose one of them.
-            is_usable = len(found) <= MAX_SUBTYPES and any(each.node.place != node.place for each in found)
-            self._subtypes[node.place] = found if is_usable else []
-        return self._subtypes[node.place]
-
-    def is_extended(self, node: Node) -> bool:
-        return node.uri == self._uri and node.shown in self._extending
-
-    @cached_property
-    def _extending(self) -> Mapping[str, list[Node]]:
-        """Components that extend others with `allOf`, by the reference to the extended component."""
-        found: dict[str, list[Node]] = {}
-        root = Node(self._references.root(self._uri), self._uri)
-        for _, component in root.at("components", "schemas").members():
-            for part in component.at("allOf").items():
-                found.setdefault(str(part.at("$ref").value), []).append(component)
-        return found
-
-
-def tagged(schema: Json, alternative: Alternative, name: Json) -> Json:
-    """Return a schema that also requires the discriminator values of an alternative."""
-    own = alternative.node.at("properties", str(name))
-    if own.at("type").value not in (None, "string"):
-        return schema
-    known = own.at("enum").value
-    values = [value for value in alternative.values if not isinstance(known, list) or value in known]
-    if not values or not isinstance(name, str):
-        return schema
-    kind: dict[str, Json] = {"const": values[0]} if len(values) == 1 else {"enum": values}
-    return {**schema, "properties": {name: {"type": "string", **kind}}, "required": [name]}
-
-
-Direction = Literal["request", "response"]
 
 TYPES: Final = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 _MAX_EXAMPLE: Final = 256
@@ -139,50 +63,45 @@ _FORBIDDING: Final = frozenset({
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class ConvertedSchema(msgspec.Struct, frozen=True):
-    """A schema and the names under `$defs` that it refers to."""
+_DEFINITIONS: Final = "#/$defs/"
 
-    schema: Json
-    names: frozenset[str] = frozenset()
+Alternative = tuple[Node, list[str]]
+"""A schema, and the values of the discriminator that the document maps to it."""
 
 
 class Schemas:
-    """The schemas of one document. Each referenced schema is converted once per direction."""
+    """Converts the schemas of one document, for requests or for responses."""
 
-    def __init__(self, references: References, *, uri: str, is_3_0: bool) -> None:
+    def __init__(self, references: References, *, uri: str, is_3_0: bool, is_response: bool = False) -> None:
         self._references: Final = references
         self._uri: Final = uri
         self._is_3_0: Final = is_3_0
-        self.discriminators: Final = Discriminators(references, uri=uri)
+        self._is_response: Final = is_response
+        self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
         self._nodes: Final[dict[str, tuple[Node, bool]]] = {}
         """The schema of each name under `$defs`, and whether the name covers its subtypes."""
-        self._definitions: Final[dict[tuple[str, Direction], ConvertedSchema]] = {}
+        self._definitions: Final[dict[str, Json]] = {}
 
-    def convert(self, node: Node, direction: Direction, *, with_subtypes: bool = False) -> ConvertedSchema:
-        """Convert a schema, or the choice of its subtypes.
-
-        Raises:
-            DocumentError: a reference cannot be resolved.
-        """
-        conversion = _Conversion(self, direction, is_3_0=self._is_3_0)
-        schema = conversion.subtypes(node) if with_subtypes else conversion.schema(node)
-        return ConvertedSchema(schema, frozenset(conversion.names))
-
-    def definitions(self, names: Iterable[str], direction: Direction) -> dict[str, Json]:
-        """Return the `$defs` for these names, with everything that they refer to.
+    def definitions(self, *schemas: Json) -> dict[str, Json]:
+        """Return the `$defs` of converted schemas, with everything that they refer to.
 
         Raises:
             DocumentError: a reference cannot be resolved.
         """
         found: dict[str, Json] = {}
-        waiting = sorted(names)
+        waiting = list(schemas)
         while waiting:
-            name = waiting.pop()
-            if name not in found:
-                converted = self.definition(name, direction)
-                found[name] = converted.schema
-                waiting += sorted(converted.names - found.keys())
+            for name in _names_in(waiting.pop()):
+                if name in self._nodes and name not in found:
+                    found[name] = self._definition(name)
+                    waiting.append(found[name])
         return dict(sorted(found.items()))
+
+    def _definition(self, name: str) -> Json:
+        if name not in self._definitions:
+            node, with_subtypes = self._nodes[name]
+            self._definitions[name] = self._choice(node) if with_subtypes else self.convert(node)
+        return self._definitions[name]
 
     def target(self, node: Node) -> Node:
         return self._references.follow(node)
@@ -192,15 +111,15 @@ class Schemas:
         return isinstance(value, dict) and value.get("readOnly") is True
 
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
-        """Return whether a schema is a reference to one with subtypes (see `Discriminators`).
+        """Return whether a schema is a reference to one with subtypes (OpenAPI 3.1, "Discriminator Object").
 
         `whole` is the schema whose `allOf` contains the reference. A subtype refers to its parent without other
         subtypes.
         """
         if not isinstance(node.value, dict) or "$ref" not in node.value:
             return False
-        subtypes = self.discriminators.subtypes(self.target(node))
-        return bool(subtypes) and not any(whole is not None and each.node.place == whole.place for each in subtypes)
+        subtypes = self._subtypes_of(self.target(node))
+        return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
         """Return the keywords beside a reference as a schema, if any. OpenAPI 3.1 applies both."""
@@ -209,11 +128,48 @@ class Schemas:
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
         return [Node(others, node.uri, node.pointer)] if others else []
 
-    def resolve(self, node: Node) -> Node:
-        return self._references.resolve(node.value["$ref"], base=node.uri)
+    def _mapped(self, node: Node) -> list[Alternative]:
+        found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
+        for value, target in node.at("discriminator", "mapping").members():
+            # A component name or a URI reference.
+            reference = str(target.value)
+            if "#" not in reference and "/" not in reference:
+                reference = f"#/components/schemas/{reference}"
+            with suppress(DocumentError):
+                resolved = self._references.resolve(reference, base=node.uri)
+                found.setdefault(resolved.place, (resolved, []))[1].append(value)
+        return list(found.values())
 
-    def name_of(self, node: Node, *, with_subtypes: bool) -> str:
-        """Return the name under `$defs` for a referenced schema. It does not depend on the order of conversions."""
+    def _subtypes_of(self, node: Node) -> list[Alternative]:
+        """Return the subtypes of a schema: from its mapping, or else the schemas that extend it.
+
+        Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
+        """
+        if not isinstance(node.at("discriminator", "propertyName").value, str):
+            return []
+        if node.at("oneOf").value or node.at("anyOf").value:
+            return []
+        if node.place not in self._subtypes:
+            found = self._mapped(node)
+            if not found and node.uri == self._uri:
+                found = [(each, []) for each in (*self._extending.get(node.shown, ()), node)]
+            # A model must be able to choose one of them.
+            is_usable = len(found) <= MAX_SUBTYPES and any(each.place != node.place for each, _ in found)
+            self._subtypes[node.place] = found if is_usable else []
+        return self._subtypes[node.place]
+
+    @cached_property
+    def _extending(self) -> Mapping[str, list[Node]]:
+        """Components that extend others with `allOf`, by the reference to the extended component."""
+        found: dict[str, list[Node]] = {}
+        root = Node(self._references.root(self._uri), self._uri)
+        for _, component in root.at("components", "schemas").members():
+            for part in component.at("allOf").items():
+                found.setdefault(str(part.at("$ref").value), []).append(component)
+        return found
+
+    def _named(self, node: Node, *, with_subtypes: bool) -> dict[str, Json]:
+        """Return a reference to the `$defs` entry of a schema. Its name does not depend on the order of conversions."""
         # RFC 6901 §6: the fragment can be percent-encoded.
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
@@ -222,26 +178,14 @@ class Schemas:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
             last = f"{last}_{hash_of(f'subtypes of {place}' if with_subtypes else place)}"
         self._nodes.setdefault(last, (node, with_subtypes))
-        return last
+        return {"$ref": f"{_DEFINITIONS}{last}"}
 
-    def definition(self, name: str, direction: Direction) -> ConvertedSchema:
-        key = name, direction
-        if key not in self._definitions:
-            node, with_subtypes = self._nodes[name]
-            self._definitions[key] = self.convert(node, direction, with_subtypes=with_subtypes)
-        return self._definitions[key]
+    def convert(self, node: Node, whole: Node | None = None) -> Json:
+        """Convert a schema. `whole` is the schema whose `allOf` contains it.
 
-
-class _Conversion:
-    """Converts one schema. `names` collects the definitions that it refers to."""
-
-    def __init__(self, schemas: Schemas, direction: Direction, *, is_3_0: bool) -> None:
-        self.names: Final[set[str]] = set()
-        self._schemas: Final = schemas
-        self._is_3_0: Final = is_3_0
-        self._is_response: Final = direction == "response"
-
-    def schema(self, node: Node, whole: Node | None = None) -> Json:
+        Raises:
+            DocumentError: a reference cannot be resolved.
+        """
         given = node.value
         if isinstance(given, bool):
             return given or {}  # responses are not restricted, and no input is impossible
@@ -267,27 +211,22 @@ class _Conversion:
             return _nullable(made)
         return made
 
-    def subtypes(self, node: Node) -> Json:
+    def _choice(self, node: Node) -> Json:
         name = node.at("discriminator", "propertyName").value
         made: dict[str, Json] = {"anyOf": []}
-        for each in self._schemas.discriminators.subtypes(node):
-            has_own = each.node.place != node.place and bool(self._schemas.discriminators.subtypes(each.node))
-            made["anyOf"].append(tagged(self._referring(each.node, with_subtypes=has_own), each, name))
+        for each, values in self._subtypes_of(node):
+            has_own = each.place != node.place and bool(self._subtypes_of(each))
+            made["anyOf"].append(_tagged(self._named(each, with_subtypes=has_own), each, values, name))
         made |= {key: value for key in ("title", "description") if isinstance(value := node.value.get(key), str)}
         _describe(node.value, made)
         return made
 
-    def _referring(self, target: Node, *, with_subtypes: bool) -> dict[str, Json]:
-        name = self._schemas.name_of(target, with_subtypes=with_subtypes)
-        self.names.add(name)
-        return {"$ref": f"#/$defs/{name}"}
-
     def _reference(self, node: Node, whole: Node | None = None) -> Json:
-        with_subtypes = not self._is_response and self._schemas.has_subtypes(node, whole)
-        made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
-        for beside in self._schemas.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores them
+        with_subtypes = not self._is_response and self.has_subtypes(node, whole)
+        made = self._named(self._resolved(node), with_subtypes=with_subtypes)
+        for beside in self.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores them
             # With `node` as the whole: `additionalProperties: false` would forbid the target's members.
-            schema = self.schema(beside, node)
+            schema = self.convert(beside, node)
             made |= schema if isinstance(schema, dict) else {}
         return made
 
@@ -299,7 +238,7 @@ class _Conversion:
                 made[exclusive] = made.pop(plain)
 
     def _members(self, node: Node, made: dict[str, Json], whole: Node | None) -> None:
-        properties = self._schemas.target(node.at("properties"))
+        properties = self.target(node.at("properties"))
         left_out: set[str] = set()
         if isinstance(properties.value, dict):
             found = {}
@@ -308,7 +247,7 @@ class _Conversion:
                 if self._is_of_other_direction(member):
                     left_out.add(name)
                 else:
-                    found[name] = self.schema(member)
+                    found[name] = self.convert(member)
             made["properties"] = found
         required = node.value.get("required")
         if isinstance(required, list) and not self._is_response:
@@ -320,30 +259,30 @@ class _Conversion:
             if value is False and keyword == "additionalProperties" and self._is_joined(node, whole):
                 continue
             if isinstance(value, dict) or (isinstance(value, bool) and not self._is_response):
-                made[keyword] = value if isinstance(value, bool) else self.schema(node.at(keyword))
+                made[keyword] = value if isinstance(value, bool) else self.convert(node.at(keyword))
 
     def _is_joined(self, node: Node, whole: Node | None) -> bool:
         """Return whether `additionalProperties: false` would also forbid members of joined schemas."""
         has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
-        return has_others or whole is not None or self._schemas.discriminators.is_extended(node)
+        return has_others or whole is not None or (node.uri == self._uri and node.shown in self._extending)
 
     def _is_of_other_direction(self, member: Node) -> bool:
         """Requests have no `readOnly` members, and responses have no `writeOnly` members."""
         keyword = "writeOnly" if self._is_response else "readOnly"
         value = member.value
         if isinstance(value, dict) and "$ref" in value:
-            value = self._schemas.target(member).value
+            value = self.target(member).value
         return isinstance(value, dict) and value.get(keyword) is True
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
         for keyword in _ONE:
             # The other keywords only restrict.
             if isinstance(node.value.get(keyword), dict) and not (self._is_response and keyword != "items"):
-                made[keyword] = self.schema(node.at(keyword))
+                made[keyword] = self.convert(node.at(keyword))
         if parts := node.at("allOf").items():
-            made["allOf"] = [self.schema(each, node) for each in parts]
+            made["allOf"] = [self.convert(each, node) for each in parts]
         if items := node.at("prefixItems").items():
-            made["prefixItems"] = [self.schema(each) for each in items]
+            made["prefixItems"] = [self.convert(each) for each in items]
         # Documents use `oneOf` even if several alternatives match, so it becomes `anyOf`.
         for branches in filter(None, (node.at("anyOf").items(), node.at("oneOf").items())):
             alternatives = self._alternatives(branches, node)
@@ -355,21 +294,20 @@ class _Conversion:
         if isinstance(patterns.value, dict) and not self._is_response:
             found = {each: ecma_pattern(each) for each in patterns.value}
             usable = {each: pattern for each, pattern in found.items() if pattern and not is_costly(pattern)}
-            made["patternProperties"] = {new: self.schema(patterns.at(each)) for each, new in usable.items()}
+            made["patternProperties"] = {new: self.convert(patterns.at(each)) for each, new in usable.items()}
             if len(usable) < len(patterns.value):
                 # A dropped pattern must not make its members forbidden.
                 made.pop("additionalProperties", None)
 
     def _alternatives(self, branches: list[Node], node: Node) -> list[Json]:
-        mapped = [] if self._is_response else self._schemas.discriminators.mapped(node)
-        by_place = {each.node.place: each for each in mapped}
+        by_place = {} if self._is_response else {each.place: values for each, values in self._mapped(node)}
         name = node.at("discriminator", "propertyName").value
         made = []
         for branch in branches:
-            schema = self.schema(branch)
+            schema = self.convert(branch)
             if by_place and isinstance(branch.value, dict) and isinstance(branch.value.get("$ref"), str):
-                alternative = by_place.get(self._schemas.resolve(branch).place)
-                schema = schema if alternative is None else tagged(schema, alternative, name)
+                target = self._resolved(branch)
+                schema = _tagged(schema, target, by_place.get(target.place, []), name)
             made.append(schema)
         return made
 
@@ -380,6 +318,32 @@ class _Conversion:
             made["pattern"] = pattern
         else:
             _append(made, f"Pattern: {written}")
+
+    def _resolved(self, node: Node) -> Node:
+        return self._references.resolve(node.value["$ref"], base=node.uri)
+
+
+def _tagged(schema: Json, alternative: Node, values: list[str], name: Json) -> Json:
+    """Return a schema that also requires one of the discriminator values of an alternative."""
+    own = alternative.at("properties", str(name))
+    if own.at("type").value not in (None, "string"):
+        return schema
+    known = own.at("enum").value
+    values = [value for value in values if not isinstance(known, list) or value in known]
+    if not values or not isinstance(name, str):
+        return schema
+    kind: dict[str, Json] = {"const": values[0]} if len(values) == 1 else {"enum": values}
+    return {**schema, "properties": {name: {"type": "string", **kind}}, "required": [name]}
+
+
+def _names_in(schema: Json) -> Iterator[str]:
+    """Yield the names under `$defs` that a converted schema refers to."""
+    if isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
+            yield reference.removeprefix(_DEFINITIONS)
+    for member in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _names_in(member)
 
 
 def _distinct(values: list[Json]) -> list[Json]:

@@ -7,9 +7,8 @@ from urllib.parse import urljoin, urlsplit
 
 from gateway.config.models.backends import Connection
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError
+from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
-from gateway.openapi.references import Node, References
 
 _AUTHORIZATION: Final = ("header", "authorization")
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")

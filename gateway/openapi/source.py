@@ -13,6 +13,7 @@ from gateway.config.definition_source import SourceDefinition, SourceEntry
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Definition, narrowed
 from gateway.config.models.definitions import Resource, Tool
@@ -27,13 +28,10 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.net.address_guard import compile_policy
 from gateway.net.sender import warn_if_blocked
 from gateway.openapi.definitions import (
-    DocumentEntry,
     MadeDefinition,
-    SkippedOperation,
     definitions_of,
 )
-from gateway.openapi.document import DocumentError, LocalDocuments, check_readable
-from gateway.openapi.references import References
+from gateway.openapi.document import DocumentError, LocalDocuments, References, check_readable
 from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
 
 _SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
@@ -107,9 +105,10 @@ class OpenApiSource:
         key = content_key(name, entry, connection, written)
         if before is not None and before.is_of(key, documents):
             return before
-        made = DocumentEntry(name=name, config=entry, connection=connection)
         try:
-            return _loaded(made, documents, written=written if isinstance(written, Mapping) else {}, key=key)
+            return _loaded(
+                name, entry, connection, documents, written=written if isinstance(written, Mapping) else {}, key=key
+            )
         except DocumentError as error:
             place.at("document").error(str(error))
             return _nothing(documents.files)
@@ -152,12 +151,20 @@ def _nothing(files: Mapping[Path, str]) -> _LoadedEntry:
 
 def _digest(documents: OpenedDocuments, uri: str) -> str:
     try:
-        return hashlib.sha256(documents.source(uri).data).hexdigest()
+        return hashlib.sha256(documents.source(uri)).hexdigest()
     except DocumentError:
         return ""
 
 
-def _loaded(entry: DocumentEntry, documents: OpenedDocuments, *, written: JsonObject, key: bytes) -> _LoadedEntry:
+def _loaded(  # noqa: PLR0913 - what an entry is made of
+    name: str,
+    entry: OpenApi,
+    connection: Connection | None,
+    documents: OpenedDocuments,
+    *,
+    written: JsonObject,
+    key: bytes,
+) -> _LoadedEntry:
     opened: dict[str, str] = {}
 
     def open_document(uri: str) -> JsonObject:
@@ -165,21 +172,21 @@ def _loaded(entry: DocumentEntry, documents: OpenedDocuments, *, written: JsonOb
         return documents.open(uri)
 
     references = References(open_document)
-    found = definitions_of(references.root(documents.uri), uri=documents.uri, references=references, entry=entry)
+    found = definitions_of(documents.uri, references, name=name, config=entry, connection=connection)
     definitions: dict[tuple[str, str], SourceDefinition] = {}
     contents = hashlib.sha256()
     for each in found.made:
-        override = entry.config.override.get(each.override or "", _NO_OVERRIDE)
+        override = entry.override.get(each.override or "", _NO_OVERRIDE)
         try:
-            model = _with_overrides(_MODELS[each.kind].model_validate(each.data), entry.config, override)
+            model = _with_overrides(_MODELS[each.kind].model_validate(each.data), entry, override)
         # An operation that the models reject is skipped. The author of the document cannot fix it.
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            found.left_out.append(SkippedOperation(operation=each.operation, reason=reason))
+            found.left_out.append((each.operation, reason))
             continue
         contents.update(content_key(each.kind, each.name, each.data))
-        definitions[each.kind, each.name] = _source_definition(each, model, entry.name, written)
+        definitions[each.kind, each.name] = _source_definition(each, model, name, written)
     return _LoadedEntry(
         key=key,
         digests=opened,
@@ -188,8 +195,8 @@ def _loaded(entry: DocumentEntry, documents: OpenedDocuments, *, written: JsonOb
             fingerprint=contents.hexdigest(),  # of the definitions only, so that it is the same in every process
             files=dict(documents.files),
             left_out=tuple(
-                LeftOutOperation(section="openapi", name=f"{entry.name}: {each.operation}", reason=each.reason)
-                for each in found.left_out
+                LeftOutOperation(section="openapi", name=f"{name}: {operation}", reason=reason)
+                for operation, reason in found.left_out
             ),
         ),
         errors=tuple(found.errors),

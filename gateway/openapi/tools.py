@@ -12,17 +12,16 @@ import orjson
 from gateway import exact_json
 from gateway.config.models.backends import Connection
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part, parts_of
+from gateway.config.models.openapi import OpenApi
 from gateway.config.models.overrides import OperationOverride
 from gateway.json_types import Json
 from gateway.language.schemas.rules import MAX_BYTES
 from gateway.language.uris.grammar import RESERVED
-from gateway.openapi.document import DocumentError
-from gateway.openapi.inputs import Input, Place, named
+from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
-from gateway.openapi.parameters import Parameter, parameters_of
-from gateway.openapi.references import Node, References
+from gateway.openapi.parameters import Input, Parameter, Place, named, parameters_of
 from gateway.openapi.request_bodies import RequestBody, request_body_of
-from gateway.openapi.responses import Response, response_of
+from gateway.openapi.responses import response_of
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import base_url, sent_fields
 
@@ -43,14 +42,16 @@ _FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "c
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """A document, and the entry of `openapi:` that uses it."""
+
     root: Node
     references: References
     schemas: Schemas
-    connection_name: str | None = None
-    connection: Connection | None = None
-    allow_private: Json = None
-    """The entry's value, if it has no connection."""
-    credentials: frozenset[tuple[str, str]] = frozenset()
+    response_schemas: Schemas
+    name: str
+    config: OpenApi
+    connection: Connection | None
+    credentials: frozenset[tuple[str, str]]
     """Fields that callers must not set. See `credential_fields`."""
     notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """Warnings about ignored parts of the document → the affected operations."""
@@ -122,7 +123,7 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
         DocumentError: the operation cannot be a tool.
     """
     call = call_of(operation, reader, override)
-    response = response_of(operation, reader.references, reader.schemas)
+    output, accepts = response_of(operation, reader.references, reader.response_schemas)
     description = override.description or description_of(operation)
     made: dict[str, Json] = {} if description is None else {"description": description}
     if operation.tags:
@@ -130,9 +131,9 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
     if annotations := _ANNOTATIONS.get(operation.method):
         made["annotations"] = dict(annotations)
     made |= _inputs(call, reader)
-    made["http"] = http_of(call, reader, response)
-    if response.output:
-        made["output"] = dict(response.output)
+    made["http"] = http_of(call, reader, accepts)
+    if output:
+        made["output"] = dict(output)
     return made
 
 
@@ -158,7 +159,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
         lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
         operation.path.partition("#")[0].partition("?")[0],
     )
-    http = http_of(call, reader, response_of(operation, reader.references, reader.schemas))
+    http = http_of(call, reader, response_of(operation, reader.references, reader.response_schemas)[1])
     kept = {each.input.wire_name for each in call.parameters if call.names[each.input.key] in query}
     if "query" in http:
         fixed = {each.input.wire_name for each in call.parameters if each.input.key in call.values}
@@ -203,7 +204,7 @@ def description_of(operation: Operation) -> str | None:
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
     """Return `input` in the short form, or `input_schema` if the inputs need definitions or conditions."""
     asked = call.asked
-    names = frozenset().union(*(each.names for each in asked))
+    definitions = reader.schemas.definitions(*(each.schema for each in asked))
     asked_names = {call.names[each.key] for each in asked}
     dependencies = {} if call.body is None else call.body.dependencies(call.names)
     dependent = {
@@ -213,7 +214,7 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
     }
     is_open = call.body is not None and call.body.is_open
     least = _least_inputs(call)
-    if not names and not dependent and not is_open and not least:
+    if not definitions and not dependent and not is_open and not least:
         return {"input": _bounded({call.names[each.key]: _short(each) for each in asked})} if asked else {}
     schema: dict[str, Json] = {
         "type": "object",
@@ -224,8 +225,8 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
         "additionalProperties": is_open,
     }
     schema = {key: value for key, value in schema.items() if value or key == "additionalProperties"}
-    if names:
-        schema["$defs"] = reader.schemas.definitions(names, "request")
+    if definitions:
+        schema["$defs"] = definitions
     return {"input_schema": _bounded(schema)}
 
 
@@ -262,18 +263,18 @@ def _short(each: Input) -> Json:
     return schema if each.is_required else {**schema, "required": False}
 
 
-def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
+def http_of(call: Call, reader: Reader, accepts: str | None) -> dict[str, Json]:
     made: dict[str, Json] = {}
     base = ""
-    if reader.connection_name is not None:
-        made["connection"] = reader.connection_name
+    if reader.config.connection is not None:
+        made["connection"] = reader.config.connection
     else:
         base = base_url(call.operation, reader.root)
     if call.operation.method != "get" or call.body is not None:
         made["method"] = call.operation.method.upper()
     made["url"] = _text_of([base, *_path(call)])
-    if reader.connection_name is None and reader.allow_private is not None:
-        made["allow_private"] = reader.allow_private
+    if reader.config.connection is None and reader.config.allow_private is not None:
+        made["allow_private"] = reader.config.allow_private
     fields: dict[str, dict[str, Json]] = {"query": {}, "headers": {}, "cookies": {}}
     for each in call.parameters:
         key = each.input.key
@@ -282,10 +283,9 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
             fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
     shown = {key: name for key, name in call.names.items() if key not in call.hidden}
     body = {} if call.body is None else call.body.http(shown, call.values)
-    accept = response.accepts
     # Keep the connection's `Accept`.
-    if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
-        fields["headers"] = {"Accept": accept, **fields["headers"]}
+    if accepts is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
+        fields["headers"] = {"Accept": accepts, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
     return {**made, **{name: value for name, value in fields.items() if value}, **body}
 

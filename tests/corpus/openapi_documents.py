@@ -30,7 +30,7 @@ from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import Request
-from gateway.openapi.document import DocumentError, Source, read
+from gateway.openapi.document import DocumentError, read
 from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
 from tests.corpus.packages import directory, node
 from tests.openapi.real_documents import arguments_for, shuffled
@@ -127,7 +127,7 @@ async def verdicts(path: str) -> AsyncIterator[Verdict]:
         warnings.simplefilter("ignore")
         async with running_services() as services:
             try:
-                root = dict(read(Source(uri="", path=Path(path), data=Path(path).read_bytes())))
+                root = dict(read(Path(path).read_bytes(), name="a"))
                 catalog = compiled(config_of(root, Path(made), ignore_security=True), services)
             except (ConfigError, DocumentError) as error:
                 yield _refused("documents", name, str(error))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import Source, read
+from gateway.openapi.document import read
 from tests.node import find_package
 
 HERE: Final = Path(__file__).parent
@@ -46,7 +46,7 @@ def root_of(name: str) -> dict[str, Any]:
         path = Path(found.origin).parent / f"_data/upstream/{FROM_PYPI[name]}/official/openapi.yml"
     else:
         path = _npm_directory() / FROM_NPM[name]
-    return dict(read(Source(uri="", path=path, data=path.read_bytes())))
+    return dict(read(path.read_bytes(), name="a"))
 
 
 def _npm_directory() -> Path:

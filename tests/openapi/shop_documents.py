@@ -17,9 +17,8 @@ from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.net.request import Request
-from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, definitions_of
-from gateway.openapi.document import LocalDocuments
-from gateway.openapi.references import References
+from gateway.openapi.definitions import DocumentDefinitions, definitions_of
+from gateway.openapi.document import LocalDocuments, References
 from gateway.openapi.source import OpenApiSource
 from gateway.openapi.yaml_output import as_yaml
 from tests.executors.recording import make_invocation
@@ -50,10 +49,11 @@ def offer(
     documents = LocalDocuments(path)
     references = References(documents.open)
     return definitions_of(
-        references.root(documents.uri),
-        uri=documents.uri,
-        references=references,
-        entry=DocumentEntry(name="shop", config=OpenApi.model_validate(fields), connection=made),
+        documents.uri,
+        references,
+        name="shop",
+        config=OpenApi.model_validate(fields),
+        connection=made,
     )
 
 

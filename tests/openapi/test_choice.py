@@ -46,8 +46,8 @@ def test_filters_choose_and_whatever_they_leave_is_named(tmp_path: Path, entry: 
     offered = offer(document(PATHS), tmp_path, **entry)
     assert {each.name for each in offered.made} == {f"shop_{name}" for name in expected}
     keys: set[str] = {f"{method.upper()} {path}" for path, item in PATHS.items() for method in item}
-    assert {each.operation for each in offered.made} | {each.operation for each in offered.left_out} == keys
-    assert all(each.reason for each in offered.left_out)
+    assert {each.operation for each in offered.made} | {operation for operation, _ in offered.left_out} == keys
+    assert all(reason for _, reason in offered.left_out)
 
 
 @pytest.mark.parametrize("place", ["root", "path", "operation"])
@@ -58,7 +58,7 @@ def test_x_mcp_disables_names_and_describes_operations(tmp_path: Path, place: st
     {"root": given, "path": item, "operation": get}[place]["x-mcp"] = {"enabled": False}
     offered = offer(given, tmp_path)
     assert [each.name for each in offered.made] == ["shop_on"]
-    assert [each.reason for each in offered.left_out] == ["`x-mcp: {enabled: false}` disables it"]
+    assert [reason for _, reason in offered.left_out] == ["`x-mcp: {enabled: false}` disables it"]
 
 
 def test_a_name_is_the_overrides_or_x_mcps_or_the_operations_id_or_made_of_the_path(tmp_path: Path) -> None:

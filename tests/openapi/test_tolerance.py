@@ -144,8 +144,8 @@ def test_an_operation_whose_inputs_cannot_be_read_is_left_out_and_named(
     given = document({"/x": {"post": operation(**members)}, "/y": {"get": operation()}})
     offered = offer(given, tmp_path)
     assert [each.operation for each in offered.made] == ["GET /y"]
-    [left_out] = offered.left_out
-    assert reason in left_out.reason
+    [(_, why)] = offered.left_out
+    assert reason in why
 
 
 def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
     offered = offer({**document(paths), "x-shared": shared}, tmp_path)
     assert [inputs_of(each.data) for each in offered.made] == [{"a": "string?"}, {"a": "string?"}]
     assert [each.name for each in offered.made] == ["shop_get_x", "shop_there"]
-    assert [each.operation for each in offered.left_out] == ["GET /z"]
+    assert [operation for operation, _ in offered.left_out] == ["GET /z"]
 
 
 def test_operations_beside_a_path_reference_are_read(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_get_whose_body_cannot_be_read_is_a_tool_without_it(tmp_path: Path) ->
     given = document({"/x": {method: operation(requestBody={"$ref": "#/missing"}) for method in ("get", "post")}})
     offered = offer(given, tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
-    assert [each.operation for each in offered.left_out] == ["POST /x"]
+    assert [operation for operation, _ in offered.left_out] == ["POST /x"]
 
 
 def test_optional_parameter_without_a_name_is_ignored_with_a_warning(tmp_path: Path) -> None:
@@ -503,7 +503,7 @@ async def test_openapi_3_2_is_read_as_3_1_with_a_warning(tmp_path: Path, service
     item = {"get": operation(operationId="x"), "query": operation(), "additionalOperations": {"LINK": operation()}}
     offered = offer(document({"/x": item}, openapi="3.2.0"), tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
-    assert [each.operation for each in offered.left_out] == ["QUERY /x", "LINK /x"]
+    assert [operation for operation, _ in offered.left_out] == ["QUERY /x", "LINK /x"]
     assert offered.warnings == [(("document",), "is OpenAPI 3.2.0, and is read as 3.1")]
 
 

@@ -14,10 +14,9 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, SkippedOperation, definitions_of
-from gateway.openapi.document import DocumentError, LocalDocuments, check_readable
+from gateway.openapi.definitions import DocumentDefinitions, definitions_of
+from gateway.openapi.document import DocumentError, LocalDocuments, Node, References, check_readable
 from gateway.openapi.operations import Operation, clean, operations_of
-from gateway.openapi.references import Node, References
 from gateway.openapi.remote_documents import FetchedDocuments, compile_fetcher, fetch_documents
 from gateway.openapi.servers import base_url
 from gateway.openapi.yaml_output import as_yaml
@@ -25,7 +24,7 @@ from gateway.openapi.yaml_output import as_yaml
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     sections: dict[str, Json]
-    left_out: list[SkippedOperation]
+    left_out: list[tuple[str, str]]
     credentials: list[str]
     """Settings to add for the security schemes of the document."""
     warnings: list[str]
@@ -82,8 +81,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     out.line(as_yaml(imported.sections).rstrip("\n"))
     for message in (*imported.credentials, *imported.warnings):
         hints.foreign(message)
-    for each in imported.left_out:
-        hints.foreign(f"not written: {each.operation}: {each.reason}")
+    for operation, reason in imported.left_out:
+        hints.foreign(f"not written: {operation}: {reason}")
     return 0
 
 
@@ -111,7 +110,7 @@ def imported_from(
     if prefix is not None:
         entry["prefix"] = prefix
     config = OpenApi.model_validate(entry)
-    found = definitions_of(root, uri=uri, references=references, entry=DocumentEntry(name=name, config=config))
+    found = definitions_of(uri, references, name=name, config=config)
     return Imported(
         sections=_sections(found, root, uri, name, connection),
         left_out=found.left_out,

@@ -16,9 +16,8 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
 from gateway.json_types import JsonObject
 from gateway.net.address_guard import AddressGuard, AddressRefusedError
-from gateway.openapi.document import DocumentError, version_of
+from gateway.openapi.document import DocumentError, Node, References, version_of
 from gateway.openapi.operations import Operation, clean, operations_of
-from gateway.openapi.references import Node, References
 from gateway.openapi.servers import base_url, credentials, missing_schemes, scheme_of
 
 _TEXT: Final = """\

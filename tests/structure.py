@@ -125,7 +125,7 @@ LIBRARIES_OWN: Final = {
     *(("telemetry/logs.py", name) for name in ("excepthook", "unraisablehook")),
     *(("transports/listener/server_tls.py", name) for name in ("minimum_version", "options", "check_hostname")),
     *(("transports/listener/server_tls.py", name) for name in ("verify_flags", "sni_callback", "context")),  # ssl
-    ("transports/sse/deferred_response.py", "content_length"),  # aiohttp.web.Response
+    ("transports/sse/response_channel.py", "content_length"),  # aiohttp.web.Response
 }
 """Attributes that the library documents as the way to configure its objects."""
 

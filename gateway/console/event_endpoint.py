@@ -27,9 +27,8 @@ from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import HttpRequest, current_task
-from gateway.transports.http.request_limits import StreamTimeouts
-from gateway.transports.sse.event_stream import EventStream
-from gateway.transports.write_quota import WriteQuota
+from gateway.transports.http.request_limits import RequestLimits
+from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.upstreams.source import UpstreamSource
 
 log: Final = structlog.get_logger(__name__)
@@ -117,18 +116,14 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     store: CatalogStore
     active_requests: ActiveRequests
     started: str = msgspec.field(default_factory=lambda: timestamp(time.time()))
-    pace: StreamTimeouts = msgspec.field(
-        default_factory=lambda: StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
-    )
+    limits: RequestLimits = msgspec.field(default_factory=lambda: RequestLimits(keepalive=KEEPALIVE_SECONDS))
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if not self.feed.has_room:
             return error_response(_NO_ROOM, request.response_headers)
         since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
-        stream = EventStream(
-            request.raw, pace=self.pace, headers={**request.response_headers, **_FIELDS}, caller="console"
-        )
+        stream = ResponseChannel(request, limits=self.limits, headers={**request.response_headers, **_FIELDS})
         # Registered as a request, so that a reload can end the stream and a drain waits for it.
         active, task = self.active_requests, current_task()
         active.begin(task, request.identity)
@@ -142,7 +137,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             if queue.is_lost:
                 # Aborted instead of ended, so that EventSource reconnects with the last id.
                 stream.abort()
-            return await stream.close()
+            return await stream.end()
         finally:
             stream.stop()
             active.end(task)

@@ -14,7 +14,7 @@ import orjson
 
 from gateway.console.call_record import CallRecord
 from gateway.json_types import Json, JsonObject
-from gateway.transports.sse.event_stream import encode_event
+from gateway.transports.sse.response_channel import encode_event
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, Protocol
@@ -94,6 +94,22 @@ class Exchange(Protocol):
 
     async def close_stream(self, retry_ms: int | None) -> None:
         """Close the connection, if the sender can reconnect after this time (2025-11-25, "polling")."""
+
+
+async def _drop(_notification: JsonObject) -> bool:
+    return False
+
+
+class ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """An `Exchange` whose channel cannot be reopened. Without `deliver`, it drops notifications."""
+
+    caller: Caller
+    deliver: Callable[[JsonObject], Awaitable[bool]] = _drop
+
+    async def send(self, notification: JsonObject) -> bool:
+        return await self.deliver(notification)
+
+    async def close_stream(self, retry_ms: int | None) -> None: ...
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher, Received
-from gateway.protocol.exchange import Caller, Reply
+from gateway.protocol.exchange import Caller, ChannelExchange, Reply
 from gateway.protocol.session import InFlight, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Notification, Request, RequestId, size_of
@@ -32,21 +31,7 @@ because too many bytes are queued for the client.
 _UNREAD: Final = RpcError(
     ErrorCode.INTERNAL_ERROR, "The response was dropped: too many response bytes are waiting to be read (limits.unread)"
 )
-
-
 _ANSWERED: Final = (Request, Batch)
-
-
-class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
-    caller: Caller
-    write: Write
-
-    async def send(self, notification: JsonObject) -> bool:
-        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
-        return await self.write(jsonrpc.encode(notification))
-
-    async def close_stream(self, retry_ms: int | None) -> None:
-        """Do nothing: the channel cannot be reopened."""
 
 
 class DuplexSession:
@@ -63,7 +48,8 @@ class DuplexSession:
         """`write_now` writes a message if that does not block, and returns whether it did."""
         self._dispatcher: Final = dispatcher
         self._write_now: Final = write_now
-        self._exchange: Final = _ChannelExchange(caller=caller, write=write)
+        self._write_message: Final = write
+        self._exchange: Final = ChannelExchange(caller=caller, deliver=self._send)
         self._modern: Final = InFlight()
         self.session: Session | None = None
         self._requests: Final[dict[asyncio.Task[None], int]] = {}
@@ -91,7 +77,7 @@ class DuplexSession:
         if opens and reply.session is not None:
             self.session = reply.session
             self._dispatcher.notifier.session_opened(reply.session)
-            sending = reply.session.outbox.send_each(self._exchange.write)
+            sending = reply.session.outbox.send_each(self._write_message)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
         # `take` must not wait for the client to read.
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
@@ -127,15 +113,19 @@ class DuplexSession:
             task.cancel()
         await self.drain(SHUTDOWN_GRACE_SECONDS)
 
-    async def _answer(self, message: Request | Batch, exchange: _ChannelExchange) -> None:
+    async def _answer(self, message: Request | Batch, exchange: ChannelExchange) -> None:
         # No local variable, so that a dropped response is freed at once.
         await self._write(
             await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern), message
         )
 
+    async def _send(self, notification: JsonObject) -> bool:
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
+        return await self._write_message(jsonrpc.encode(notification))
+
     async def _write(self, reply: Reply, message: Received | None) -> None:
         """Write a response, or an error if the response was dropped."""
-        if reply.body is None or await self._exchange.write(reply.body):
+        if reply.body is None or await self._write_message(reply.body):
             return
         del reply  # Free the response while the error waits.
         log.warning("response dropped", why="its client reads too slowly")
@@ -146,7 +136,7 @@ class DuplexSession:
             if isinstance(each, Request)
         ]
         body = b",".join(filter(None, failures))
-        await self._exchange.write(b"[%b]" % body if isinstance(message, Batch) else body)
+        await self._write_message(b"[%b]" % body if isinstance(message, Batch) else body)
 
     def _run(self, answering: Coroutine[Json, Json, None], *, messages: int = 1) -> None:
         task = asyncio.get_running_loop().create_task(answering, name="request")

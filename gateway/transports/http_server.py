@@ -29,7 +29,7 @@ from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.quota import ResourceQuota, admin_connection_quota, connection_quota
 from gateway.transports.http.request import Endpoint, HttpRequest
-from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.resource_metadata import VIEW, ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http.welcome_page import wants_page, welcome_page
@@ -38,7 +38,7 @@ from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
-from gateway.transports.sse.event_store import ReplayBounds
+from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
 from gateway.transports.write_quota import WriteQuota
@@ -79,7 +79,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
             ),
             requests=RequestLimits(
                 max_body=listen.max_body,
-                pace=StreamTimeouts(keepalive=listen.keepalive.total_seconds(), quota=WriteQuota(limits.unread)),
+                keepalive=listen.keepalive.total_seconds(),
+                quota=WriteQuota(limits.unread),
                 receive_seconds=listen.receive_timeout.total_seconds(),
             ),
             connections=ConnectionLimits(
@@ -216,7 +217,7 @@ class HttpServer:
         quotas: dict[str, ResourceQuota | WriteQuota] = {
             "sessions": self.limits.sessions,
             "streams": self.limits.streams,
-            "unread": self.limits.requests.pace.quota,
+            "unread": self.limits.requests.quota,
         }
         return quotas if self._main is None else {**quotas, "connections": self.limits.connections.quota}
 

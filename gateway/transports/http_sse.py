@@ -26,7 +26,7 @@ from gateway.transports.http.body import read_body
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, current_task
 from gateway.transports.http.request_limits import RequestLimits
-from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 
 SSE_PATH: Final = "/sse"
@@ -58,7 +58,7 @@ class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Client(msgspec.Struct, frozen=True, kw_only=True):
     caller: Caller
-    stream: EventStream
+    stream: ResponseChannel
     channel: DuplexSession
     ended: asyncio.Event
 
@@ -117,9 +117,9 @@ class HttpSse:
             view = "" if request.view is None else f"/{request.view}"
             endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
             # 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that the URL is valid behind any proxy.
-            await client.stream.send(endpoint.encode(), event="endpoint")
+            await client.stream.write(encode_event(endpoint.encode(), kind="endpoint"))
             await client.ended.wait()
-            return await client.stream.close()
+            return await client.stream.end()
         finally:
             self._active_requests.end(task)
             # Unregister first, so that no call starts after the others are cancelled.
@@ -211,14 +211,12 @@ class HttpSse:
         client.ended.set()
 
     def _client(self, request: HttpRequest) -> _Client:
-        stream = EventStream(
-            request.raw, pace=self._bounds.pace, headers=request.response_headers, caller=request.caller.rate_limit_key
-        )
+        stream = ResponseChannel(request, limits=self._bounds)
         ended = asyncio.Event()
 
         async def write(message: bytes) -> bool:
             try:
-                await stream.send(message)
+                await stream.write(encode_event(message))
             except ConnectionError:
                 ended.set()  # The client does not read.
             return True

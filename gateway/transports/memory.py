@@ -5,14 +5,12 @@ from itertools import count
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from gateway import __version__, exact_json
 from gateway.access.identity import ANONYMOUS, Identity
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.exchange import Binding, Caller, ChannelExchange
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Request
 from gateway.wire.revisions import LATEST_MODERN
@@ -22,20 +20,6 @@ Listener = Callable[[JsonObject], Awaitable[None]]
 
 
 OURSELVES: Final = MappingProxyType[str, Json]({"name": "mcp-gateway", "version": __version__})
-
-
-async def _ignore(_notification: JsonObject) -> None: ...
-
-
-class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
-    listener: Listener
-    caller: Caller
-
-    async def send(self, notification: JsonObject) -> bool:
-        await self.listener(notification)
-        return True
-
-    async def close_stream(self, retry_ms: int | None) -> None: ...
 
 
 class MemoryClient:
@@ -75,9 +59,13 @@ class MemoryClient:
         if on_notification is not None:
             fields.setdefault(meta.META_PROGRESS_TOKEN, request_id)
         message = Request(request_id, method, {**given, meta.META: fields})
-        reply = await self._dispatcher.answer(
-            message, MemoryExchange(listener=on_notification or _ignore, caller=self._caller)
-        )
+
+        async def deliver(notification: JsonObject) -> bool:
+            if on_notification is not None:
+                await on_notification(notification)
+            return True
+
+        reply = await self._dispatcher.answer(message, ChannelExchange(caller=self._caller, deliver=deliver))
         answer = exact_json.loads(reply.body or b"{}")
         if "error" in answer:
             error = answer["error"]

@@ -36,11 +36,11 @@ from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.quota import ResourceQuota
-from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http_server import HttpServer, ListenAddress, ServerLimits
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.sse.event_store import ReplayBounds
+from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
 from gateway.transports.write_quota import WriteQuota
@@ -356,12 +356,15 @@ async def http_server(  # shorter defaults than the daemon's, for fast tests
         trusted_proxies=list(trusted_proxies),
     )
     limits = ServerLimits.of(listen, Limits(sessions=Quota(in_all=session_limit), streams=Quota(in_all=stream_limit)))
-    pace = StreamTimeouts(
-        keepalive=keepalive, write_timeout=write_timeout, quota=limits.requests.pace.quota if quota is None else quota
-    )
     limits = replace(
         limits,
-        requests=RequestLimits(max_body=max_body, pace=pace, receive_seconds=receive_seconds),
+        requests=RequestLimits(
+            max_body=max_body,
+            receive_seconds=receive_seconds,
+            keepalive=keepalive,
+            write_timeout=write_timeout,
+            quota=limits.requests.quota if quota is None else quota,
+        ),
         connections=connection_limits or limits.connections,
         replay=replay,
     )

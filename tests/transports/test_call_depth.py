@@ -20,11 +20,10 @@ from gateway.json_types import Json
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run
 from gateway.protocol.envelope import Envelope
-from gateway.protocol.exchange import Caller
-from gateway.transports.duplex_session import _ChannelExchange
+from gateway.protocol.exchange import Caller, ChannelExchange
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.sse.deferred_response import DeferredResponse
+from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.wire.jsonrpc import Batch, Notification, Request, Response
 from tests.transports.http_server import ToolControl, http_server, modern_request, said
 from tests.transports.test_stdio import wired
@@ -33,7 +32,7 @@ MAX_FRAMES: Final = 11
 MAX_FORMS: Final = 6
 ECHO: Final[Mapping[str, Json]] = {"name": "echo", "arguments": {"text": "hello"}}
 FORMS: Final = (
-    *(web.BaseRequest, HttpRequest, ClientEndpoint, Caller, DeferredResponse, _ChannelExchange),
+    *(web.BaseRequest, HttpRequest, ClientEndpoint, Caller, ResponseChannel, ChannelExchange),
     *(Request, Notification, Response, Batch, Envelope, Call, Run),
 )
 """All classes that represent a request or its sender."""

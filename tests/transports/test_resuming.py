@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.json_types import Json
-from gateway.transports.sse.event_store import ReplayBounds
+from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.live_session import LiveSession
 from tests.requirements import requirement
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request

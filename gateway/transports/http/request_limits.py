@@ -10,18 +10,13 @@ WRITE_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a write to a slow reader."""
 
 
-class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Timeouts of event streams in seconds, and the quota of unread bytes that they share."""
-
-    keepalive: float
-    """The interval between keep-alive comments."""
-    write_timeout: float = WRITE_TIMEOUT_SECONDS
-    quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
-
-
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
-    max_body: int
+    keepalive: float
+    """The interval between keep-alive comments of event streams, in seconds."""
+    max_body: int = 0
     """Bytes."""
-    pace: StreamTimeouts
     receive_seconds: float = 30.0
     """The timeout for receiving the body."""
+    write_timeout: float = WRITE_TIMEOUT_SECONDS
+    quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
+    """The quota of response bytes that wait for their readers."""

@@ -161,24 +161,5 @@ class EventCopies:
                 return
 
 
-class SessionCopies:
-    __slots__ = ("_copies", "_nonce", "_written")
-
-    def __init__(self, copies: EventCopies, nonce: str) -> None:
-        self._copies: Final = copies
-        self._nonce: Final = nonce
-        self._written: Final[set[int]] = set()
-        """Streams with copied events and no copied end."""
-
-    def write(self, number: int, event: int, frame: bytes) -> None:
-        self._written.add(number)
-        self._copies.write(self._nonce, number, event, frame)
-
-    def end(self, number: int, last: int) -> None:
-        if number in self._written:
-            self._written.discard(number)
-            self._copies.end(self._nonce, number, last)
-
-
 _QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
 """The nonce of the session, and the number of the stream."""

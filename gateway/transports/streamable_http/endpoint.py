@@ -18,7 +18,7 @@ from gateway.transports.http.host_and_origin import ALLOWED_METHODS
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, Task, current_task
 from gateway.transports.http.request_limits import RequestLimits
-from gateway.transports.sse.deferred_response import DeferredResponses
+from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
@@ -44,13 +44,12 @@ class StreamableHttp:
         self._streams: Final = streams
         self._active_requests: Final = active_requests
         self._bounds: Final = bounds
-        self._responses: Final = DeferredResponses(bounds.pace)
         self._legacy: Final = SessionEndpoint(
             dispatcher=dispatcher,
             sessions=sessions,
             streams=streams,
             active_requests=active_requests,
-            responses=self._responses,
+            limits=bounds,
         )
         self._inside: Final[set[Task]] = set()
         self._modern: Final[set[Task]] = set()
@@ -145,7 +144,8 @@ class StreamableHttp:
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
         """Respond to a modern message, and cancel it if its connection closes."""
-        response = self._responses.open(request)
+        response = ResponseChannel(request, limits=self._bounds)
+        response.open_if_late()
         self._modern.add(task)
         try:
             reply = await self._dispatcher.answer(message, response)

@@ -11,7 +11,7 @@ from gateway.protocol.exchange import Reply
 from gateway.protocol.session import Session
 from gateway.state.redis_sessions import SessionChange
 from gateway.state.session_store import SessionRecord
-from gateway.transports.sse.event_store import EventStore
+from gateway.transports.sse.session_streams import EventStore
 
 NOTHING: Final = SessionRecord(expires=0)
 

@@ -5,7 +5,7 @@ cancellation.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -14,18 +14,16 @@ from aiohttp import web
 from gateway.errors import ErrorCode, RpcError, StoreUnavailableError
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.exchange import Exchange, Reply
+from gateway.protocol.exchange import ChannelExchange, Exchange, Reply
 from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.response import whole_response
-from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
 from gateway.transports.sse.event_copies import RemotePlace
-from gateway.transports.sse.event_store import Cursor, LostAnswer
-from gateway.transports.sse.event_stream import EventStream, encode_event
-from gateway.transports.sse.request_stream import NoStream, RequestStream
-from gateway.transports.sse.session_stream import SessionStream
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event
+from gateway.transports.sse.session_streams import Cursor, SessionStream
 from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import Sessions
@@ -52,13 +50,13 @@ class SessionEndpoint:
         sessions: Sessions,
         streams: ResourceQuota,
         active_requests: ActiveRequests,
-        responses: DeferredResponses,
+        limits: RequestLimits,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
         self._streams: Final = streams
         self._active_requests: Final = active_requests
-        self._responses: Final = responses
+        self._limits: Final = limits
         replica = sessions.replica
         self._messages: Final = None if replica is None else SessionMessages(sessions, replica, dispatcher=dispatcher)
 
@@ -120,17 +118,16 @@ class SessionEndpoint:
             self._streams.release(live.caller)
 
     def _open_stream(
-        self, live: LiveSession, cursor: Cursor | RemotePlace | LostAnswer | None, http: HttpRequest
+        self, live: LiveSession, cursor: Cursor | RemotePlace | None, http: HttpRequest
     ) -> Awaitable[web.StreamResponse]:
         """Resume or open a stream. Not a coroutine, whose frame would live as long as the stream."""
-        if isinstance(cursor, RemotePlace):
+        if isinstance(cursor, Cursor):
+            return self._stream_events(live, cursor, self._channel(http))
+        # Without copies, the events of other processes are lost.
+        if cursor is not None and (self._sessions.copies is not None or cursor.answers is not None):
             return self._resume_remote(live, cursor, http)
-        if isinstance(cursor, LostAnswer):
-            return self._send_lost_response(cursor, http)
-        if cursor is not None:
-            return self._stream_events(live, cursor, self._event_stream(http))
-        fresh = live.streams.open(answers_request=False)
-        return self._stream_events(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
+        fresh = SessionStream(live.streams, http.caller)
+        return self._stream_events(live, Cursor(fresh, 0), self._channel(http, preamble=fresh.preamble))
 
     async def delete(self, http: HttpRequest) -> web.StreamResponse:
         live = await self._admit(http)
@@ -143,18 +140,15 @@ class SessionEndpoint:
         # Check before any work. `Sessions.open` counts the session.
         if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal, request)
-        reply = await self._dispatcher.answer(request, NoStream(http.caller))
+        reply = await self._dispatcher.answer(request, ChannelExchange(caller=http.caller))
         session = reply.session
         if session is None:
             return whole_response(reply, headers=http.response_headers)
         opened = await self._sessions.open(session, caller=http.caller.rate_limit_key)
         if isinstance(opened, HttpError):
             return http.refuse(opened, request)
-        response = self._responses.open(http, headers={**http.response_headers, SESSION_HEADER: session.id})
-        try:
-            return await response.finish(reply)
-        finally:
-            response.stop()
+        headers = {**http.response_headers, SESSION_HEADER: session.id}
+        return await ResponseChannel(http, limits=self._limits, headers=headers).finish(reply)
 
     async def _handle_one_way(
         self, message: Notification | Response, live: LiveSession, http: HttpRequest
@@ -162,18 +156,19 @@ class SessionEndpoint:
         """Handle a message without a response, or forward it to another replica."""
         if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
             return http.refuse(refusal, message)
-        reply = await self._answer(message, NoStream(http.caller), live)
+        reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
         return whole_response(reply, headers=http.response_headers)
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Respond without a stream or task to a request that needs no wait."""
-        reply = await self._answer(message, NoStream(http.caller), live)
-        return await DeferredResponse(self._responses, http).finish(reply)
+        reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
+        return await ResponseChannel(http, limits=self._limits).finish(reply)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Run a request in the session, and relay its output while this connection lasts."""
-        stream = RequestStream(message, caller=http.caller, store=live.streams)
-        response = self._responses.open(http, preamble=stream.preamble)
+        stream = SessionStream(live.streams, http.caller, message)
+        response = ResponseChannel(http, limits=self._limits, preamble=stream.preamble)
+        response.open_if_late()
         ending = stream.connect(response)
         task = live.spawn(self._answer_on(stream, message, live))
 
@@ -184,13 +179,13 @@ class SessionEndpoint:
         task.add_done_callback(finish)
         del task  # Free its result while the copy is written.
         try:
-            # A connection can end before its call does (`close_for_polling`).
+            # A connection can end before its call does (`close_stream`).
             return await response.end(await ending)
         finally:
             stream.disconnect(response)
             response.stop()
 
-    async def _answer_on(self, stream: RequestStream, message: Request | Batch, live: LiveSession) -> Reply:
+    async def _answer_on(self, stream: SessionStream, message: Request | Batch, live: LiveSession) -> Reply:
         """Run the request and finish the stream in the same turn of the event loop."""
         reply = await self._answer(message, stream, live)
         stream.finish(reply)
@@ -204,39 +199,32 @@ class SessionEndpoint:
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
         """Relay a stream of another replica up to its response. A GET stream continues here."""
-        assert self._sessions.copies is not None  # noqa: S101 - only they return remote positions
-        out = self._event_stream(http)
+        copies, out = self._sessions.copies, self._channel(http)
         fresh: SessionStream | None = None
         live.begin_reading()
         try:
             await out.open()
+            # An error, so that the client does not wait forever.
+            if place.answers is not None and copies is None:
+                return await out.end(_lost(place.answers))
             # Connect the client first, because the other replica can take a while.
-            if place.answers is not None:
-                async for frame in self._sessions.copies.until_end(live.nonce, place):
+            if place.answers is not None and copies is not None:
+                async for frame in copies.until_end(live.nonce, place):
                     await out.write(_lost(place.answers) if frame is None else frame)
-                return await out.close()
-            for frame in await self._sessions.copies.until_now(live.nonce, place):
+                return await out.end()
+            for frame in () if copies is None else await copies.until_now(live.nonce, place):
                 await out.write(frame)
-            fresh = live.streams.open(answers_request=False)
-            await out.write(fresh.preamble)
+            fresh = SessionStream(live.streams, http.caller)
+            await out.write(fresh.preamble())
         except StoreUnavailableError:
-            return await out.close()  # The client can resume later.
+            return await out.end()  # The client can resume later.
         finally:
             live.end_reading()
             if fresh is None:
                 out.stop()
         return await self._stream_events(live, Cursor(fresh, 0), out)
 
-    async def _send_lost_response(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
-        """Respond with an error to a request whose process ended, so that the client does not wait forever."""
-        out = self._event_stream(http)
-        try:
-            await out.write(_lost(lost.request_id))
-            return await out.close()
-        finally:
-            out.stop()
-
-    async def _stream_events(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
+    async def _stream_events(self, live: LiveSession, cursor: Cursor, out: ResponseChannel) -> web.StreamResponse:
         """Write the events after the cursor and all new events, until the stream or the connection ends."""
         live.begin_reading()  # No context managers: an open stream would hold their frames.
         try:
@@ -246,21 +234,14 @@ class SessionEndpoint:
                 # Until the session ends or the daemon shuts down.
                 await live.session.outbox.send_each(cursor.stream.send_event)
                 cursor.stream.disconnect(out)
-            return await out.close(await ending)
+            return await out.end(await ending)
         finally:
             live.end_reading()
             cursor.stream.disconnect(out)
             out.stop()
 
-    def _event_stream(self, http: HttpRequest, *, preamble: bytes = b"") -> EventStream:
-        return EventStream(
-            http.raw,
-            pace=self._responses.pace,
-            headers=http.response_headers,
-            preamble=preamble,
-            caller=http.caller.rate_limit_key,
-            until_close=True,
-        )
+    def _channel(self, http: HttpRequest, *, preamble: Callable[[], bytes] = bytes) -> ResponseChannel:
+        return ResponseChannel(http, limits=self._limits, preamble=preamble, until_close=True)
 
     async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
         """Find the session of a request.

@@ -29,8 +29,8 @@ from gateway.state.session_store import MemorySessionStore, SessionRecord, Sessi
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
-from gateway.transports.sse.event_copies import EventCopies, SessionCopies
-from gateway.transports.sse.event_store import EventStore, ReplayBounds, ReplayQuota
+from gateway.transports.sse.event_copies import EventCopies
+from gateway.transports.sse.session_streams import EventStore, ReplayBounds, ReplayQuota
 from gateway.transports.streamable_http.live_session import NOTHING, LiveSession
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.revisions import V2025_11_25
@@ -273,7 +273,8 @@ class Sessions:
             self.room,
             sends_priming_event=session.revision >= V2025_11_25,
             process=self._process,
-            copies=None if self.copies is None else SessionCopies(self.copies, nonce),
+            nonce=nonce,
+            copies=self.copies,
         )
 
     def _close(self, session_id: str) -> None:

@@ -5,17 +5,27 @@ from datetime import timedelta
 
 from structlog.testing import capture_logs
 
+from gateway.protocol.exchange import Binding, Caller
 from gateway.state.replica import Replica
 from gateway.transports.errors import HttpError
 from gateway.transports.sse.event_copies import EventCopies, RemotePlace
-from gateway.transports.sse.event_store import Cursor, EventStore, LostAnswer, ReplayBounds, ReplayQuota
-from gateway.transports.sse.session_stream import SessionStream
+from gateway.transports.sse.session_streams import Cursor, EventStore, ReplayBounds, ReplayQuota, SessionStream
+from gateway.wire.jsonrpc import Request
 from tests.ports import free_port
+
+CALLER = Caller(binding=Binding.STREAMABLE_HTTP)
+
+
+def stream_of(kept: EventStore, request_id: str | int | None = None) -> SessionStream:
+    """Return a stream for a request with this id, or for messages that belong to no request."""
+    stream = SessionStream(kept, CALLER, None if request_id is None else Request(request_id, "tools/call", {}))
+    assert stream.number
+    return stream
 
 
 def said_on(kept: EventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
     """Return a finished stream with these events."""
-    stream = stream or kept.open(answers_request=False)
+    stream = stream or stream_of(kept)
     for frame in frames:
         stream.last += 1
         kept.keep(stream, frame)
@@ -32,10 +42,8 @@ async def found(kept: EventStore, event_id: str) -> list[bytes] | str:
             return stream.after(after)
         case HttpError(status=status):
             return f"refused {status}"
-        case RemotePlace():
-            return "remote"
-        case LostAnswer(request_id):
-            return f"lost {request_id}"
+        case RemotePlace(answers=request_id):
+            return "remote" if request_id is None else f"lost {request_id}"
         case None:
             return "nothing"
 
@@ -55,15 +63,14 @@ async def test_stream_of_another_process_continues_unless_its_response_is_lost()
     now = EventStore(room, sends_priming_event=True, process="now")
 
     def primed(request_id: str | int | None) -> str:
-        stream = before.open(answers_request=request_id is not None, request_id=request_id)
-        return stream.preamble.decode().partition("\n")[0].removeprefix("id: ")
+        return stream_of(before, request_id).preamble().decode().partition("\n")[0].removeprefix("id: ")
 
-    assert await found(now, primed(None)) == "nothing"
+    assert await found(now, primed(None)) == "remote"
     assert await found(now, primed(7)) == "lost 7"
     assert await found(now, primed("–")) == "lost –"
-    assert await found(now, primed("x" * 1000)) == "nothing"
+    assert await found(now, primed("x" * 1000)) == "remote"
     for forged in ("before-1-1-W10", "before-1-1-_", "before-1-1-"):
-        assert await found(now, forged) in {"nothing", "refused 400"}
+        assert await found(now, forged) in {"remote", "refused 400"}
 
 
 async def test_unknown_event_id_is_refused() -> None:
@@ -90,7 +97,7 @@ async def test_unknown_event_id_is_refused() -> None:
 async def test_stream_without_priming_event_has_no_event_zero() -> None:
     kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=False)
     stream = said_on(kept, b"a")
-    assert stream.preamble == b""
+    assert stream.preamble() == b""
     assert await found(kept, at(stream, 0)) == "refused 400"
     assert await found(kept, at(stream, 1)) == []
 
@@ -117,7 +124,7 @@ async def test_event_over_the_limit_is_not_kept() -> None:
 async def test_session_over_its_limit_drops_finished_streams_first() -> None:
     for bounds in (ReplayBounds(session_events=3), ReplayBounds(session_bytes=30)):
         kept = EventStore(ReplayQuota(bounds), sends_priming_event=True)
-        running = said_on(kept, b"r" * 10, stream=kept.open(answers_request=True))
+        running = said_on(kept, b"r" * 10, stream=stream_of(kept, 1))
         oldest, newer = said_on(kept, b"o" * 10), said_on(kept, b"n" * 10)
         said_on(kept, b"R" * 10, stream=running)
         assert await found(kept, at(oldest, 0)) == "nothing"
@@ -149,7 +156,7 @@ async def test_abandoned_sessions_stay_within_the_total_limit() -> None:
         assert room.used <= 64 * 2**20
     for each in stores:
         each.close()
-    assert (room.used, room.streams) == (0, {})
+    assert (room.used, room.streams) == (0, set())
 
 
 async def test_expired_events_are_forgotten_with_their_stream() -> None:

@@ -8,22 +8,22 @@ import orjson
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
 
+from gateway.access.identity import UNAUTHENTICATED
 from gateway.config.models.address import Address
 from gateway.config.models.server import SizeShares
 from gateway.protocol.exchange import Binding, Caller, Reply
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.http.request_limits import StreamTimeouts
+from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.listener.http_listener import HttpListener
-from gateway.transports.sse.deferred_response import DeferredResponse, DeferredResponses
-from gateway.transports.sse.event_stream import EventStream
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 from gateway.transports.write_quota import EXEMPT_BYTES, WriteQuota
 
-CALLER = Caller(binding=Binding.STREAMABLE_HTTP)
+KEY = Caller(binding=Binding.STREAMABLE_HTTP, identity=UNAUTHENTICATED).rate_limit_key
 BOTH = {"Accept": "application/json, text/event-stream"}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "line\nbreak"}}
 ANSWER = Reply(body=b'{"jsonrpc":"2.0","id":1,"result":{}}')
-QUIET = StreamTimeouts(keepalive=60)
+QUIET = RequestLimits(keepalive=60)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -40,10 +40,16 @@ async def served(handler: Handler) -> AsyncIterator[str]:
         await listener.close()
 
 
-def late(request: web.Request, *, pace: StreamTimeouts = QUIET) -> DeferredResponse:
+def channel(request: web.Request, *, limits: RequestLimits = QUIET) -> ResponseChannel:
     endpoint = ClientEndpoint(address="", scheme="http", host="", prefix="")
     made = HttpRequest(request, client_endpoint=endpoint, response_headers={"X-Mark": "here"})
-    return DeferredResponses(pace).open(made)
+    return ResponseChannel(made, limits=limits)
+
+
+def late(request: web.Request, *, limits: RequestLimits = QUIET) -> ResponseChannel:
+    response = channel(request, limits=limits)
+    response.open_if_late()
+    return response
 
 
 async def fetch(url: str, headers: dict[str, str]) -> tuple[int, str, str]:
@@ -124,7 +130,7 @@ async def test_slow_response_becomes_a_stream_with_keep_alive_comments() -> None
     release = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request, pace=StreamTimeouts(keepalive=0.02))
+        response = late(request, limits=RequestLimits(keepalive=0.02))
         await release.wait()
         return await response.finish(ANSWER)
 
@@ -154,9 +160,9 @@ async def test_client_that_does_not_name_event_streams_gets_slow_responses_as_js
 
 async def test_stream_opens_with_a_comment_and_disables_proxy_buffering() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=QUIET, headers={})
+        stream = channel(request, limits=QUIET)
         await stream.open()
-        return await stream.close()
+        return await stream.end()
 
     async with (
         served(answer) as url,
@@ -175,10 +181,10 @@ async def test_slow_reader_is_dropped(size: int) -> None:
 
     async def flood(request: web.Request) -> web.StreamResponse:
         nonlocal sent
-        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=0.1), headers={})
+        stream = channel(request, limits=RequestLimits(keepalive=60, write_timeout=0.1))
         try:
             while True:
-                await stream.send(b"x" * size)
+                await stream.write(encode_event(b"x" * size))
                 sent += size
         finally:
             stream.stop()
@@ -200,7 +206,7 @@ async def test_slow_reader_of_a_large_json_response_is_dropped() -> None:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
-            return await late(request, pace=StreamTimeouts(keepalive=60, write_timeout=0.1)).finish(
+            return await late(request, limits=RequestLimits(keepalive=60, write_timeout=0.1)).finish(
                 Reply(body=b"x" * 30_000_000)
             )
         finally:
@@ -220,14 +226,14 @@ async def test_disconnect_cancels_the_handler_and_its_timer() -> None:
     before = asyncio.all_tasks()
 
     async def wait(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=StreamTimeouts(keepalive=0.01), headers={})
+        stream = channel(request, limits=RequestLimits(keepalive=0.01))
         try:
             await stream.open()
             await asyncio.Event().wait()
         finally:
             stream.stop()
             ended.set()
-        return await stream.close()
+        return await stream.end()
 
     async with served(wait) as url:
         async with ClientSession() as client:
@@ -243,8 +249,8 @@ async def test_disconnect_cancels_the_handler_and_its_timer() -> None:
 
 async def taken(quota: WriteQuota) -> asyncio.Task[bool]:
     """Fill the quota and its queue."""
-    assert quota.take("", quota.per_caller)
-    waiting = asyncio.create_task(quota.wait("", quota.per_caller, seconds=60))
+    assert quota.take(KEY, quota.per_caller)
+    waiting = asyncio.create_task(quota.wait(KEY, quota.per_caller, seconds=60))
     await asyncio.sleep(0)
     return waiting
 
@@ -253,10 +259,10 @@ async def test_small_events_and_comments_are_exempt_from_the_quota() -> None:
     quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota), headers={})
+        stream = channel(request, limits=RequestLimits(keepalive=60, write_timeout=10, quota=quota))
         await stream.open()
-        await stream.send(b"x" * (EXEMPT_BYTES - 100))
-        return await stream.close(b"last")
+        await stream.write(encode_event(b"x" * (EXEMPT_BYTES - 100)))
+        return await stream.end(b"last")
 
     waiting = await taken(quota)
     async with (
@@ -275,9 +281,11 @@ async def test_queued_small_events_of_one_stream_are_counted() -> None:
     ended = asyncio.Event()
 
     async def flood(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=60, quota=quota), headers={})
+        stream = channel(request, limits=RequestLimits(keepalive=60, write_timeout=60, quota=quota))
         try:
-            await asyncio.gather(*(stream.send(b"x" * 60_000) for _ in range(1000)), return_exceptions=True)
+            await asyncio.gather(
+                *(stream.write(encode_event(b"x" * 60_000)) for _ in range(1000)), return_exceptions=True
+            )
         finally:
             ended.set()
         raise ConnectionResetError
@@ -298,15 +306,15 @@ async def test_last_event_follows_an_event_that_waited_for_room(*, is_granted: b
     quota = WriteQuota(SizeShares(per_caller=100_000, in_all=100_000))
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        stream = EventStream(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota), headers={})
-        assert quota.take("", 100_000)
-        sending = asyncio.create_task(stream.send(b"x" * (EXEMPT_BYTES + 1)))
+        stream = channel(request, limits=RequestLimits(keepalive=60, write_timeout=10, quota=quota))
+        assert quota.take(KEY, 100_000)
+        sending = asyncio.create_task(stream.write(encode_event(b"x" * (EXEMPT_BYTES + 1))))
         await asyncio.sleep(0)
         if is_granted:
-            quota.release_bytes("", 100_000)
+            quota.release_bytes(KEY, 100_000)
         else:
-            asyncio.get_running_loop().call_later(0.05, quota.release_bytes, "", 100_000)
-        response = await stream.close(b"last")
+            asyncio.get_running_loop().call_later(0.05, quota.release_bytes, KEY, 100_000)
+        response = await stream.end(b"last")
         await sending
         return response
 
@@ -323,13 +331,12 @@ async def test_response_follows_a_notification_that_waited_for_room() -> None:
     quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request, pace=StreamTimeouts(keepalive=60, write_timeout=10, quota=quota))
-        key = response.caller.rate_limit_key
-        assert quota.take(key, 10)
+        response = late(request, limits=RequestLimits(keepalive=60, write_timeout=10, quota=quota))
+        assert quota.take(KEY, 10)
         sending = asyncio.create_task(response.send({**NOTE, "params": {"data": "x" * EXEMPT_BYTES}}))
         for _ in range(3):
             await asyncio.sleep(0)
-        asyncio.get_running_loop().call_later(0.05, quota.release_bytes, key, 10)
+        asyncio.get_running_loop().call_later(0.05, quota.release_bytes, KEY, 10)
         finished = await response.finish(ANSWER)
         await sending
         return finished

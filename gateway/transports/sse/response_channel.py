@@ -1,0 +1,333 @@
+"""The response to one request, which becomes a stream of server-sent events (WHATWG HTML §9.2) only if necessary.
+
+Until something is written, an error can have its own HTTP status and a result can be `application/json`, which all
+clients and proxies support. Slow readers lose their connection after a timeout. Comments keep idle streams alive,
+because proxies close silent connections.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, NoReturn
+
+import structlog
+from aiohttp import web
+from msgspec.structs import replace
+
+from gateway.access.auth_error import insufficient_scope
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import JsonObject
+from gateway.protocol import results
+from gateway.protocol.exchange import Caller, Reply
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.request_limits import RequestLimits
+from gateway.transports.http.response import response_fields, whole_response
+from gateway.transports.write_quota import EXEMPT_BYTES
+from gateway.wire import jsonrpc
+from gateway.wire.accept import EVENT_STREAM
+
+log: Final = structlog.get_logger(__name__)
+
+SOON_SECONDS: Final = 1.0
+"""The time in seconds after which a response becomes an event stream, if the client accepts one."""
+PART_BYTES: Final = 256 * 1024
+"""Large events and responses are written in parts of this size."""
+_COMMENT: Final = b":\n\n"
+_HEADERS: Final = {
+    "Content-Type": EVENT_STREAM,
+    "Cache-Control": "no-cache, no-transform",  # Also disables compression, which would delay events.
+    "X-Accel-Buffering": "no",  # nginx would buffer events.
+}
+_NO_ROOM: Final = replace(
+    results.error_reply(
+        RpcError(ErrorCode.INTERNAL_ERROR, "Too many response bytes are waiting to be read (limits.unread)"),
+        request_id=None,
+        revision=None,
+        status=503,
+    ),
+    retry_after=30,
+)
+
+
+class ResponseChannel:
+    """Writes a whole response or an event stream. An event is one write unless it is large."""
+
+    __slots__ = (
+        "_beating",
+        "_exempt",
+        "_headers",
+        "_is_closed",
+        "_is_over",
+        "_limits",
+        "_lock",
+        "_pending",
+        "_preamble",
+        "_request",
+        "_response",
+        "_timer",
+        "_until_close",
+        "_waiting",
+        "_whole",
+        "caller",
+    )
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        *,
+        limits: RequestLimits,
+        headers: Mapping[str, str] | None = None,
+        preamble: Callable[[], bytes] = bytes,
+        until_close: bool = False,
+    ) -> None:
+        """Create the channel.
+
+        Args:
+            request: The request.
+            limits: Timeouts and the quota of unread bytes.
+            headers: Replace the request's response headers.
+            preamble: Returns the start of an event stream.
+            until_close: End the event stream by closing the connection. See `_UnframedResponse`.
+        """
+        self.caller: Final[Caller] = request.caller
+        self._request: Final = request
+        self._limits: Final = limits
+        self._headers: Final = request.response_headers if headers is None else headers
+        self._preamble: Final = preamble
+        self._until_close: Final = until_close
+        self._response: web.StreamResponse | None = None
+        self._whole: Reply | None = None
+        self._exempt = 0  # Queued bytes that are exempt from the quota.
+        self._is_over = False
+        self._is_closed = False
+        self._lock: Final = asyncio.Lock()
+        self._pending = 0
+        self._waiting = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the response has become an event stream."""
+        return self._response is not None or self._pending > 0
+
+    @property
+    def takes_events(self) -> bool:
+        return self._request.accepted.event_stream
+
+    def open_if_late(self) -> None:
+        """Open a late response as an event stream, if the client names that type, so that proxies keep it."""
+        if self._request.accepted.names_event_stream:
+            self._beat_in(SOON_SECONDS)
+
+    async def open(self) -> None:
+        """Open the event stream, so that the client sees that it is connected."""
+        await self.write(b"")
+
+    async def send(self, notification: JsonObject) -> bool:
+        """Send a notification. Clients that do not accept event streams receive only the response."""
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
+        if self._is_over or not self.takes_events:
+            return False
+        # The call must not fail. The handler detects the end of the connection.
+        with suppress(ConnectionError):
+            await self.write(encode_event(jsonrpc.encode(notification)))
+        return True
+
+    async def write(self, chunk: bytes) -> None:
+        """Write encoded events.
+
+        Raises:
+            ConnectionError: The reader disconnected or was too slow.
+        """
+        await self._write_events(chunk)
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Do nothing: without event ids, the client could not resume."""
+
+    def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
+        """Write the response, as the stream's last event or as a whole.
+
+        The returned awaitable does not hold the reply, which is as large as its event.
+
+        Raises:
+            ConnectionError: The reader disconnected.
+        """
+        last = reply.body if self.choose_form(reply) else None
+        return self.end(None if last is None else encode_event(last))
+
+    def choose_form(self, reply: Reply) -> bool:
+        """Return whether the response is an event. Otherwise `end` writes it as a whole."""
+        self._is_over = True
+        # Event streams have status 200, so any other status requires JSON.
+        wants_event = reply.body is not None and reply.status == 200 and not self._request.accepted.json
+        if wants_event or self.is_open:
+            return True
+        self.stop()
+        self._whole = reply
+        return False
+
+    async def end(self, last: bytes | None = None) -> web.StreamResponse:
+        """Write the whole response, or end the stream with a last event.
+
+        Raises:
+            ConnectionError: The reader disconnected.
+        """
+        self.stop()
+        if self._whole is None:
+            return await self._write_events(last or b"", is_end=True)
+        reply = self._whole
+        self._whole = None
+        headers = self._headers
+        if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes.
+            headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
+        if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
+            return whole_response(reply, headers=headers)
+        return await self._write_large(reply, reply.body, headers)
+
+    def stop(self) -> None:
+        """Stop the keep-alive and further notifications: the response or its connection ends."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+        self._timer = self._beating = None
+
+    def abort(self) -> None:
+        if self._request.raw.transport is not None:
+            self._request.raw.transport.abort()
+
+    async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
+        # Before the head is written, so that a refusal can have its own status.
+        quota, caller = self._limits.quota, self.caller.rate_limit_key
+        if not quota.take(caller, len(body)) and not await quota.wait(
+            caller, len(body), seconds=self._limits.write_timeout
+        ):
+            log.warning("response refused", why="its caller reads too slowly", peer=self._request.raw.remote)
+            return whole_response(_NO_ROOM, headers=headers)
+        try:
+            response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
+            response.content_length = len(body)
+            await response.prepare(self._request.raw)
+            await self._write_in_time(response, body, is_end=True)
+        finally:
+            quota.release_bytes(caller, len(body))
+        return response
+
+    async def _write_events(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
+        # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
+        counted = len(chunk) if self._exempt + len(chunk) > EXEMPT_BYTES else 0
+        exempt = len(chunk) - counted
+        self._exempt += exempt
+        self._pending += 1
+        try:
+            await self._take_room(counted)  # Before the lock, whose queue would be unbounded.
+            try:
+                async with self._lock:
+                    if self._is_closed:
+                        raise ConnectionResetError("the stream has ended")
+                    # Set before the write, so that nothing follows the last chunk even if the write fails.
+                    self._is_closed = is_end
+                    preamble = b"" if self._response is not None else self._preamble()
+                    response = await self._opened()
+                    data = preamble + chunk if chunk or preamble or is_end else _COMMENT
+                    await self._write_in_time(response, data, is_end=is_end)
+                    return response
+            finally:
+                if counted:
+                    self._limits.quota.release_bytes(self.caller.rate_limit_key, counted)
+        finally:
+            self._exempt -= exempt
+            self._pending -= 1
+
+    async def _opened(self) -> web.StreamResponse:
+        if self._response is None:
+            kind = _UnframedResponse if self._until_close else web.StreamResponse
+            response = kind(headers={**_HEADERS, **self._headers})
+            await response.prepare(self._request.raw)
+            self._response = response
+            if self._timer is None:
+                self._beat_in(self._limits.keepalive)
+        return self._response
+
+    async def _take_room(self, size: int) -> None:
+        """Reserve room for a write. Exempt writes only wait for earlier writes of this stream."""
+        quota, caller = self._limits.quota, self.caller.rate_limit_key
+        if (not size and not self._waiting) or quota.take(caller, size):
+            return
+        self._waiting += 1
+        try:
+            has_room = await quota.wait(caller, size, seconds=self._limits.write_timeout)
+        finally:
+            self._waiting -= 1
+        if not has_room:
+            self._drop_reader()
+
+    async def _write_in_time(self, response: web.StreamResponse, data: bytes, *, is_end: bool) -> None:
+        try:
+            async with asyncio.timeout(self._limits.write_timeout):
+                await _write_in_parts(response, data, is_end=is_end)
+        except TimeoutError:
+            self._drop_reader()
+
+    def _drop_reader(self) -> NoReturn:
+        log.warning("slow reader dropped", peer=self._request.raw.remote, path=self._request.raw.path)
+        self.abort()
+        raise ConnectionResetError("the client reads too slowly") from None
+
+    def _beat_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._beat)
+
+    def _beat(self) -> None:
+        self._beating = asyncio.get_running_loop().create_task(self._show_life(), name="event stream keep-alive")
+
+    async def _show_life(self) -> None:
+        with suppress(ConnectionError):
+            if not self._pending:  # Otherwise an event is being written.
+                await self.write(_COMMENT)
+            self._beat_in(self._limits.keepalive)
+        self._beating = None  # Free the finished task.
+
+
+class _UnframedResponse(web.StreamResponse):
+    """A response whose body ends with its connection (RFC 9112 §6.3, 8).
+
+    Official Python clients treat a missing last chunk as a failure, and give up after the second. A killed process
+    writes no last chunk, but its connections are closed.
+    """
+
+    def __init__(self, *, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        self.force_close()
+
+    @property
+    def content_length(self) -> int:
+        """The maximum size. aiohttp uses chunks without one. The header is not sent."""
+        return sys.maxsize
+
+    @content_length.setter
+    def content_length(self, value: int | None) -> None:
+        raise NotImplementedError
+
+
+async def _write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool) -> None:
+    """Write large data in parts. Otherwise the transport would copy and hold the whole data."""
+    rest = data
+    if len(data) > PART_BYTES:
+        whole = memoryview(data)
+        for start in range(0, len(data), PART_BYTES):
+            await response.write(whole[start : start + PART_BYTES])
+        rest = b""
+    if is_end:
+        await response.write_eof(rest)
+    elif rest:
+        await response.write(rest)
+
+
+def encode_event(data: bytes, *, kind: str = "message", event_id: bytes | None = None) -> bytes:
+    """Encode an event. `data` must be one line. HTTP+SSE also uses the kind `endpoint`."""
+    # JSON contains no line breaks, so one `data` line is enough.
+    id_field = b"" if event_id is None else b"id: %b\n" % event_id
+    return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

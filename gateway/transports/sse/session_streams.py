@@ -1,0 +1,473 @@
+"""The streams of a session, and their stored events for clients that resume (`Last-Event-ID`).
+
+2025-11-25 basic/transports, "Resumability and Redelivery": event ids contain the numbers of the stream and the event,
+so they are unique in the session. A stream is independent of its connection. It has at most one, and resuming the
+stream replaces it.
+
+Events and bytes are limited per stream and per session. The total size and the age are limited too. A session over its
+limit drops its oldest events, starting with finished streams. Over the total limit, the oldest events of all sessions
+are dropped.
+"""
+
+import asyncio
+import base64
+import re
+import secrets
+from collections import deque
+from contextlib import suppress
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+import msgspec
+import orjson
+import structlog
+
+from gateway.errors import ErrorCode, RpcError
+from gateway.json_types import JsonObject
+from gateway.protocol import results
+from gateway.protocol.exchange import Caller, Reply
+from gateway.transports.errors import HttpError
+from gateway.transports.sse.event_copies import EventCopies, RemotePlace
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, Request, RequestId
+
+log: Final = structlog.get_logger(__name__)
+
+RETRY_MS: Final = 1000
+"""The default reconnection delay after a deliberate close, in milliseconds."""
+RECONNECT_MS: Final = 3000
+"""The reconnection delay after the end of a stream. Official clients retry twice, so a restart can take twice as long.
+"""
+_EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
+"""The process, the stream, the event, and the id of the stream's request."""
+_MAX_REQUEST_ID: Final = 128
+"""The maximum size of a request id in an event id, in bytes."""
+_FIRST_NUMBER_BITS: Final = 40
+"""Stream numbers start at random, so that event ids of other sessions are detected."""
+_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an event of this session")
+_TOO_LARGE: Final = RpcError(
+    ErrorCode.INTERNAL_ERROR, "The response was lost with the connection: it is too large to keep"
+)
+
+
+class SessionStream:
+    """The messages for one request, or (without `message`) those not related to any request.
+
+    As the exchange of a request, it outlives the request's connection: a disconnect is not a cancellation (2025-11-25
+    basic/transports, "Sending Messages to the Server", 6).
+    """
+
+    __slots__ = (
+        "_ending",
+        "_lock",
+        "_message",
+        "_number",
+        "_out",
+        "_store",
+        "_was_primed",
+        "caller",
+        "frames",
+        "is_over",
+        "last",
+        "size",
+    )
+
+    def __init__(self, store: "EventStore", caller: Caller, message: Request | Batch | None = None) -> None:
+        self.caller: Final = caller
+        self.is_over = False
+        """Whether the response was sent."""
+        self.last = 0
+        self.frames: deque[tuple[float, bytes]] | None = None
+        """The kept events with their times. None before the first."""
+        self.size = 0
+        """The size of the kept events in bytes."""
+        self._message: Final = message
+        self._number: int | None = None
+        self._store: Final = store
+        self._out: ResponseChannel | None = None
+        self._ending: asyncio.Future[bytes | None] | None = None
+        self._was_primed = False
+        self._lock: Final = asyncio.Lock()
+
+    @property
+    def number(self) -> int:
+        """The number in event ids, assigned on first use. Most responses need none."""
+        if self._number is None:
+            self._number = self._store.add(self)
+        return self._number
+
+    def preamble(self) -> bytes:
+        """Return the priming event. It allows the client to resume before any other event."""
+        if not self._store.sends_priming_event:
+            return b""
+        retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
+        return b"id: %b\n%bdata: \n\n" % (self._event_id(0), retry)
+
+    @property
+    def answers_request(self) -> bool:
+        return self._message is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether no more events will follow unless a client resumes the stream."""
+        return self.is_over if self.answers_request else self._out is None
+
+    def after(self, number: int) -> list[bytes]:
+        """Return the stored events after this one."""
+        frames = self.frames or ()
+        first = self.last - len(frames) + 1
+        return [frame for at, (_, frame) in enumerate(frames, first) if at > number]
+
+    def keep(self, frame: bytes) -> None:
+        if self.frames is None:
+            self.frames = deque()
+        self.frames.append((asyncio.get_running_loop().time(), frame))
+        self.size += len(frame)
+
+    def forget_oldest(self) -> None:
+        """Forget the oldest event."""
+        _, frame = (self.frames or deque()).popleft()
+        self.size -= len(frame)
+        self._store.note_forgotten(self, len(frame))
+
+    def connect(self, out: ResponseChannel) -> asyncio.Future[bytes | None]:
+        """Attach a connection. Return a future for the last event, or None, when the connection must end."""
+        self._out = out
+        self._ending = ending = asyncio.get_running_loop().create_future()
+        return ending
+
+    async def resume(self, out: ResponseChannel, *, after: int) -> asyncio.Future[bytes | None]:
+        """Write the events after this one, then attach the connection. See `connect`.
+
+        Raises:
+            ConnectionError: The reader disconnected again.
+        """
+        # Before the lock, which a write to the lost connection can hold until it times out.
+        self.abort_connection()
+        async with self._lock:
+            self.abort_connection()  # Another connection came first.
+            written = after
+            while written < self.last:  # Writing can take long enough for new events.
+                missed, written = self.after(written), self.last
+                for frame in missed:
+                    await out.write(frame)
+            # Under the lock, so that no event is missed in between.
+            ending = self.connect(out)
+            if self.is_over:
+                ending.set_result(None)
+            return ending
+
+    def abort_connection(self) -> None:
+        """Abort the current connection, because the client resumes the stream on another one."""
+        if self._out is not None:
+            self._out.abort()
+            self._disconnect(None)
+
+    def disconnect(self, out: ResponseChannel) -> None:
+        if self._out is out:
+            self._disconnect(None)
+        if self._number is not None:
+            self._store.discard_if_done(self)
+
+    async def send(self, notification: JsonObject) -> bool:
+        await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
+        # The event is already stored for a client that resumes.
+        with suppress(ConnectionError):
+            return await self.send_event(jsonrpc.encode(notification))
+        return True
+
+    async def send_event(self, data: bytes) -> bool:
+        """Write an event to the connection, and store it for clients that resume.
+
+        Returns:
+            False if the stream is over, or if there is no connection and the client cannot resume.
+
+        Raises:
+            ConnectionError: The reader has just disconnected. The event is stored.
+        """
+        async with self._lock:
+            if self.is_over or not self._has_reader:
+                return False
+            frame = self._framed(data)
+            # Store it before writing, in case the reader disconnects in between.
+            self._store.keep(self, frame)
+            if self._out is not None:
+                await self._out.write(frame)
+            return True
+
+    def finish(self, reply: Reply) -> None:
+        """Send the response to the connection, or store it for a client that resumes.
+
+        An error replaces a response that is too large to store, so that the client does not wait forever.
+        """
+        # Without the lock, which a slow reader can hold. The connection's handler writes the last event.
+        self.is_over = True
+        is_event = self._out is None or self._out.choose_form(reply)
+        frame = None
+        if is_event and reply.body is not None and self._has_reader:
+            frame = self._framed(reply.body)
+            self._store.keep(self, frame if self._store.fits(frame) else self._framed(self._lost(), number=self.last))
+        self._disconnect(frame)
+        if self._number is not None:
+            self._store.end(self)
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        """Close the connection and let the client poll (since 2025-11-25)."""
+        async with self._lock:
+            # 2025-11-25 "Sending Messages to the Server", 6: only clients with an event id can resume.
+            if self._out is not None and self._out.takes_events and self._store.sends_priming_event:
+                with suppress(ConnectionError):
+                    await self._out.write(b"retry: %d\n\n" % (RETRY_MS if retry_ms is None else retry_ms))
+                self._disconnect(None)
+
+    @property
+    def _has_reader(self) -> bool:
+        return (self._out is not None and self._out.takes_events) or self._was_primed or self.last > 0
+
+    def _framed(self, data: bytes, *, number: int | None = None) -> bytes:
+        if number is None:
+            self.last = number = self.last + 1
+        return encode_event(data, event_id=self._event_id(number))
+
+    def _event_id(self, number: int) -> bytes:
+        suffix = b"" if self._request_id is None else _carried(self._request_id)
+        return b"%b-%x-%d%b" % (self._store.process.encode(), self.number, number, suffix)
+
+    @property
+    def _request_id(self) -> RequestId | None:
+        return self._message.id if isinstance(self._message, Request) else None
+
+    def _lost(self) -> bytes:
+        return results.error_reply(_TOO_LARGE, request_id=self._request_id, revision=None).body or b""
+
+    def _disconnect(self, last: bytes | None) -> None:
+        """Detach the connection. Its handler writes the last event."""
+        if self._out is not None and self._out.is_open and self._store.sends_priming_event:
+            self._was_primed = True
+        self._out = None
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(last)
+        self._ending = None
+
+
+class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
+    stream_events: int = 1000
+    stream_bytes: int = 4 * 2**20
+    session_events: int = 2000
+    session_bytes: int = 8 * 2**20
+    total_bytes: int = 64 * 2**20
+    age: timedelta = timedelta(minutes=10)
+
+
+class ReplayQuota:
+    """The total size of the events of all sessions."""
+
+    __slots__ = ("_has_dropped", "bounds", "streams", "used")
+
+    def __init__(self, bounds: ReplayBounds) -> None:
+        self.bounds: Final = bounds
+        self.used = 0
+        """Bytes."""
+        self.streams: Final[set[SessionStream]] = set()
+        """The streams with kept events."""
+        self._has_dropped = False
+
+    def add(self, size: int) -> None:
+        self.used += size
+
+    def make_room(self) -> None:
+        """Drop the oldest events until an eighth of the total is free."""
+        if not self._has_dropped:  # Warn only once, because later events exceed the limit too.
+            self._has_dropped = True
+            log.warning("events dropped: the replay buffers exceed their total size limit", bytes=self.used)
+        oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
+        heapify(oldest)
+        while self.used > self.bounds.total_bytes * 7 // 8 and oldest:
+            _, number, stream = heappop(oldest)
+            stream.forget_oldest()
+            if stream.frames:
+                heappush(oldest, (stream.frames[0][0], number, stream))
+
+
+class Cursor(NamedTuple):
+    stream: SessionStream
+    after: int
+
+
+class EventStore:
+    """The streams of one session by number, with their stored events. No I/O.
+
+    Event ids contain the process that holds the stream.
+    """
+
+    __slots__ = (
+        "_copies",
+        "_events",
+        "_first",
+        "_has_dropped",
+        "_is_closed",
+        "_next",
+        "_nonce",
+        "_room",
+        "_size",
+        "_streams",
+        "process",
+        "sends_priming_event",
+    )
+
+    def __init__(
+        self,
+        room: ReplayQuota,
+        *,
+        sends_priming_event: bool,
+        process: str = "p",
+        nonce: str = "",
+        copies: EventCopies | None = None,
+    ) -> None:
+        """Create the store.
+
+        Args:
+            room: The total size of the events of all sessions.
+            sends_priming_event: Whether streams start with a priming event (since 2025-11-25). Older clients fail on
+                events without data.
+            process: Identifies this run of the process.
+            nonce: The nonce of the session.
+            copies: Copies the events for other replicas.
+        """
+        self._copies: Final = copies
+        self._nonce: Final = nonce
+        self.process: Final = process
+        self.sends_priming_event: Final = sends_priming_event
+        self._room: Final = room
+        self._first: Final = secrets.randbits(_FIRST_NUMBER_BITS)
+        self._next = self._first
+        self._streams: Final[dict[int, SessionStream]] = {}
+        self._events = 0
+        self._size = 0
+        self._has_dropped = False
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return the number of streams that are open or have stored events."""
+        return len(self._streams)
+
+    def add(self, stream: SessionStream) -> int:
+        """Return the number of a new stream."""
+        number = self._next
+        self._next += 1
+        self._streams[number] = stream
+        return number
+
+    def find(self, event_id: str) -> Cursor | RemotePlace | HttpError | None:
+        """Return the position after an event, or None if nothing follows or later events were dropped."""
+        match = _EVENT_ID.fullmatch(event_id)
+        if match is not None and match[1] != self.process:
+            return RemotePlace(match[1], int(match[2], 16), int(match[3]), _request_id_of(match[4]))
+        if match is None or not self._first <= (number := int(match[2], 16)) < self._next:
+            return _FOREIGN
+        self.expire()
+        stream, after = self._streams.get(number), int(match[3])
+        if stream is None:
+            log.debug("stream not resumed: its events are no longer kept", event_id=event_id)
+            return None
+        # Event 0 is the priming event.
+        if after > stream.last or (after == 0 and not self.sends_priming_event):
+            return _FOREIGN
+        missing = stream.last - len(stream.frames or ()) - after
+        if missing > 0:
+            log.warning("stream resumed with a gap: its oldest events are no longer kept", events=missing)
+        if stream.is_over and after == stream.last:
+            return None
+        return Cursor(stream, after)
+
+    def fits(self, frame: bytes) -> bool:
+        return len(frame) <= self._room.bounds.stream_bytes
+
+    def keep(self, stream: SessionStream, frame: bytes) -> None:
+        if self._is_closed:
+            return
+        if self._copies is not None:
+            self._copies.write(self._nonce, stream.number, stream.last, frame)
+        self._room.streams.add(stream)
+        self._streams[stream.number] = stream  # It was forgotten while a client resumed it.
+        stream.keep(frame)
+        self._count(len(frame), events=1)
+        bounds = self._room.bounds
+        while stream.size > bounds.stream_bytes or len(stream.frames or ()) > bounds.stream_events:
+            self._drop_oldest(stream)
+        while stream.frames and (self._size > bounds.session_bytes or self._events > bounds.session_events):
+            others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
+            self._drop_oldest(next(others, stream))
+        if self._room.used > bounds.total_bytes:
+            self._room.make_room()
+
+    def abort_connection(self, number: int) -> bool:
+        """Abort a stream's connection, because another process resumes it. Return whether more events will follow."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return False
+        stream.abort_connection()
+        return not stream.is_over
+
+    def end(self, stream: SessionStream) -> None:
+        """Record that no more events of a stream will follow."""
+        if self._copies is not None and stream.last and not self._is_closed:
+            self._copies.end(self._nonce, stream.number, stream.last)
+        self.discard_if_done(stream)
+
+    def discard_if_done(self, stream: SessionStream) -> None:
+        if not stream.frames and stream.is_at_rest:
+            self._streams.pop(stream.number, None)
+
+    def expire(self) -> None:
+        oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
+        # Iterate over a copy, because streams without events are removed.
+        for stream in list(self._streams.values()):
+            while stream.frames and stream.frames[0][0] <= oldest:
+                stream.forget_oldest()
+
+    def close(self) -> None:
+        """Forget everything and store no more events."""
+        self._is_closed = True
+        for stream in list(self._streams.values()):
+            while stream.frames:
+                stream.forget_oldest()
+        self._streams.clear()
+
+    def note_forgotten(self, stream: SessionStream, size: int) -> None:
+        """Record that a stream has forgotten an event."""
+        if not stream.frames:
+            self._room.streams.remove(stream)
+        self._count(-size, events=-1)
+        self.discard_if_done(stream)
+
+    def _drop_oldest(self, stream: SessionStream) -> None:
+        if not self._has_dropped:
+            self._has_dropped = True
+            log.warning("events dropped: replay buffer is full", bytes=self._size, events=self._events)
+        stream.forget_oldest()
+
+    def _count(self, size: int, *, events: int) -> None:
+        self._size += size
+        self._events += events
+        self._room.add(size)
+
+
+def _carried(request_id: RequestId) -> bytes:
+    """Encode the request id for event ids. Another process needs it if this one ends before the response."""
+    written = orjson.dumps(request_id)
+    return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
+
+
+def _request_id_of(carried: str | None) -> str | int | None:
+    """Decode the request id of another process's stream, or None if the stream belonged to no request."""
+    if carried is None:
+        return None
+    try:
+        request_id = orjson.loads(base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4)))
+    # Covers base64 and JSON errors of invalid ids.
+    except ValueError:
+        return None
+    return request_id if isinstance(request_id, str | int) else None

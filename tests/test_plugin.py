@@ -11,7 +11,7 @@ import pytest
 from gateway import plugin
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.plugin import Context, SyncContext
-from gateway.protocol.call.runner import Run
+from gateway.protocol.call.run import Run
 from gateway.wire import meta
 from tests.executors.recording import RecordingContext
 

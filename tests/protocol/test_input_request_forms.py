@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
-from gateway.protocol.call.input_requests.budget import check_capabilities, for_revision, limit_tokens
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
 from gateway.protocol.call.input_requests.requests import (
     InputRequest,
+    check_answer,
     checked,
     elicitation,
+    read_answer,
     read_input_request,
+    read_roots,
+    read_sample,
     roots,
     sampling,
     url_elicitation,
 )
-from gateway.protocol.call.input_requests.responses import check_answer, read_answer, read_roots, read_sample
 from gateway.wire.revisions import LEGACY, MODERN
 
 REVISIONS: Final = (*LEGACY, *MODERN)

@@ -18,7 +18,7 @@ import gateway
 from gateway.executors.invocation import Invocation, Outcome
 from gateway.json_types import Json
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import Run
+from gateway.protocol.call.run import Run
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Caller, ChannelExchange
 from gateway.transports.http.forwarded import ClientEndpoint

@@ -2,7 +2,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -16,9 +16,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
-from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner
-from gateway.protocol.call.input_requests.requester import InputRequester
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
@@ -38,23 +36,6 @@ _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
 _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
-
-
-class TaskOfCall(Protocol):
-    @property
-    def is_rerun(self) -> bool:
-        """Whether an earlier process or request has started the task."""
-
-    @property
-    def facts(self) -> TaskFacts | None:
-        """None until the task exists."""
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the task expires."""
-
-    def open_requester(self, call: "Call", *, definition: str) -> InputRequester:
-        """Return the requester of input for a run. `definition` is the version of the tool."""
 
 
 class CallActivity:
@@ -114,7 +95,8 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether the call was sent through `call_tool`. Header fields then do not mirror its parameters."""
     activity: CallActivity
     progress: ProgressReporter | None = None
-    task: TaskOfCall | None = None
+    output_seconds: float | None = None
+    """Seconds for which a long output is stored. None for the default."""
 
     @property
     def era(self) -> Era:
@@ -128,7 +110,12 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def wants_progress(self) -> bool:
-        return self.task is not None or self.progress_token is not None
+        return self.progress is not None
+
+    @property
+    def brings_answers(self) -> bool:
+        """Whether the call is a retry with responses to input requests."""
+        return self.session is None and ("inputResponses" in self.params or "requestState" in self.params)
 
     @property
     def is_modern_http(self) -> bool:
@@ -168,10 +155,6 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             return f"session {self.session_id}"
         subject = self.caller.identity.subject_key
         return "" if subject is None else f"principal {subject}"
-
-    @property
-    def output_seconds(self) -> float | None:
-        return None if self.task is None else self.task.seconds_left
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:

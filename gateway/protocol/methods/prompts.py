@@ -8,7 +8,7 @@ from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import Run, check_access, check_client
+from gateway.protocol.call.run import Run, check_access, check_client
 from gateway.protocol.methods import params
 from gateway.wire import downgrade, meta
 

@@ -6,17 +6,16 @@ from gateway.catalog.primitives import Resource, ResourceTemplate, Skill
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
-from gateway.protocol.call import runner
+from gateway.protocol.call import run
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.mrtr_requester import brings_answers
-from gateway.protocol.call.runner import check_access
+from gateway.protocol.call.run import check_access
 from gateway.protocol.methods import params
 from gateway.wire import downgrade, meta
 
 
 async def read_resource(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
-    contents, others_meta = await runner.read_resource(uri, call)
+    contents, others_meta = await run.read_resource(uri, call)
     wire: dict[str, Json] = {"contents": downgrade.resource_contents(contents, call.revision)}
     if others_meta:
         wire[meta.META] = others_meta
@@ -26,7 +25,7 @@ async def read_resource(call: Call) -> JsonObject:
 def _cache_hints(call: Call) -> dict[str, Json]:
     """Return cache hints. Stored outputs, and contents that depend on the user's responses, are private."""
     resource = call.target
-    if not isinstance(resource, Resource | ResourceTemplate) or brings_answers(call):
+    if not isinstance(resource, Resource | ResourceTemplate) or call.brings_answers:
         return results.cache_hints(timedelta(0), is_shared=False)
     return results.cache_hints(
         resource.cache_ttl or timedelta(0), is_shared=resource.is_shared and not resource.access.scopes

@@ -7,7 +7,7 @@ from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.json_types import Json, JsonObject, present
 from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import check_access
+from gateway.protocol.call.run import check_access
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.methods.tasks import own_task

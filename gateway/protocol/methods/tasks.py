@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.responses import check_answer
+from gateway.protocol.call.input_requests.requests import check_answer
 from gateway.protocol.methods import params
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import key_prefix, open_questions

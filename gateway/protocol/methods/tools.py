@@ -11,7 +11,8 @@ from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.runner import check_access, check_client, prepared_arguments, run_tool
+from gateway.protocol.call.run import check_access, check_client
+from gateway.protocol.call.runner import prepared_arguments, run_tool
 from gateway.protocol.methods import params
 from gateway.protocol.tasks import task_calls
 from gateway.wire import headers

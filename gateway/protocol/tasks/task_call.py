@@ -23,7 +23,6 @@ from gateway.json_types import Json, JsonObject
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.call.input_requests.requester import Where
 from gateway.protocol.call.runner import run_tool
 from gateway.protocol.call.send_queue import Send
@@ -76,8 +75,8 @@ class TaskCall:
         self._reported = -math.inf
 
     def attached_to(self, call: Call) -> Call:
-        """Return the call with this object as its exchange, progress reporter and task."""
-        return replace(call, exchange=self, progress=self, task=self)
+        """Return the call with this object as its exchange and progress reporter."""
+        return replace(call, exchange=self, progress=self, output_seconds=self._seconds_left)
 
     def open_requester(self, call: Call, *, definition: str) -> TaskRequester:
         if self._requester is None:
@@ -86,7 +85,6 @@ class TaskCall:
                 definition=definition,
                 memory=TaskMemory() if self._run is None else decode_memory(self._run.task.memory),
                 asks_before=self._asks_before,
-                is_first=not self.is_rerun,
             )
         return self._requester
 
@@ -98,7 +96,7 @@ class TaskCall:
         return TaskFacts(id=task.id, created_at=task.created, expires_at=task.expires, restarts_left=task.restarts)
 
     @property
-    def seconds_left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._ttl_ms / 1000 if self._run is None else max(1.0, self._run.task.expires - self._tasks.clock())
 
     async def send(self, notification: JsonObject) -> bool:
@@ -153,7 +151,7 @@ class TaskCall:
 
     async def _outcome(self, call: Call, arguments: JsonObject) -> ToolResult | Ending:
         try:
-            return await run_tool(call, self._tool, arguments)
+            return await run_tool(call, self._tool, arguments, self)
         except AwaitingInput:
             requester = self.open_requester(call, definition=self._tool.version)
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
@@ -161,7 +159,7 @@ class TaskCall:
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
         """Return a task or a result. See `task_calls.answer` for exceptions."""
         try:
-            if not rules.is_required or rules.asks_before or brings_answers(call):
+            if not rules.is_required or rules.asks_before or call.brings_answers:
                 return await self._run_then_store(task_id, call, rules, arguments)
             task = self._record(task_id, call, rules)
             # Set before the write, because a cancelled write may have succeeded.

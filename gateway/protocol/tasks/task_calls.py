@@ -14,7 +14,8 @@ from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError, 
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState, open_call
-from gateway.protocol.call.runner import check_access, prepared_arguments
+from gateway.protocol.call.run import check_access
+from gateway.protocol.call.runner import prepared_arguments
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.tasks import wire

@@ -13,7 +13,6 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.budget import CallBudget
 from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
 from gateway.protocol.call.input_requests.requester import Suspension, Where
 from gateway.protocol.call.input_requests.requests import InputRequest
@@ -23,36 +22,26 @@ from gateway.wire import jsonrpc
 MAX_MEMORY_BYTES: Final = 2**20
 
 
-class TaskRequester:
+class TaskRequester(MrtrRequester):
     def __init__(
-        self,
-        call: Call,
-        *,
-        definition: str,
-        memory: TaskMemory,
-        asks_before: Callable[[Where | None], bool],
-        is_first: bool,
+        self, call: Call, *, definition: str, memory: TaskMemory, asks_before: Callable[[Where | None], bool]
     ) -> None:
-        """`asks_before` returns whether a request belongs before the task. If `is_first`, the request is open."""
+        """`asks_before` returns whether a request belongs before the task."""
+        super().__init__(call, definition=definition)
         is_same = not memory.definition or memory.definition == definition
-        self._call: Final = call
         self._asks_before: Final = asks_before
         self._definition: Final = definition
         # ext-tasks, "Task Update Requests": keys are unique during the life of a task.
         self._round: Final = memory.round if is_same else memory.round + 1
-        self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
-        self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None
-        # The budget covers requests before and inside the task.
-        self.budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
         if is_same:
-            self.budget.results.update(memory.results)
-        self._open: Final[dict[str, InputRequest]] = {}
+            self._answers.update(memory.answers)
+            self.results.update(memory.results)
+        self._inside: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
         """Raise AwaitingInput if a request is open, with a result if it belongs before the task."""
-        if self._mrtr is not None:
-            await self._mrtr.close(error)
-        if self._open and not isinstance(error, asyncio.CancelledError):
+        await super().close(error)
+        if self._inside and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None
 
     async def request(
@@ -63,32 +52,22 @@ class TaskRequester:
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        entered = self.budget.register(questions)
-        new = {key: question for key, question in entered.items() if key not in self._answers}
-        if new and self._mrtr is not None and self._asks_before(where):
-            self._answers.update(await self._mrtr.request(new, pause=pause, proven=proven))
-        elif new:
-            await self.budget.open(new, beside=self._open)
-            raise AwaitingInput
-        return {key: self._answers[key] for key in questions}
+        if self._asks_before(where):
+            return await super().request(questions, pause=pause, proven=proven)
+        return await self._answered(self.register(questions), beside=self._inside)
 
     @property
     def is_asking_before(self) -> bool:
-        return self._mrtr is not None and self._mrtr.is_asking
+        return bool(self._open)
 
     def questions(self) -> bytes:
         """Return the open input requests of the task, encoded, by the client's keys."""
         prefix = key_prefix(self._round)
-        return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._open.items()})
+        return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._inside.items()})
 
     def memory(self) -> bytes:
         """Return the encoded memory for the next run. Raise ExecutionError if it is too large."""
-        memory = TaskMemory(
-            answers=dict(self._answers),
-            results=dict(self.budget.results),
-            definition=self._definition,
-            round=self._round,
-        )
+        memory = TaskMemory(answers=self._answers, results=self.results, definition=self._definition, round=self._round)
         encoded = encode_memory(memory)
         if len(encoded) > MAX_MEMORY_BYTES:
             raise ExecutionError(f"The responses and results so far exceed {MAX_MEMORY_BYTES} bytes")
@@ -96,17 +75,15 @@ class TaskRequester:
 
     @property
     def has_memory(self) -> bool:
-        return bool(self._answers or self.budget.results)
+        return bool(self._answers or self.results)
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._open)
+        return bool(self._inside)
 
     def answer_with_questions(self) -> JsonObject:
         """Return an `InputRequiredResult` for a call that does not become a task."""
-        if self._mrtr is None:
-            raise RuntimeError("the request is not open")
-        return self._mrtr.result_with(self._open)
+        return self.result_with(self._inside)
 
 
 def key_prefix(asked_again: int) -> str:

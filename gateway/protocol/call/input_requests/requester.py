@@ -1,14 +1,24 @@
-"""The interface for input requests, which each era implements."""
+"""Sends the input requests of one call. Each era has a subclass of `InputRequester`."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
+import orjson
+
+from gateway import exact_json
+from gateway.config.models.quantities import RateLimit
+from gateway.config.models.server import SamplingLimits
 from gateway.deadline import Deadline
-from gateway.json_types import JsonObject
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
-from gateway.protocol.call.input_requests.requests import InputRequest
+from gateway.plugin import ToolError
+from gateway.protocol.call.call import Call
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, limit_tokens
+from gateway.protocol.call.input_requests.requests import SAMPLE, InputRequest
 
 T = TypeVar("T")
 
@@ -18,13 +28,19 @@ Suspension = Callable[[], AbstractAsyncContextManager[None]]
 Where = Literal["before", "inside"]
 """Whether to ask before the call becomes a task, or inside the task."""
 
-
-class KeptResults(Protocol):
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        pass
+_STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-class InputRequester(Protocol):
+class InputRequester(ABC):
+    """The input requests of one call, within `limits.sampling`. Each retry of a modern call starts a new count."""
+
+    def __init__(self, call: Call) -> None:
+        self.call: Final = call
+        self._asked: dict[str, InputRequest] = {}
+        self.results: Final[dict[str, Json]] = {}
+        """The results of `once`."""
+
+    @abstractmethod
     async def request(
         self,
         questions: Mapping[str, InputRequest],
@@ -48,12 +64,81 @@ class InputRequester(Protocol):
             AwaitingInput: the client must respond first (modern).
         """
 
-    @property
-    def budget(self) -> KeptResults:
-        """The budget of the call, with the results of `once`."""
-
+    @abstractmethod
     async def close(self, error: BaseException | None) -> None:
         """End with the run. Raise AwaitingInput if the client must respond first (modern)."""
+
+    def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
+        """Return the requests with secrets masked and tokens limited. Raise ExecutionError for too many."""
+        entered = {key: self._permitted(question) for key, question in questions.items()}
+        for key, question in entered.items():
+            # basic/patterns/mrtr: only the key relates a response to its request.
+            if self._asked.get(key, question) != question:
+                raise ToolError(f"The key {key!r} is already used for another input request of this call")
+        asked, most = {**self._asked, **entered}, self._limits.per_call
+        if most is not None and _samples(asked) > most:
+            raise ExecutionError(f"A call can send at most {most} sampling requests (limits.sampling)")
+        self._asked = asked
+        return entered
+
+    async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
+        """Check new requests and add them to `beside`. Raise ExecutionError if that is impossible."""
+        new = {key: question for key, question in questions.items() if key not in beside}
+        check_capabilities(new, self.call.terms.capabilities, self.call.revision)
+        beside.update(new)  # before the first await, so that concurrent requests are sent together
+        try:
+            await self.charge(new)
+        except ExecutionError:
+            for key in new:
+                del beside[key]
+            raise
+
+    async def charge(self, questions: Mapping[str, InputRequest]) -> None:
+        """Count requests against the rate limit of sampling. Raise ExecutionError if it is exceeded."""
+        samples = _samples(questions)
+        if self._limits.rate is not None and samples:
+            limit = RateLimit(per_caller=self._limits.rate)
+            await self.call.server.rate_limiter.acquire(
+                "limits.sampling",
+                limit,
+                caller=self.call.caller.rate_limit_key,
+                cost=samples,
+                saying="Too many sampling requests",
+            )
+        if (observer := self.call.server.interaction_observer) is not None:
+            observer.input_requested(self.call, {key: question.method for key, question in questions.items()})
+
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the first run of `function`, converted to JSON so that all tries see the same value.
+
+        Raises:
+            TypeError: the result cannot be encoded as JSON.
+            ValueError: the result contains a secret, which the client could read.
+        """
+        if key not in self.results:
+            returned = await function()
+            result = exact_json.loads(exact_json.dumps(returned, option=_STRICT))
+            if (number := exact_json.non_finite(returned)) is not None:
+                raise TypeError(f"the result of once({key!r}, …) cannot be encoded as JSON: {number}")
+            if self.call.catalog.redactor.json(result) != result:
+                raise ValueError(f"the result of once({key!r}, …) contains a secret, which clients could read")
+            self.results[key] = result
+        kept: T = self.results[key]
+        return kept
+
+    @property
+    def _limits(self) -> SamplingLimits:
+        return self.call.catalog.limits.sampling
+
+    def _permitted(self, question: InputRequest) -> InputRequest:
+        catalog = self.call.catalog
+        # Texts for people show control characters. Texts for models must not contain them.
+        scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
+        return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
+
+
+def _samples(questions: Mapping[str, InputRequest]) -> int:
+    return sum(question.method == SAMPLE for question in questions.values())
 
 
 class RunSuspension:

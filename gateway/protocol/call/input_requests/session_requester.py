@@ -9,23 +9,19 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.budget import CallBudget, check_capabilities, for_revision
-from gateway.protocol.call.input_requests.requester import Suspension, Where
-from gateway.protocol.call.input_requests.requests import InputRequest
-from gateway.protocol.call.input_requests.responses import check_answer
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision
+from gateway.protocol.call.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.call.input_requests.requests import InputRequest, check_answer
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 
 _MAX_REASON_LENGTH: Final = 1000
 
 
-class SessionRequester:
-    __slots__ = ("_answers", "_asking", "_call", "_session", "_timeout", "budget")
-
+class SessionRequester(InputRequester):
     def __init__(self, call: Call, session: Session, *, ask_timeout: timedelta) -> None:
-        self._call: Final = call
+        super().__init__(call)
         self._session: Final = session
-        self.budget: Final = CallBudget(call)
         self._timeout: Final = ask_timeout.total_seconds()
         self._answers: Final[dict[str, JsonObject]] = {}
         self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
@@ -44,13 +40,13 @@ class SessionRequester:
     ) -> Mapping[str, JsonObject]:
         del where  # legacy revisions have no tasks
         del proven  # responses are matched by a unique id within the session
-        entered = self.budget.register(questions)
+        entered = self.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new:
             # Unsupported requests must not count against a limit.
-            check_capabilities(new, self._call.terms.capabilities, self._call.revision)
-            cut = {key: for_revision(question, self._call.revision) for key, question in new.items()}
-            await self.budget.charge(new)
+            check_capabilities(new, self.call.terms.capabilities, self.call.revision)
+            cut = {key: for_revision(question, self.call.revision) for key, question in new.items()}
+            await self.charge(new)
             async with pause():
                 self._answers.update(await self._all_or_none(cut))
         return {key: self._answers[key] for key in questions}
@@ -104,7 +100,7 @@ class SessionRequester:
         return answer
 
     async def _send(self, message: JsonObject) -> bool:
-        return await self._call.exchange.send({"jsonrpc": jsonrpc.VERSION, **message})
+        return await self.call.exchange.send({"jsonrpc": jsonrpc.VERSION, **message})
 
 
 def _reason(error: Json) -> str:

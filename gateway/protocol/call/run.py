@@ -1,50 +1,174 @@
-"""The context of one run. Implements `gateway.plugin.Context`."""
+"""One run of a primitive: the `Invocation` of an executor and the `Context` of a plugin."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, TypeVar, get_args
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar, get_args
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway import exact_json, plugin
-from gateway.catalog.primitives import Primitive
+from gateway.access.claims import digest_of_facts
+from gateway.catalog.catalog import NO_LIMITS, CallLimits
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.config.models.quantities import RateLimit
 from gateway.deadline import Deadline
+from gateway.errors import (
+    ExecutionError,
+    InsufficientScopeError,
+    MissingCapabilityError,
+    OverLimitError,
+    ResourceNotFoundError,
+    ResourceUnreadableError,
+)
+from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
 from gateway.executors.python.results import valid_text
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json, JsonObject, empty
+from gateway.language.templates.caller import CALLER
 from gateway.limits.concurrency import ConcurrencyPermit
-from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
+from gateway.limits.fair_semaphore import Limit
+from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests import requests as questions
-from gateway.protocol.call.input_requests import responses as answers
-from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
+from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester, claim_answers
 from gateway.protocol.call.input_requests.requester import InputRequester, RunSuspension, Suspension, Where, both
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, InputRequest
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
+from gateway.telemetry.trace import Trace, TracedStep
 from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
 
 T = TypeVar("T")
 
 _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
+_PRIMITIVE: Final = "mcp_gateway.primitive"
+_SECTIONS: Final[Mapping[type[Primitive], str]] = {
+    Tool: "tools",
+    Resource: "resources",
+    ResourceTemplate: "resources",
+    Prompt: "prompts",
+}
 
 
-class CallContext(msgspec.Struct, eq=False):
-    """One run of a primitive. Nothing is sent after the run has ended."""
+class TaskOfRun(Protocol):
+    @property
+    def is_rerun(self) -> bool:
+        """Whether an earlier process or request has started the task."""
+
+    @property
+    def facts(self) -> Task | None:
+        """None until the task exists."""
+
+    def open_requester(self, call: Call, *, definition: str) -> InputRequester:
+        """Return the requester of input for a run. `definition` is the version of the tool."""
+
+
+class Run(msgspec.Struct, eq=False):
+    """One run of a primitive. Nothing is sent after the run has ended.
+
+    Entering counts the run against the `rate_limit`. `start` acquires the permit and starts the clock. Exiting releases
+    the permit.
+    """
 
     call: Call
     primitive: Primitive
     is_completion: bool = False
     """Such a run is not rate limited, and cannot send input requests."""
-    outer: "CallContext | None" = None
+    outer: "Run | None" = None
     """The run of the same call that started this one and holds the caller's permits."""
+    task_of_run: TaskOfRun | None = None
+    arguments: JsonObject = empty()
+    variables: JsonObject = empty()
     is_over: bool = False
     _began: float = 0.0
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
     _opened: InputRequester | None = None
     _suspension: RunSuspension | None = None
+    _whole: "Run | None" = None
+    _trace: Trace | None = None
+    _step: AbstractContextManager[TracedStep] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Count the run. Raise OverLimitError if the primitive was called too often."""
+        if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
+            await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
+        if not self.is_completion and self.outer is None and self.call.brings_answers:
+            await claim_answers(self.primitive, self.call)
+            self.open_requester()
+        return self
+
+    async def start(self, arguments: JsonObject) -> Invocation:
+        """Wait for a permit. Raise ExecutionError if none is free before the deadline."""
+        primitive = self.primitive
+        self.arguments, self.variables = arguments, self.with_caller(arguments)
+        # The deadline includes the wait for the permit.
+        self._began = asyncio.get_running_loop().time()
+        call, concurrency = self.call, self.call.server.concurrency
+        key = f"{call.method if self.outer is None else 'resources/read'}/{primitive.name}"
+        limit = (primitive.concurrency, primitive.queue)
+        # The outer run holds the caller's permits. An inner run could wait for its own outer run.
+        limits = call.catalog.limits if self.outer is None else NO_LIMITS
+        permit = None
+        if limits.of_caller is None and limits.of_all is None:
+            permit = concurrency.try_acquire(key, limit)
+        self._permit = permit or await self._acquired(key, limit, limits)
+        if call.server.is_traced:
+            self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
+            self._step.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the permit. A run that ends with `AwaitingInput` is not counted, because it will be repeated."""
+        # Set first, so that background tasks of the run send nothing more.
+        self.is_over = True
+        if self._step is not None:
+            self._step.__exit__(kind, error, trace)
+        if self._permit is not None:
+            # Released before the waits below, which must not delay other calls.
+            self._permit.release()
+        if self.call.activity.has_sent and self.outer is None:
+            await self._send_rest(error)
+        try:
+            if self._opened is not None:
+                await self._opened.close(error)
+        except AwaitingInput:
+            await self._refund()
+            raise
+        if isinstance(error, AwaitingInput):
+            await self._refund()
+
+    async def _send_rest(self, error: BaseException | None) -> None:
+        """Send queued messages before the response, or drop them if the call was cancelled."""
+        try:
+            queue = self.call.activity.queue
+            if isinstance(error, asyncio.CancelledError):
+                queue.cancel()
+            await queue.drain()
+        except asyncio.CancelledError as cancelled:
+            if self._opened is not None:
+                await self._opened.close(cancelled)  # otherwise its requests stay open until `ask_timeout`
+            raise
+
+    async def _acquired(self, key: str, limit: Limit, limits: CallLimits) -> ConcurrencyPermit:
+        call = self.call
+        try:
+            return await call.server.concurrency.acquire(
+                key,
+                limit,
+                caller=call.caller.rate_limit_key,
+                deadline=self.deadline.at,
+                of_caller=limits.of_caller,
+                of_all=limits.of_all,
+            )
+        finally:
+            call.activity.note_wait("concurrency", self._began)
 
     @property
     def deadline(self) -> Deadline:
@@ -60,6 +184,29 @@ class CallContext(msgspec.Struct, eq=False):
         """Only available after the start of the run."""
         assert self._permit is not None  # noqa: S101 - executors only receive started runs
         return self._permit
+
+    @property
+    def context(self) -> Context:
+        return self._whole or self
+
+    def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> Invocation:
+        variables = self.with_caller(arguments)
+        return replace(self, arguments=arguments, variables=variables, _deadline=deadline, _whole=self._whole or self)
+
+    def with_caller(self, arguments: JsonObject) -> JsonObject:
+        """Return the variables of templates: the arguments, and `caller` if a template reads it."""
+        # The facts come last, because an open schema allows an argument with the same name.
+        return {**arguments, CALLER: self.call.caller_facts} if self.primitive.caller_facts else arguments
+
+    @property
+    def caller_values(self) -> bytes:
+        return digest_of_facts(self.call.caller_facts, self.primitive.caller_facts)
+
+    @property
+    def trace(self) -> Trace:
+        if self._trace is None:
+            self._trace = self.call.server.trace(self.call.trace)
+        return self._trace
 
     @property
     def principal(self) -> str | None:
@@ -96,7 +243,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def task(self) -> Task | None:
-        return None if self.call.task is None else self.call.task.facts
+        return None if self.task_of_run is None else self.task_of_run.facts
 
     @property
     def http(self) -> "plugin.HttpClient":
@@ -149,10 +296,10 @@ class CallContext(msgspec.Struct, eq=False):
         self.call.server.notifier.tell_others("disabled", kind, name)
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
-        return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))
+        return questions.read_answer(await self._answer(key, questions.elicitation(message, schema)))
 
     async def elicit_url(self, key: str, message: str, url: str) -> Answer:
-        return answers.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
+        return questions.read_answer(await self._answer(key, questions.url_elicitation(message, url)))
 
     async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
         self,
@@ -174,10 +321,10 @@ class CallContext(msgspec.Struct, eq=False):
             "modelPreferences": model_preferences,
             "tools": tools,
         }
-        return answers.read_sample(await self._answer(key, questions.sampling(messages, fields)))
+        return questions.read_sample(await self._answer(key, questions.sampling(messages, fields)))
 
     async def list_roots(self, key: str) -> Sequence[JsonObject]:
-        return answers.read_roots(await self._answer(key, questions.roots()))
+        return questions.read_roots(await self._answer(key, questions.roots()))
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Send several requests `{"method": …, "params": …}`. Return the results by key."""
@@ -192,7 +339,7 @@ class CallContext(msgspec.Struct, eq=False):
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._requester.budget.once(key, function)
+        return await self._requester.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the connection if the client can reconnect for the remaining messages."""
@@ -235,8 +382,8 @@ class CallContext(msgspec.Struct, eq=False):
             return self.outer.open_requester()
         if self._opened is None:
             call = self.call
-            if call.task is not None:
-                self._opened = call.task.open_requester(call, definition=self.primitive.version)
+            if self.task_of_run is not None:
+                self._opened = self.task_of_run.open_requester(call, definition=self.primitive.version)
             elif call.session is not None:
                 self._opened = SessionRequester(call, call.session, ask_timeout=self.primitive.ask_timeout)
             else:
@@ -278,6 +425,33 @@ class CallContext(msgspec.Struct, eq=False):
         notification = {"jsonrpc": jsonrpc.VERSION, "method": "notifications/message", "params": params}
         await self.call.exchange.send(notification)
 
+    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
+        contents, _ = await read_resource(uri, self.call, self)
+        return contents
+
+    @property
+    def _rate_key(self) -> str:
+        caller, template = self.call.caller, self.primitive.rate_key
+        if template is None:
+            return caller.rate_limit_key
+        # Includes the realm, because two issuers can use the same value for different tenants.
+        return f"key {caller.realm} {template.render({CALLER: self.call.caller_facts})}"
+
+    @property
+    def _rate_limit(self) -> RateLimit | None:
+        # The call of a repeated task was counted before.
+        if self.is_completion or (self.task_of_run is not None and self.task_of_run.is_rerun):
+            return None
+        return self.primitive.rate_limit
+
+    @property
+    def _rate_name(self) -> str:
+        return f"{_SECTIONS[type(self.primitive)]}.{self.primitive.name}.rate_limit"
+
+    async def _refund(self) -> None:
+        if (limit := self._rate_limit) is not None:
+            await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=self._rate_key)
+
 
 def _nothing() -> asyncio.Future[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -310,3 +484,60 @@ def _known(kind: ListKind) -> ListKind:
     if kind not in _KINDS:
         raise ToolError(f"Unknown kind {kind!r}. Use one of {', '.join(_KINDS)}.")
     return kind
+
+
+def check_access(primitive: Primitive, call: Call) -> None:
+    """Raise InsufficientScopeError if the caller lacks a scope."""
+    if primitive.access.scopes and not call.caller.identity.holds(primitive.access.scopes):
+        raise InsufficientScopeError(primitive.access.scopes)
+
+
+def check_client(primitive: Primitive, call: Call) -> None:
+    """Raise MissingCapabilityError if the client lacks a required capability."""
+    if not primitive.required_capabilities:
+        return
+    missing = {
+        name: wanted
+        for name, wanted in primitive.required_capabilities.items()
+        if call.terms.capabilities.get(name) is None
+    }
+    if missing:
+        raise MissingCapabilityError(missing)
+
+
+async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
+    """Return the contents of a resource in the form of 2026-07-28, and the `_meta` of an upstream server's result.
+
+    Views do not restrict a read by an `outer` run.
+
+    Raises:
+        ResourceNotFoundError: no resource has this URI.
+        ResourceUnreadableError: the read failed.
+    """
+    stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
+    if stored is not None:
+        return [stored], {}
+    catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
+    found = catalog.resource(uri)
+    if found is None:
+        raise ResourceNotFoundError(uri)
+    resource, variables = found
+    check_access(resource, call)
+    check_client(resource, call)
+    try:
+        async with Run(call, resource, outer=outer, task_of_run=None if outer is None else outer.task_of_run) as run:
+            invocation = await run.start(variables)
+            outcome = await resource.executor.execute(invocation)
+            contents = await shaped(
+                partial(resource.contents, outcome, uri),
+                size=outcome.size,
+                call=invocation,
+                threads=call.server.services.worker_threads,
+            )
+            return contents, call.catalog.sanitizer.json(outcome.meta) if isinstance(outcome, Relayed) else {}
+    except ResourceNotFoundError as error:
+        raise ResourceNotFoundError(uri) from error  # with the requested URI instead of the backend's
+    except OverLimitError:
+        raise  # see `Method.refused`
+    except ExecutionError as error:
+        raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error

@@ -16,7 +16,7 @@ from gateway.access.authenticator import Authenticator
 from gateway.access.identity import OPERATORS
 from gateway.app.listeners import Listeners, is_exposed, open_sessions
 from gateway.app.monitoring.metrics import metrics_exposition
-from gateway.app.monitoring.status import RecentClients, daemon_info, endpoint_url, read_status
+from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
 from gateway.app.monitoring.tasks import TaskProgress, TaskReport
 from gateway.app.reload_requests import ReloadRequests
 from gateway.app.shared_changes import SharedChanges
@@ -72,7 +72,7 @@ from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
 from gateway.telemetry.access_log import AccessLog
-from gateway.telemetry.call_metrics import CallMetrics
+from gateway.telemetry.call_metrics import CallMetrics, RecentClients
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
@@ -588,7 +588,7 @@ def _resource_updated(
     event: UpstreamResourceUpdated, upstreams: UpstreamSource, notifier: ChangeNotifier, pipeline: ReloadPipeline
 ) -> None:
     catalog = pipeline.store.current
-    notifier.resource_updated(event.uri, catalog)
+    notifier.resource_updated(event.uri)
     origin = upstreams.origin_of(catalog, event.uri)
     if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
         # Each replica runs a process of the stdio server, and only this one reported the update.

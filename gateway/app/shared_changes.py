@@ -162,9 +162,8 @@ class SharedChanges:
         }
 
     def _updated(self, uri: str) -> None:
-        catalog = self._store.current
-        for name in catalog.uris_of(uri):
-            self._notifier.resource_updated(name, catalog)
+        for name in self._store.current.uris_of(uri):
+            self._notifier.resource_updated(name)
 
     async def _take_disabled(self) -> None:
         found = await self._replica.store.command("HGETALL", self._key)

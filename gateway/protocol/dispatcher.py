@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
 from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
+from gateway.catalog.catalog import Catalog, View
 from gateway.catalog.store import CatalogStore
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, InsufficientScopeError, RpcError
 from gateway.events import Events
 from gateway.executors.shared_services import Services
-from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.protocol import message_log, results
@@ -20,15 +20,14 @@ from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
-from gateway.protocol.exchange import Binding, Exchange, Reply
+from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntry
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier, nothing
-from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import InFlight, Session
-from gateway.protocol.tasks import task_calls
+from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import detailed
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_rates import RedisRates
@@ -107,8 +106,7 @@ class Dispatcher:
         parts = CallerCatalogs()
         self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
-        self.notifier: Final = ChangeNotifier(parts, events=events, upstreams_watch=upstreams_watch)
-        store.subscribe(self.notifier.catalog_changed)
+        self.notifier: Final = ChangeNotifier(store, parts, events=events, upstreams_watch=upstreams_watch)
         self.concurrency: Final = ConcurrencyLimiter(shared=semaphores)
         self.rates: Final = RateLimiter(shared=shared_rates)
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
@@ -135,7 +133,7 @@ class Dispatcher:
         )
 
     async def _rerun(self, run: TaskRun) -> Ending:
-        return await task_calls.rerun(run, self._server, catalog_for=self.views.catalog_for)
+        return await task_call.rerun(run, self._server, catalog_for=self.views.catalog_for)
 
     def decode(self, body: bytes) -> Received:
         try:
@@ -224,22 +222,6 @@ class Dispatcher:
     def stop(self) -> None:
         self._is_stopping = True
 
-    def identity_changed(self, session: Session, identity: Identity) -> None:
-        if identity != session.identity:
-            self.notifier.identity_changed(session, identity, self.store.current)
-
-    def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Restore a session of another process. `told` are the list fingerprints that its client knows."""
-        self.notifier.restore_session(session, self.store.current, told=told)
-
-    def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the list fingerprints that a session's client knows. `before` are the earlier ones."""
-        return self.notifier.told(session, self.store.current, before=before)
-
-    @property
-    def server_info(self) -> JsonObject:
-        return self.store.current.server_info
-
     def _open(
         self,
         message: Request | Notification | Response | InvalidMessageError,
@@ -263,7 +245,7 @@ class Dispatcher:
             return self._begin(message, exchange)
         # The identity is usually the same object.
         if caller.identity is not session.identity:
-            self.identity_changed(session, caller.identity)
+            self.notifier.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
 
     def _open_modern(
@@ -383,3 +365,42 @@ class Dispatcher:
 def _cancel_if_asked(message: Notification | Response, in_flight: InFlight) -> None:
     if isinstance(message, Notification) and message.method == "notifications/cancelled":
         in_flight.cancel(message.params.get("requestId"))
+
+
+class ServedViews:
+    def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
+        self._store: Final = store
+        self._parts: Final = parts
+
+    def entries(self) -> tuple[ViewEntry, ...]:
+        return tuple(map(_entry, self._store.current.views.values()))
+
+    def entry(self, name: str) -> ViewEntry | None:
+        view = self._store.current.views.get(name)
+        return None if view is None else _entry(view)
+
+    def parts(self) -> Iterator[tuple[str, Catalog]]:
+        """Yield each view with its catalog for callers with all scopes."""
+        catalog = self._store.current
+        yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
+
+    def admits(self, view: str | None, identity: Identity) -> bool:
+        """Return whether the view exists and the identity has its scopes. A view of None means the whole catalog."""
+        found = None if view is None else self.entry(view)
+        return view is None or (found is not None and identity.holds(found.scopes))
+
+    def catalog_for(self, caller: Caller) -> Catalog:
+        """Return the catalog that a caller can see. Raise RpcError if the caller cannot use the view."""
+        catalog, name = self._store.current, caller.view
+        if name is not None and not self.admits(name, caller.identity):
+            entry = self.entry(name)
+            if entry is not None and entry.is_visible:
+                raise InsufficientScopeError(entry.scopes)
+            # Hidden and missing views have the same error.
+            raise RpcError(ErrorCode.INVALID_REQUEST, f"The view {name!r} does not exist")
+        scopes = caller.identity.scopes
+        return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)
+
+
+def _entry(view: View) -> ViewEntry:
+    return ViewEntry(name=view.name, scopes=view.access.scopes, is_visible=view.access.is_visible)

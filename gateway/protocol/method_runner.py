@@ -1,12 +1,9 @@
 """Runs the method of a call, notifies observers, and turns the result or exception into a reply."""
 
 import time
-from collections.abc import Mapping, Sequence
-from contextvars import Token
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Callable
+from typing import Final
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -20,48 +17,83 @@ from gateway.protocol.call.progress import Progress
 from gateway.protocol.exchange import Reply
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
-from gateway.telemetry.observer import CallResult, Observer, Outcome
+from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
 
 log: Final = structlog.get_logger(__name__)
 
-_OK: Final = Outcome.OK
-
 
 async def run_method(call: Call) -> Reply:
-    method, server, progress = METHODS[call.method], call.server, None
-    with CallRecorder(call, server.observers if method.is_call else server.observers_of_all) as record:
-        try:
-            try:
-                if call.catalog.limits.rate_limit is not None:
-                    await _check_rate(call.catalog.limits.rate_limit, call, method)
-                if method.is_call and (progress := _progress_of(call)) is not None:
-                    call = replace(call, progress=progress)
-                result = await method.handler(call)
-            except AwaitingInput as waiting:
-                result = waiting.result
-            except OverLimitError as error:
-                record.over_limit(error.limit)
-                result = method.refused(error, call)
-            finally:
-                # basic/utilities/progress: notifications stop with the request.
-                if progress is not None:
-                    await progress.end()
-            # Inside `try`, because a result may not be encodable.
-            reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
-        except RpcError as error:
-            masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
-            reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
-            record.failed(error, reply)
-            return reply
-        except Exception:  # Boundary: a bug must only fail this call.
-            log.exception("request failed", method=call.method, correlation_id=call.id)
-            hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-            reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
-            record.failed(hidden, reply)
-            return reply
-        record.answered(result, reply)
+    method = METHODS[call.method]
+    observers = call.server.observers if method.is_call else call.server.observers_of_all
+    trace, fields = call.trace, {CALL: call.id}
+    token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
+    began = time.monotonic()
+    ending = CallResult(outcome=Outcome.CANCELLED, seconds=0)
+    for observer in observers:
+        _notify(observer.began, call)
+    try:
+        reply, ending = await _answer(call, method)
         return reply
+    finally:
+        if observers:
+            ending = replace(ending, seconds=time.monotonic() - began)
+            for observer in observers:
+                _notify(observer.ended, call, ending)
+        LOG_CONTEXT.reset(token)
+
+
+async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
+    limit: str | None = None
+    try:
+        try:
+            result = await _result(call, method)
+        except AwaitingInput as waiting:
+            result = waiting.result
+        except OverLimitError as error:
+            limit = error.limit
+            result = method.refused(error, call)
+        # Inside `try`, because a result may not be encodable.
+        reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
+        outcome, failure = _outcome_of(result), None
+    except RpcError as error:
+        masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
+        reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
+        outcome, failure = Outcome.PROTOCOL_ERROR, error
+    except Exception:  # Boundary: a bug must only fail this call.
+        log.exception("request failed", method=call.method, correlation_id=call.id)
+        outcome = Outcome.PROTOCOL_ERROR
+        failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+        reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
+    return reply, CallResult(
+        outcome=outcome,
+        seconds=0,
+        error=failure,
+        is_over_limit=limit is not None,
+        limit=limit or "",
+        response=reply.body,
+    )
+
+
+async def _result(call: Call, method: Method) -> JsonObject | bytes:
+    progress = None
+    try:
+        if call.catalog.limits.rate_limit is not None:
+            await _check_rate(call.catalog.limits.rate_limit, call, method)
+        if method.is_call and (progress := _progress_of(call)) is not None:
+            call = replace(call, progress=progress)
+        return await method.handler(call)
+    finally:
+        # basic/utilities/progress: notifications stop with the request.
+        if progress is not None:
+            await progress.end()
+
+
+def _notify(method: Callable[..., None], *facts: object) -> None:
+    try:
+        method(*facts)
+    except Exception:  # Boundary: an observer must not fail the call.
+        log.exception("observer failed")
 
 
 def _progress_of(call: Call) -> Progress | None:
@@ -90,61 +122,9 @@ def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
     return jsonrpc.encode(results.complete(result, catalog=call.catalog, revision=call.revision))
 
 
-class CallRecorder(msgspec.Struct, eq=False):
-    call: Call
-    observers: Sequence[Observer]
-    _outcome: Outcome = Outcome.CANCELLED
-    _error: RpcError | None = None
-    _limit: str | None = None
-    _response: bytes | None = None
-    _began: float = 0.0
-    _token: Token[Mapping[str, str]] | None = None
-
-    def __enter__(self) -> Self:
-        trace = self.call.trace
-        fields = {CALL: self.call.id}
-        self._token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
-        self._began = time.monotonic()
-        for observer in self.observers:
-            try:
-                observer.began(self.call)
-            except Exception:  # Boundary: an observer must not fail the call.
-                log.exception("observer failed")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.observers:
-            seconds = time.monotonic() - self._began
-            ending = CallResult(
-                outcome=self._outcome,
-                seconds=seconds,
-                error=self._error,
-                is_over_limit=self._limit is not None,
-                limit=self._limit or "",
-                response=self._response,
-            )
-            for observer in self.observers:
-                try:
-                    observer.ended(self.call, ending)
-                except Exception:  # Boundary: an observer must not fail the call.
-                    log.exception("observer failed")
-        if self._token is not None:
-            LOG_CONTEXT.reset(self._token)
-
-    def answered(self, result: JsonObject | bytes, reply: Reply) -> None:
-        self._outcome = _OK if isinstance(result, bytes) else _outcome_of(result)
-        self._response = reply.body
-
-    def over_limit(self, limit: str) -> None:
-        self._limit = limit
-
-    def failed(self, error: RpcError, reply: Reply) -> None:
-        self._outcome, self._error, self._response = Outcome.PROTOCOL_ERROR, error, reply.body
-
-
-def _outcome_of(result: JsonObject) -> Outcome:
+def _outcome_of(result: JsonObject | bytes) -> Outcome:
+    if isinstance(result, bytes):
+        return Outcome.OK
     if result.get("isError") is True:
         return Outcome.TOOL_ERROR
     return Outcome.INPUT_REQUIRED if result.get("resultType") == "input_required" else Outcome.OK

@@ -14,6 +14,7 @@ import structlog
 from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.store import CatalogStore
 from gateway.events import (
     Change,
     Events,
@@ -85,12 +86,14 @@ Subscriber = Subscription | Session
 class ChangeNotifier:
     def __init__(
         self,
+        store: CatalogStore,
         parts: CallerCatalogs,
         *,
         events: Events,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
         """`upstreams_watch` waits briefly until the watched resources are subscribed to on their upstream servers."""
+        self._store: Final = store
         self._parts: Final = parts
         self._events: Final = events
         self.upstreams_watch: Final = upstreams_watch
@@ -100,6 +103,7 @@ class ChangeNotifier:
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         self.counters: Final = NotificationCounters()
         self._is_closed = False
+        store.subscribe(self._catalog_changed)
 
     def add_session(self, session: Session) -> None:
         session.outbox.count_with(self.counters)
@@ -122,20 +126,21 @@ class ChangeNotifier:
     def tell_others(self, what: Change, kind: ListKind, name: str) -> None:
         self._events.publish(PluginChange(what, kind, name))
 
-    def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
+    def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
         """Restore a session of another process. Announce lists that differ from the fingerprints in `told`.
 
         Updates of watched resources may have been missed, so sessions with subscriptions are notified of `resources`.
         """
         self.add_session(session)
-        offered = self._parts.of(catalog, session.identity.scopes, view=session.view)
+        offered = self._parts.of(self._store.current, session.identity.scopes, view=session.view)
         for kind in _LIST_CHANGED:
             is_stale = told.get(kind) != offered.fingerprints.get(kind)
             if is_stale or (kind == "resources" and session.subscriptions):
                 _announce(kind, [session])
 
-    def told(self, session: Session, catalog: Catalog, *, before: Mapping[str, str]) -> dict[str, str]:
+    def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
         """Return the fingerprints of the lists that a client knows. Queued notifications count as unknown."""
+        catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, and the session ends
         offered = self._parts.of(catalog, session.identity.scopes, view=session.view).fingerprints
@@ -189,7 +194,7 @@ class ChangeNotifier:
         subscription.end()
         return True
 
-    def catalog_changed(self, old: Catalog, new: Catalog) -> None:
+    def _catalog_changed(self, old: Catalog, new: Catalog) -> None:
         """Announce changed lists and watched resources, and end subscriptions of removed views."""
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
@@ -199,9 +204,11 @@ class ChangeNotifier:
                 before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))
                 self._part_changed(before, after, subscribers)
 
-    def identity_changed(self, session: Session, identity: Identity, catalog: Catalog) -> None:
+    def identity_changed(self, session: Session, identity: Identity) -> None:
         """Set a session's identity, and announce the lists that its scopes change."""
-        before = session.identity
+        before, catalog = session.identity, self._store.current
+        if identity == before:
+            return
         session.identify(identity)
         if session.view is None or session.view in catalog.views:
             old, new = (self._parts.of(catalog, each.scopes, view=session.view) for each in (before, identity))
@@ -210,8 +217,9 @@ class ChangeNotifier:
     def list_changed(self, kind: ListKind) -> None:
         _announce(kind, self._subscribers())
 
-    def resource_updated(self, uri: str, catalog: Catalog) -> None:
+    def resource_updated(self, uri: str) -> None:
         """Notify the subscribers that can read the resource."""
+        catalog = self._store.current
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes
         for (scopes, view), subscribers in self._by_part().items():

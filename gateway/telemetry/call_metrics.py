@@ -5,13 +5,17 @@ bounded. Only the event loop counts, so plain integers are enough. Prometheus's 
 cost.
 """
 
+import math
+import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.wire.meta import title_of
+from gateway.wire.revisions import Era
 
 UNKNOWN: Final = "<unknown>"
 _COMPLETION: Final = "completion"
@@ -74,3 +78,37 @@ class Series:
         self.seconds += seconds
         # Buckets include their upper bound (`le` in Prometheus: less or equal).
         self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1
+
+
+RECENT_SECONDS: Final = 600.0
+_REMEMBERED: Final = 200
+
+_NEVER: Final = (0, -math.inf)
+
+Kind = tuple[Era, str, str, str]
+
+
+class RecentClients:
+    """Observer that counts recent calls of modern clients."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
+
+    def began(self, call: CallFacts) -> None:
+        if call.session_id is not None:
+            return
+        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
+        calls, last = self._calls.pop(client, _NEVER)
+        self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
+        if len(self._calls) > _REMEMBERED:
+            # Clients choose their names, so the dictionary must be bounded.
+            del self._calls[next(iter(self._calls))]
+
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
+        pass
+
+    def calls(self) -> dict[Kind, int]:
+        """Return the number of calls by kind of client within `RECENT_SECONDS`."""
+        since = self._clock() - RECENT_SECONDS
+        return {(Era.MODERN, *client): calls for client, (calls, last) in self._calls.items() if last > since}

@@ -237,7 +237,7 @@ class HttpServer:
     def revalidate(self, renewed: Renewed) -> None:
         """End the sessions, streams and calls of callers whose credential is no longer valid."""
         admits = self._dispatcher.views.admits
-        self.sessions.revalidate(renewed, admits=admits, identified=self._dispatcher.identity_changed)
+        self.sessions.revalidate(renewed, admits=admits, identified=self._dispatcher.notifier.identity_changed)
         self.active_requests.revalidate(renewed, admits=admits)
 
     def begin_draining(self) -> None:
@@ -306,7 +306,7 @@ class HttpServer:
             path=self._listen.path,
             sse_path=SSE_PATH if self._listen.sse else None,
             authenticator=self._authenticator,
-            server_info=lambda: self._dispatcher.server_info,
+            server_info=lambda: self._dispatcher.store.current.server_info,
             views=self._dispatcher.views.entries,
         )
 

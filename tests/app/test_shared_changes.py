@@ -32,7 +32,7 @@ class Member:
         self.replica: Final = replica
         self.store: Final = CatalogStore(catalog(1, "one", "two"))
         self.events: Final = Events()
-        self.notifier: Final = ChangeNotifier(CallerCatalogs(), events=self.events)
+        self.notifier: Final = ChangeNotifier(self.store, CallerCatalogs(), events=self.events)
         self.changes: Final = SharedChanges(replica, store=self.store, notifier=self.notifier, events=self.events)
 
     def disable(self, name: str) -> None:

@@ -188,12 +188,12 @@ async def test_step_up_in_a_session_announces_new_tools(folder: Path) -> None:
 
 async def test_subscription_only_notifies_of_readable_resources(folder: Path) -> None:
     async with serve_folder(folder) as served:
-        notifier, store = served.dispatcher.notifier, served.dispatcher._server.store
+        notifier = served.dispatcher.notifier
         with (
             notifier.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset({"ops"})) as able,
             notifier.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset()) as unable,
         ):
-            notifier.resource_updated("single:///x", store.current)
+            notifier.resource_updated("single:///x")
             assert (len(able.outbox.messages), len(unable.outbox.messages)) == (1, 0)
 
 

@@ -1,8 +1,6 @@
 """Builds the bodies of `/-/status` and `/-/api/`."""
 
 import asyncio
-import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,8 +27,8 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.state import DaemonState
+from gateway.telemetry.call_metrics import Kind, RecentClients
 from gateway.telemetry.health import Health
-from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http_server import HttpServer
 from gateway.transports.write_quota import WriteQuota
@@ -39,38 +37,6 @@ from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
-RECENT_SECONDS: Final = 600.0
-_REMEMBERED: Final = 200
-
-_NEVER: Final = (0, -math.inf)
-
-Kind = tuple[Era, str, str, str]
-
-
-class RecentClients:
-    """Observer that counts recent calls of modern clients."""
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock: Final = clock
-        self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
-
-    def began(self, call: CallFacts) -> None:
-        if call.session_id is not None:
-            return
-        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
-        calls, last = self._calls.pop(client, _NEVER)
-        self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
-        if len(self._calls) > _REMEMBERED:
-            # Clients choose their names, so the dictionary must be bounded.
-            del self._calls[next(iter(self._calls))]
-
-    def ended(self, call: CallFacts, ending: CallResult) -> None:
-        pass
-
-    def calls(self) -> dict[Kind, int]:
-        """Return the number of calls by kind of client within `RECENT_SECONDS`."""
-        since = self._clock() - RECENT_SECONDS
-        return {(Era.MODERN, *client): calls for client, (calls, last) in self._calls.items() if last > since}
 
 
 def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status

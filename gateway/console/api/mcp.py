@@ -17,8 +17,7 @@ from gateway.console.responses import error_response, json_response, read_json_o
 from gateway.errors import ArgumentsError, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.served_views import ServedViews
+from gateway.protocol.dispatcher import Dispatcher, ServedViews
 from gateway.state.keys import random_keys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest

@@ -284,7 +284,7 @@ class Run(msgspec.Struct, eq=False):
     def resource_updated(self, uri: str) -> None:
         catalog = self.call.server.store.current
         for name in catalog.uris_of(uri):
-            self.call.server.notifier.resource_updated(name, catalog)
+            self.call.server.notifier.resource_updated(name)
         self.call.server.notifier.tell_others("updated", "resources", uri)
 
     def enable(self, kind: ListKind, name: str) -> None:

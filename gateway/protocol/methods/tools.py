@@ -14,7 +14,8 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access, check_client
 from gateway.protocol.call.runner import prepared_arguments, run_tool
 from gateway.protocol.methods import params
-from gateway.protocol.tasks import task_calls
+from gateway.protocol.tasks import task_call
+from gateway.protocol.tasks.wire import accepts_task
 from gateway.wire import headers
 from gateway.wire.revisions import Era
 
@@ -39,10 +40,10 @@ async def call_tool(call: Call) -> JsonObject | bytes:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
     try:
         check_client(tool, call)
-        may_be_task = tool.task is not None and task_calls.accepts(call, tool.task)
+        may_be_task = tool.task is not None and accepts_task(call, tool.task)
         prepared = await prepared_arguments(tool, arguments, call)
         if may_be_task and tool.task is not None:
-            answer = await task_calls.answer(call, tool, tool.task, prepared)
+            answer = await task_call.answer(call, tool, tool.task, prepared)
             if answer is not None:
                 return answer
         result = await run_tool(call, tool, prepared)

@@ -1,12 +1,20 @@
-"""Runs a tool for a call that is or may become a task."""
+"""Turns tool calls into tasks, and runs the tools of tasks again.
+
+A tool starts as in any call, and may send input requests. At its first wait, the task is stored and returned. With
+`after` or `ask: before`, that happens later, unless the call ends first. If the task cannot be stored, the call
+continues as an ordinary call. A `required` task is stored before the tool starts.
+"""
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
+from gateway import exact_json
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import TaskRules, Tool
 from gateway.control_characters import visible
 from gateway.errors import (
@@ -17,22 +25,27 @@ from gateway.errors import (
     OverLimitError,
     RpcError,
     StoreUnavailableError,
+    TooManyRequestsError,
 )
 from gateway.executors.invocation import AwaitingInput, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol import results
-from gateway.protocol.call.call import Call
+from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.input_requests.requester import Where
-from gateway.protocol.call.runner import run_tool
+from gateway.protocol.call.run import check_access
+from gateway.protocol.call.runner import prepared_arguments, run_tool
 from gateway.protocol.call.send_queue import Send
-from gateway.protocol.exchange import Caller
+from gateway.protocol.envelope import Envelope
+from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError
 from gateway.tasks.task import Ending, Task, TaskCaller, TaskMemory, TaskRun, TaskStatus, decode_memory, ended
+from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Request
 
 log: Final = structlog.get_logger(__name__)
 
@@ -157,7 +170,7 @@ class TaskCall:
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
 
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Return a task or a result. See `task_calls.answer` for exceptions."""
+        """Return a task or a result. See the function `answer` for exceptions."""
         try:
             if not rules.is_required or rules.asks_before or call.brings_answers:
                 return await self._run_then_store(task_id, call, rules, arguments)
@@ -338,3 +351,63 @@ def unavailable(problem: str) -> RpcError:
 def _ttl_ms(rules: TaskRules, call: Call) -> int:
     longest = call.catalog.limits.tasks.ttl
     return rules.ttl_ms if longest is None else min(rules.ttl_ms, round(longest.total_seconds() * 1000))
+
+
+async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
+    """Return a task or the result of the call. Return None if tasks are unavailable.
+
+    Raises:
+        RpcError: a required task cannot be created, or the tool raised the error.
+        ExecutionError: the tool was not run.
+        AwaitingInput: the client must respond to input requests first.
+    """
+    tasks = call.server.tasks
+    if problem := tasks.problem:
+        if rules.is_required:
+            raise unavailable(problem)
+        return None
+    try:
+        task_id = tasks.limiter.reserve(call.caller.rate_limit_key, call.catalog.limits.tasks)
+    except OverLimitError as error:
+        raise TooManyRequestsError(str(error), retry_after=error.retry_after) from error
+    return await TaskCall(call.caller, tool, tasks, request=call).answer(task_id, call, rules, arguments)
+
+
+async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:
+    # Never reset, because this is a separate asyncio task.
+    LOG_CONTEXT.set({CALL: new_id()})
+    task = run.task
+    content: JsonObject = exact_json.loads(task.call)
+    caller = run.caller
+    if not isinstance(caller, Caller):
+        caller = Caller(
+            binding=Binding(task.caller.binding),
+            identity=task.caller.identity,
+            address=task.caller.address,
+            view=task.caller.view,
+        )
+    try:
+        catalog = catalog_for(caller)
+    except RpcError as error:
+        return failed(error)
+    tool = catalog.tool(task.tool)
+    if tool is None:
+        return failed(RpcError(ErrorCode.INVALID_PARAMS, "The tool no longer exists"))
+    task_call = TaskCall(caller, tool, server.tasks, run=run)
+    call = open_call(
+        Request(task.id, "tools/call", content["params"]),
+        terms=Envelope(task.caller.revision, content["client"], content["capabilities"], log_level=None),
+        catalog=catalog,
+        exchange=task_call,
+        server=server,
+    )
+    call = task_call.attached_to(call)
+    try:
+        # The configuration and the caller's scopes may have changed.
+        check_access(tool, call)
+        arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
+    except RpcError as error:
+        return failed(error)
+    except ExecutionError as error:
+        return completed(results.tool_result(failure_result(call, error), call.revision))
+    return await task_call.work(call, arguments)

@@ -52,7 +52,7 @@ def welcome_page(
 ) -> web.Response:
     """Return the page. With authentication, the page lists no tools."""
     base_url = request.client_endpoint.base_url.rstrip("/")
-    info = dispatcher.server_info
+    info = dispatcher.store.current.server_info
     name = str(info["name"])
     more = list(_tools(dispatcher)) if is_open else ["<p>Clients must authenticate.</p>"]
     if has_console:

@@ -108,7 +108,7 @@ class SessionEndpoint:
         try:
             if self._sessions.served_here(live.session.id) is not live:  # The session has ended.
                 return http.refuse(_SESSION_UNKNOWN)
-            self._dispatcher.identity_changed(live.session, http.caller.identity)
+            self._dispatcher.notifier.identity_changed(live.session, http.caller.identity)
             self._active_requests.begin_stream(current_task(), http.caller.identity)
             cursor = None if http.last_event_id is None else live.streams.find(http.last_event_id)
             if isinstance(cursor, HttpError):

@@ -303,7 +303,7 @@ class Sessions:
         session.rename(session_id)
         live = self._keep(session, claims.nonce, caller=caller.rate_limit_key)
         live.note_saved(record)
-        self._dispatcher.restore_session(session, told={} if record is None else record.lists)
+        self._dispatcher.notifier.restore_session(session, told={} if record is None else record.lists)
         self.restored += 1
         return live
 
@@ -336,7 +336,7 @@ class Sessions:
         session, before = live.session, live.saved
         # Before `initialized`, clients receive no notifications and know the lists from the start.
         known = before.lists if before is not None and session.is_initialized else {}
-        lists = self._dispatcher.told(session, before=known)
+        lists = self._dispatcher.notifier.told(session, before=known)
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
@@ -345,7 +345,7 @@ class Sessions:
         if saved is None or live.has_changed:
             return True
         used_until = self._clock() + self._record_seconds - live.idle_seconds
-        return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.told(
+        return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.notifier.told(
             live.session, before=saved.lists
         )
 

@@ -4,7 +4,7 @@ The store also keeps the last state of each switched primitive, for replicas tha
 switch a primitive at once, all of them apply the value in the store.
 
 A notified client can reach any replica with its next request, and could read the old list of one that has not reloaded
-yet. When a replica reports new lists, the others therefore notify their clients once more.
+yet. When that replica has caught up, the others therefore notify their clients once more.
 """
 
 import asyncio
@@ -55,6 +55,10 @@ class SharedChanges:
         """The fingerprints of the lists of the other replicas."""
         self._stale: set[ListKind] = set()
         """Lists whose old version clients could have read at another replica."""
+        self._old: Catalog | None = None
+        """The catalog before the last change, while another replica serves it."""
+        self._is_old_known = True
+        """Whether clients can have read no other lists than those of `_old`."""
         self._tasks: Final = BackgroundTasks()
         store.subscribe(self._lists_changed)
         events.subscribe(PluginChange, self.tell)
@@ -74,8 +78,14 @@ class SharedChanges:
     ) -> None:
         await self._tasks.cancel()
 
-    def _lists_changed(self, _old: Catalog, _new: Catalog) -> None:
+    def _lists_changed(self, old: Catalog, _new: Catalog) -> None:
+        if self._old is None or not self._is_served(self._old):
+            self._old = old if self._is_served(old) else None
         self._tasks.begin(self._tell_of_lists(), name="shared changes")
+
+    def _is_served(self, catalog: Catalog) -> bool:
+        """Return whether another replica serves the lists of a catalog."""
+        return any(each == catalog.fingerprints for _, each in self._served_by.items())
 
     async def _tell_of_lists(self) -> None:
         with suppress(StoreUnavailableError):
@@ -85,13 +95,18 @@ class SharedChanges:
         return msgspec.msgpack.encode((self._replica.name, dict(self._store.current.fingerprints)))
 
     async def _take_lists(self, body: bytes) -> bytes:
-        replica, fingerprints = _SERVED_LISTS.decode(body)
-        before = self._served_by.get(replica)
-        others = (self._store.current.fingerprints, *(each for _, each in self._served_by.items()))
-        self._served_by.put(replica, fingerprints, expires=time.monotonic() + _KEPT_SECONDS)
+        replica, new = _SERVED_LISTS.decode(body)
+        before, own = self._served_by.get(replica), self._store.current.fingerprints
+        # The lists that clients could have read until now. A new replica can have replaced any other.
+        earlier = [each for _, each in self._served_by.items()] if before is None else [before]
+        self._served_by.put(replica, new, expires=time.monotonic() + _KEPT_SECONDS)
         is_announced = bool(self._stale)
-        for known in others if before is None else [before]:
-            self._stale |= {kind for kind in _LISTS.values() if known.get(kind) != fingerprints.get(kind)}
+        caught_up = [kind for kind in _LISTS.values() if new.get(kind) == own.get(kind)]
+        if stale := {kind for kind in caught_up if any(each.get(kind) != own.get(kind) for each in earlier)}:
+            self._stale |= stale
+            self._is_old_known &= self._old is not None and all(
+                each in (own, self._old.fingerprints) for each in earlier
+            )
         if self._stale and not is_announced:
             self._tasks.begin(self._announce_again(), name="shared changes")
         if before is None:
@@ -101,8 +116,14 @@ class SharedChanges:
     async def _announce_again(self) -> None:
         await asyncio.sleep(_SETTLE_SECONDS)
         stale, self._stale = self._stale, set()
-        for kind in stale:
-            self._notifier.list_changed(kind)
+        if self._is_old_known and self._old is not None:
+            self._notifier.catalog_changed(self._old, self._store.current)
+        else:
+            for kind in stale:
+                self._notifier.list_changed(kind)
+        self._is_old_known = True
+        if self._old is not None and not self._is_served(self._old):
+            self._old = None
 
     def tell(self, change: PluginChange) -> None:
         self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")

@@ -103,7 +103,7 @@ class ChangeNotifier:
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         self.counters: Final = NotificationCounters()
         self._is_closed = False
-        store.subscribe(self._catalog_changed)
+        store.subscribe(self.catalog_changed)
 
     def add_session(self, session: Session) -> None:
         session.outbox.count_with(self.counters)
@@ -194,7 +194,7 @@ class ChangeNotifier:
         subscription.end()
         return True
 
-    def _catalog_changed(self, old: Catalog, new: Catalog) -> None:
+    def catalog_changed(self, old: Catalog, new: Catalog) -> None:
         """Announce changed lists and watched resources, and end subscriptions of removed views."""
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:

@@ -52,7 +52,7 @@ def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
         "restarts": pool.restarts,
         "since": timestamp(pool.circuit.since),
         "nextTryAt": _next_try(pool.circuit.next_try) if pool.circuit.reason else None,
-        "errors": [{"at": timestamp(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
+        "errors": [{"at": timestamp(at), "message": masked(message)} for at, message in pool.circuit.failures],
         "stderr": None if said is None else masked(said).splitlines(),
     }
 

@@ -10,7 +10,6 @@ from collections import deque
 from time import monotonic
 from typing import Final
 
-import msgspec
 import structlog
 
 from gateway.repeated_warnings import RepeatedWarning
@@ -25,11 +24,6 @@ _SAME_FAILURE_SECONDS: Final = 0.5
 """One cause can fail all open calls, so repetitions within this time are not recorded."""
 
 
-class PastFailure(msgspec.Struct, frozen=True):
-    at: float
-    message: str
-
-
 class CircuitBreaker:
     def __init__(self, name: str) -> None:
         self.reason = ""
@@ -37,7 +31,8 @@ class CircuitBreaker:
         """Earliest time of the next connection, by `time.monotonic`."""
         self.since = time.time()
         """Unix time at which the server became reachable or unreachable."""
-        self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
+        self.failures: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_FAILURES)
+        """The last failures: Unix time and message."""
         self.warning: Final = RepeatedWarning()
         self._name: Final = name
         self._failed_connects = 0
@@ -122,6 +117,6 @@ class CircuitBreaker:
         self._failed_connects, self.reason, self.next_try = 0, "", 0.0
 
     def _record(self, reason: str) -> None:
-        last = self.failures[-1] if self.failures else None
-        if last is None or last.message != reason or time.time() - last.at > _SAME_FAILURE_SECONDS:
-            self.failures.append(PastFailure(time.time(), reason))
+        at, message = self.failures[-1] if self.failures else (0.0, "")
+        if message != reason or time.time() - at > _SAME_FAILURE_SECONDS:
+            self.failures.append((time.time(), reason))

@@ -29,7 +29,7 @@ from gateway.language.schemas.keywords import header_parameters
 from gateway.upstreams.relay import PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay, completion_relay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
-from gateway.upstreams.uris import page_uris, ui_of
+from gateway.upstreams.uris import page_uris, tool_with_prefix, ui_of
 from gateway.wire.revisions import Era
 
 # MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
@@ -130,7 +130,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         validates = entry.config.validate_ if override.validate_ is None else override.validate_
         relayed = RelayBackend(
             server=entry.name,
-            definition=entry.relay.uris.in_tool(own),
+            definition=tool_with_prefix(own, entry.relay.uri_prefix),
             executor=executor,
             validates=validates,
             name_in_app=remote if has_pages and _is_for_pages(wire) else "",
@@ -162,7 +162,7 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
     ]
     _warn_of_unmatched(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
-        remote, uri = wire[member], entry.relay.uris.ours(wire[member])
+        remote, uri = wire[member], f"{entry.relay.uri_prefix}{wire[member]}"
         override = selection.override.get(remote, defaults_of(ResourceOverride))
         is_template = member == "uriTemplate"
         completers: dict[str, Completer] = {}

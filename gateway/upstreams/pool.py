@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -52,14 +52,9 @@ _QUEUE: Final = 64
 _FOREVER: Final = 1e8
 
 
-class PoolListener(Listener, Protocol):
-    async def session_opened(self, session: Session) -> None:
-        """Prepare a session before its first request."""
-
-
 class SessionPool:
     def __init__(
-        self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener, starting: asyncio.Semaphore
+        self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener, starting: asyncio.Semaphore
     ) -> None:
         """`starting` limits how many child processes start at the same time."""
         self.name: Final = name
@@ -354,7 +349,7 @@ class SessionPool:
         self.circuit.connected()
         self.circuit.warning.reset()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
-        await self._listener.session_opened(session)
+        await self._listener.session_opened(session.watch)
         return session
 
     def _lost(self, session: Session, reason: str) -> None:

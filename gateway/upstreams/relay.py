@@ -7,7 +7,7 @@ legacy server sends them during the call, which is parked for modern clients (`p
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.type_checks import well_typed_blocks, well_typed_contents, well_typed_messages
-from gateway.upstreams.uris import PrefixedUris
+from gateway.upstreams.uris import with_prefix
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
@@ -34,16 +34,12 @@ _COMPLETE: Final = "completion/complete"
 _OURS: Final = "io.modelcontextprotocol/"
 
 
-class Servers(Protocol):
-    @property
-    def parked(self) -> ParkedCalls: ...
-    def pool(self, name: str) -> SessionPool | None: ...
-
-
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    servers: Servers
+    pools: Mapping[str, SessionPool]
+    """By name of the upstream. Changes with each reload."""
+    parked: ParkedCalls
     upstream: str
-    uris: PrefixedUris
+    uri_prefix: str
     ask_timeout: timedelta
     pages: LockedPages | None = None
     """Set if the lock is enforced."""
@@ -64,7 +60,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: the deadline of the invocation passed.
             RpcError: the server's own error.
         """
-        pool = self.servers.pool(self.upstream)
+        pool = self.pools.get(self.upstream)
         if pool is None:
             raise UpstreamError(f"{self.upstream} is no longer configured")
         request = partial(
@@ -93,7 +89,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                 if session.era is Era.MODERN:
                     result = await self._rounds(lambda more: send({**params, **more}, call=call), invocation)
                 else:
-                    result = await self.servers.parked.request(
+                    result = await self.parked.request(
                         invocation,
                         pool.config,
                         lambda parked: send(params, call=parked),
@@ -107,7 +103,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             raise UpstreamError(f"{self.upstream} requires input that this client cannot provide")
         if kind != "complete":
             raise UpstreamError(f"{self.upstream} sent a result of an unknown type")
-        return call.with_notes(self.uris.in_result(result))
+        return call.with_notes(with_prefix(result, self.uri_prefix))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
         """Send the request until the result is complete. A retry of the client does not repeat rounds."""
@@ -190,7 +186,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
 
     async def execute(self, invocation: Invocation) -> Outcome:
         # Expanding the template could change the spelling of the URI.
-        uri = self.relay.uris.theirs(invocation.arguments[URI]) if self.is_template else self.template
+        uri = invocation.arguments[URI].removeprefix(self.relay.uri_prefix) if self.is_template else self.template
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
@@ -199,7 +195,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
                 raise ResourceNotFoundError(uri) from error
             raise
         if self.relay.pages is not None:
-            self.relay.pages.check(self.relay.uris.ours(uri), result.get("contents"))
+            self.relay.pages.check(f"{self.relay.uri_prefix}{uri}", result.get("contents"))
         return Relayed(content=tuple(well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
 
 

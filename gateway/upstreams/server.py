@@ -1,13 +1,14 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Final
 
 import structlog
 
+from gateway.config.definition_source import DocumentStore
 from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
@@ -18,7 +19,7 @@ from gateway.upstreams.client.link import Unreadable
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.server_lists import CUT, RememberedLists, ServerLists, discover
+from gateway.upstreams.server_lists import CUT, ServerLists, discover, recall, remember
 from gateway.upstreams.server_spec import ServerSpec
 
 log: Final = structlog.get_logger(__name__)
@@ -44,7 +45,7 @@ class UpstreamServer:
         config: Upstream,
         spec: ServerSpec,
         *,
-        memory: RememberedLists,
+        documents: DocumentStore | None,
         changed: Callable[[], None],
         updated: Callable[[str], None],
         connection: Connection | None,
@@ -57,7 +58,7 @@ class UpstreamServer:
             name: key of the entry.
             config: the entry.
             spec: how to connect.
-            memory: stores the lists.
+            documents: stores the lists.
             changed: called when the lists have changed.
             updated: called with the URI of an updated resource.
             connection: the entry in `connections` that `config` names.
@@ -67,7 +68,7 @@ class UpstreamServer:
         self.name: Final = name
         self._wake: Final = asyncio.Event()
         self.pool: Final = SessionPool(name, config, spec, listener=self, starting=starting)
-        self._memory: Final = memory
+        self._documents: Final = documents
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
         self._is_watching: Final = asyncio.Event()
@@ -97,6 +98,12 @@ class UpstreamServer:
     def config(self) -> Upstream:
         return self.pool.config
 
+    @property
+    def _digest(self) -> str:
+        """Identifies the server. A digest, because arguments and URLs may contain secrets."""
+        facts = (self.config.argv, self.config.cwd, self.config.url, self.config.connection, self.config.kind)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
     def is_for(self, config: Upstream, document: Document) -> bool:
         """Return whether the sessions can continue with this entry."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
@@ -116,12 +123,12 @@ class UpstreamServer:
         """Wait until the sessions watch the current resources, or until connecting has failed."""
         await self._is_watching.wait()
 
-    async def session_opened(self, session: Session) -> None:
+    async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None:
         self._wake.set()
         # The first call may update a watched resource.
         if self._watched and self._offers_updates:
             with suppress(UpstreamError):  # the call reports the same error
-                await session.watch(self._watched)
+                await watch(self._watched)
 
     def lists_changed(self) -> None:
         """Read the lists again soon. Also called after the end of a session, because changes could have been missed."""
@@ -151,7 +158,7 @@ class UpstreamServer:
         """Load the remembered lists and start the task. Repeated calls have no effect."""
         if self._has_begun:
             return
-        remembered = None if self._is_inherited else await self._memory.recall(self.name)
+        remembered = None if self._is_inherited else await recall(self._documents, self.name, server=self._digest)
         if self._has_begun:
             return
         if remembered is not None:
@@ -306,7 +313,7 @@ class UpstreamServer:
         if lists == self.lists and not self._is_inherited:
             return
         self.lists, self._is_inherited = lists, False
-        await self._memory.remember(self.name, lists)
+        await remember(self._documents, self.name, lists, server=self._digest)
         self._report_change()
 
     async def _discover(self, session: Session) -> ServerLists:
@@ -371,9 +378,3 @@ _CONNECTING: Final = (
     *("command", "args", "env", "cwd", "sandbox", "url", "headers", "type", "transport", "connection"),
     *("allow_private", "tls", "auth", "era", "session", "sampling", "elicitation", "roots"),
 )
-
-
-def server_digest(config: Upstream) -> str:
-    """Return a digest that identifies a server. Arguments and URLs may contain secrets."""
-    facts = (config.argv, config.cwd, config.url, config.connection, config.kind)
-    return hashlib.sha256(repr(facts).encode()).hexdigest()

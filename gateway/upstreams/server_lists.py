@@ -13,6 +13,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import BadAnswerError, NotMcpError, RequestRefusedError
+from gateway.upstreams.type_checks import mappings
 
 log: Final = structlog.get_logger(__name__)
 
@@ -60,13 +61,13 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
     """Read all lists. Lists that cannot be read are taken from `before`, and long lists are cut."""
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
-    pages = _Pages(session)
+    bytes_left = MAX_BYTES
     for name, (method, member, capability) in _LISTS.items():
         if capability not in session.capabilities:
             found[name] = []
             continue
         try:
-            found[name], cut = await pages.all_of(method, member)
+            found[name], cut, bytes_left = await _all_pages(session, method, member, bytes_left)
             if cut:
                 missing[name] = cut
         except (BadAnswerError, NotMcpError, RequestRefusedError) as error:
@@ -95,75 +96,54 @@ def _bounded(instructions: str) -> str:
     return data[:MAX_INSTRUCTIONS].decode(errors="ignore") + (" […]" if len(data) > MAX_INSTRUCTIONS else "")
 
 
-class _Pages:
-    def __init__(self, session: Session) -> None:
-        self._session: Final = session
-        self._bytes_left = MAX_BYTES
-
-    async def all_of(self, method: str, member: str) -> tuple[list[dict[str, Json]], str]:
-        """Return the entries of a list, and the reason if it was cut."""
-        items: list[dict[str, Json]] = []
-        cursor: str | None = None
-        seen: set[str] = set()
-        for _ in range(MAX_PAGES):
-            params: JsonObject = {} if cursor is None else {"cursor": cursor}
-            page = await self._session.request(method, params)
-            found = page.get(member)
-            if not isinstance(found, list):
-                raise BadAnswerError(f"responds to {method} without `{member}`")
-            for item in found:
-                if not isinstance(item, dict):
-                    continue
-                if len(items) >= MAX_ITEMS:
-                    return items, f"{CUT} after {MAX_ITEMS} entries"
-                if not self._has_room_for(item):
-                    return items, _TOO_LARGE
-                items.append(item)
-            cursor = page.get("nextCursor")
-            # A repeated cursor would cause an endless loop.
-            if not isinstance(cursor, str) or cursor in seen:
-                return items, ""
-            if not self._has_room_for(cursor):
-                return items, _TOO_LARGE
-            seen.add(cursor)
-        return items, f"{CUT} after {MAX_PAGES} pages"
-
-    def _has_room_for(self, value: Json) -> bool:
-        self._bytes_left -= len(exact_json.dumps(value))
-        return self._bytes_left >= 0
-
-
-class RememberedLists:
-    """Stores the lists of one server by name. Ignores the lists of another server with that name."""
-
-    def __init__(self, documents: DocumentStore | None, *, server: str) -> None:
-        self._documents: Final = documents
-        self._server: Final = server
-
-    async def recall(self, name: str) -> ServerLists | None:
-        content = None if self._documents is None else await self._documents.read(_key(name))
-        if content is None:
-            return None
-        try:
-            record = msgspec.json.decode(content, type=_Record)
-        except msgspec.DecodeError:  # from an older version
-            return None
-        return record.lists if record.server == self._server else None
-
-    async def remember(self, name: str, lists: ServerLists) -> None:
-        if self._documents is None:
-            return
-        try:
-            await self._documents.save(_key(name), msgspec.json.encode(_Record(server=self._server, lists=lists)))
-        except (OSError, ValueError) as error:
-            log.warning("upstream lists not stored", upstream=name, error=str(error))
+async def _all_pages(
+    session: Session, method: str, member: str, bytes_left: int
+) -> tuple[list[dict[str, Json]], str, int]:
+    """Return the entries of a list, the reason if the list was cut, and the bytes left for other lists."""
+    items: list[dict[str, Json]] = []
+    cursor: Json = None
+    seen: set[str] = set()
+    for _ in range(MAX_PAGES):
+        params: JsonObject = {} if cursor is None else {"cursor": cursor}
+        page = await session.request(method, params)
+        if not isinstance(page.get(member), list):
+            raise BadAnswerError(f"responds to {method} without `{member}`")
+        for item in mappings(page[member]):
+            if len(items) >= MAX_ITEMS:
+                return items, f"{CUT} after {MAX_ITEMS} entries", bytes_left
+            bytes_left -= len(exact_json.dumps(item))
+            if bytes_left < 0:
+                return items, _TOO_LARGE, bytes_left
+            items.append(dict(item))
+        cursor = page.get("nextCursor")
+        # A repeated cursor would cause an endless loop.
+        if not isinstance(cursor, str) or cursor in seen:
+            return items, "", bytes_left
+        seen.add(cursor)
+        bytes_left -= len(cursor)
+    return items, f"{CUT} after {MAX_PAGES} pages", bytes_left
 
 
 class _Record(msgspec.Struct, kw_only=True):
     server: str
+    """Digest of the entry. The lists of another server with the same name are ignored."""
     lists: ServerLists = msgspec.field(name="offer")
     """The name in records of earlier versions."""
 
 
-def _key(name: str) -> str:
-    return f"upstream:{name}"
+async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
+    content = None if documents is None else await documents.read(f"upstream:{name}")
+    try:
+        record = None if content is None else msgspec.json.decode(content, type=_Record)
+    except msgspec.DecodeError:  # from an older version
+        return None
+    return record.lists if record is not None and record.server == server else None
+
+
+async def remember(documents: DocumentStore | None, name: str, lists: ServerLists, *, server: str) -> None:
+    if documents is None:
+        return
+    try:
+        await documents.save(f"upstream:{name}", msgspec.json.encode(_Record(server=server, lists=lists)))
+    except (OSError, ValueError) as error:
+        log.warning("upstream lists not stored", upstream=name, error=str(error))

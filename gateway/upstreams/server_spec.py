@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from gateway.net.sender import Sender, warn_if_blocked
 from gateway.net.tls import compile_tls
 from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
-from gateway.upstreams.client.http_channel import Endpoint
+from gateway.upstreams.client.http_channel import HttpChannel
 from gateway.upstreams.client.http_link import HttpLink
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.sse_link import SseLink
@@ -115,13 +116,9 @@ def _over_http(
                 else Problems().at("connections", config.connection or "", "auth")
             ),
         )
-    endpoint = Endpoint(
-        url=URL(written),
-        headers={**headers, **config.headers},
-        sender=sender,
-        authorization=authorization,
-    )
-    links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
+    headers |= config.headers
+    channel = partial(HttpChannel, URL(written), headers=headers, sender=sender, authorization=authorization)
+    links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(channel()), "sse": lambda: SseLink(channel())}
     signs_in_callers = authorization is not None and authorization.is_per_caller
     return ServerSpec(
         links={name: links[name] for name in _TRANSPORTS[config.kind]},

@@ -31,10 +31,10 @@ from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING, SessionPool
 from gateway.upstreams.relay import Relay, ResourceRelay
-from gateway.upstreams.server import UpstreamServer, server_digest
-from gateway.upstreams.server_lists import RememberedLists, ServerLists
+from gateway.upstreams.server import UpstreamServer
+from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.server_spec import compile_spec
-from gateway.upstreams.uris import PrefixedUris, page_uris
+from gateway.upstreams.uris import page_uris
 
 log: Final = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ _WATCH_SECONDS: Final = 5.0
 
 
 class UpstreamSource:
-    """Implements `DefinitionSource` and `Servers`."""
+    """Implements `DefinitionSource`."""
 
     def __init__(
         self,
@@ -72,16 +72,13 @@ class UpstreamSource:
         self._events.subscribe(SignInsChanged, self._sign_ins_changed)
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
+        self._pools: Final[dict[str, SessionPool]] = {}
         self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
         """Last definitions by server. Written by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
         self.parked: Final = ParkedCalls()
-
-    def pool(self, name: str) -> SessionPool | None:
-        server = self._servers.get(name)
-        return None if server is None else server.pool
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
         for name in self._entries.keys() - config.document.upstreams.keys():
@@ -121,6 +118,8 @@ class UpstreamSource:
             elif (made := self._new_server(name, config, document, changed, before=known)) is not None:
                 self._servers[name] = made
                 new.append(made)
+        self._pools.clear()
+        self._pools.update((name, server.pool) for name, server in self._servers.items())
         for server in before.values():
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
@@ -177,7 +176,7 @@ class UpstreamSource:
             executor = executor.executor
         if not isinstance(executor, ResourceRelay):
             return None
-        return executor.relay.upstream, executor.relay.uris.theirs(uri)
+        return executor.relay.upstream, uri.removeprefix(executor.relay.uri_prefix)
 
     def status(self) -> dict[str, Json]:
         found = {name: server.status() for name, server in self._servers.items()}
@@ -223,12 +222,20 @@ class UpstreamSource:
         auth = upstream.auth or (None if shared is None else shared.auth)
         if auth is None or auth.authorization_code is None:
             return SourceEntry(definitions={}, fingerprint="")
-        ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
-        relay = Relay(servers=self, upstream=name, uris=PrefixedUris(""), ask_timeout=ask_timeout)
-        found = config.sources.written(("upstreams", name))
-        written = found if isinstance(found, Mapping) else {}
-        entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
-        return SourceEntry(definitions=sign_in_tool(entry), fingerprint="sign_in")
+        return SourceEntry(definitions=sign_in_tool(self._entry(name, upstream, config)), fingerprint="sign_in")
+
+    def _entry(
+        self, name: str, upstream: Upstream, config: LoadedConfig, pages: LockedPages | None = None
+    ) -> UpstreamEntry:
+        relay = Relay(
+            pools=self._pools,
+            parked=self.parked,
+            upstream=name,
+            uri_prefix=upstream.uri_prefix or "",
+            ask_timeout=config.document.defaults.ask_timeout or ASK_TIMEOUT,
+            pages=pages,
+        )
+        return UpstreamEntry(name=name, config=upstream, relay=relay, written=_written(name, config), warnings=[])
 
     def _definitions_of(
         self,
@@ -240,17 +247,13 @@ class UpstreamSource:
     ) -> "_UpstreamDefinitions":
         """Return the definitions of a server, which are the same objects as before if nothing has changed."""
         locked = {} if lock is None else lock.offered.get(name, {})
-        found = config.sources.written(("upstreams", name))
-        written = found if isinstance(found, Mapping) else {}
-        ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
         before = self._entries.get(name)
-        made_of = (upstream, written, ask_timeout, lock)
+        made_of = (upstream, _written(name, config), config.document.defaults.ask_timeout, lock)
         if before is not None and before.lists is lists and before.made_of == made_of:
             return before
-        uris = PrefixedUris(upstream.uri_prefix or "")
-        pages = None if lock is None else _locked_pages(lock, uris, [*lists.tools, *locked.get("tools", [])])
-        relay = Relay(servers=self, upstream=name, uris=uris, ask_timeout=ask_timeout, pages=pages)
-        entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
+        tools = [*lists.tools, *locked.get("tools", [])]
+        pages = None if lock is None else _locked_pages(lock, upstream.uri_prefix or "", tools)
+        entry = self._entry(name, upstream, config, pages)
         as_locked = msgspec.structs.replace(entry, warnings=[])
         made = self._entries[name] = _UpstreamDefinitions(
             lists=lists,
@@ -282,13 +285,12 @@ class UpstreamSource:
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:
             return None  # `definitions` reports the problems
-        memory = RememberedLists(self._documents, server=server_digest(config))
         prefix = config.uri_prefix or ""
         return UpstreamServer(
             name,
             config,
             spec,
-            memory=memory,
+            documents=self._documents,
             changed=changed,
             updated=lambda uri: self._events.publish(UpstreamResourceUpdated(f"{prefix}{uri}")),
             connection=document.connections.get(config.connection or ""),
@@ -308,15 +310,20 @@ class UpstreamSource:
 
 class _UpstreamDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     lists: ServerLists
-    made_of: tuple[Upstream, JsonObject, timedelta, Lock | None]
+    made_of: tuple[Upstream, JsonObject, timedelta | None, Lock | None]
     pages: LockedPages | None
     entry: SourceEntry
     warnings: Sequence[tuple[DocumentPath, str]]
 
 
-def _locked_pages(lock: Lock, uris: PrefixedUris, tools: Iterable[JsonObject]) -> LockedPages:
+def _locked_pages(lock: Lock, prefix: str, tools: Iterable[JsonObject]) -> LockedPages:
     pins = {name: pin for name, pin in (lock.pins or {}).items() if name[0] == PAGES}
-    return LockedPages(pins=pins, required=frozenset(uris.ours(uri) for tool in tools for uri in page_uris(tool)))
+    return LockedPages(pins=pins, required=frozenset(f"{prefix}{uri}" for tool in tools for uri in page_uris(tool)))
+
+
+def _written(name: str, config: LoadedConfig) -> JsonObject:
+    found = config.sources.written(("upstreams", name))
+    return found if isinstance(found, Mapping) else {}
 
 
 def _fingerprint(name: str, lists: ServerLists) -> str:

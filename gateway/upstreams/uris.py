@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from gateway.json_types import Json, JsonObject
 
 _WITH_URIS: Final = frozenset({"content", "contents", "messages"})
@@ -13,42 +11,36 @@ _URI: Final = "resourceUri"
 _OLD_KEY: Final = "ui/resourceUri"
 
 
-class PrefixedUris(msgspec.Struct, frozen=True):
-    prefix: str = ""
+def with_prefix(result: JsonObject, prefix: str) -> JsonObject:
+    """Add the prefix to the URIs in a result."""
+    if not prefix:
+        return result
+    return {name: _prefixed(value, prefix) if name in _WITH_URIS else value for name, value in result.items()}
 
-    def ours(self, uri: str) -> str:
-        return f"{self.prefix}{uri}"
 
-    def theirs(self, uri: str) -> str:
-        return uri.removeprefix(self.prefix)
+def tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
+    """Add the prefix to the URI of a tool's page (MCP Apps, SEP-1865)."""
+    if not page_uris(tool):
+        return tool
+    meta = dict(_meta(tool))
+    if isinstance(uri := ui_of(tool).get(_URI), str):
+        meta[_UI] = {**ui_of(tool), _URI: f"{prefix}{uri}"}
+    if isinstance(uri := meta.get(_OLD_KEY), str):
+        meta[_OLD_KEY] = f"{prefix}{uri}"
+    return {**tool, "_meta": meta}
 
-    def in_result(self, result: JsonObject) -> JsonObject:
-        if not self.prefix:
-            return result
-        return {name: self._prefixed(value) if name in _WITH_URIS else value for name, value in result.items()}
 
-    def in_tool(self, tool: JsonObject) -> JsonObject:
-        """Add the prefix to the URI of a tool's page (MCP Apps, SEP-1865)."""
-        if not page_uris(tool):
-            return tool
-        meta = dict(_meta(tool))
-        if isinstance(uri := ui_of(tool).get(_URI), str):
-            meta[_UI] = {**ui_of(tool), _URI: self.ours(uri)}
-        if isinstance(uri := meta.get(_OLD_KEY), str):
-            meta[_OLD_KEY] = self.ours(uri)
-        return {**tool, "_meta": meta}
-
-    def _prefixed(self, value: Json) -> Json:
-        match value:
-            case list():
-                return [self._prefixed(each) for each in value]
-            case {"type": "resource", "resource": {"uri": str()} as resource}:
-                return {**value, "resource": self._prefixed(resource)}
-            case {"content": dict() as content}:
-                return {**value, "content": self._prefixed(content)}
-            case {"uri": str(uri)}:
-                return {**value, "uri": self.ours(uri)}
-        return value
+def _prefixed(value: Json, prefix: str) -> Json:
+    match value:
+        case list():
+            return [_prefixed(each, prefix) for each in value]
+        case {"type": "resource", "resource": {"uri": str()} as resource}:
+            return {**value, "resource": _prefixed(resource, prefix)}
+        case {"content": dict() as content}:
+            return {**value, "content": _prefixed(content, prefix)}
+        case {"uri": str(uri)}:
+            return {**value, "uri": f"{prefix}{uri}"}
+    return value
 
 
 def page_uris(tool: JsonObject) -> list[str]:

@@ -1,7 +1,7 @@
 """Failures, resumption and bounds of links to upstreams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,10 @@ from gateway.net.sender import Sender
 from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
-from gateway.upstreams.client.http_channel import Endpoint
+from gateway.upstreams.client.http_channel import HttpChannel
 from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
 from gateway.upstreams.client.link import Incoming, Outgoing, Unreadable
 from gateway.upstreams.client.server_messages import MAX_OPEN_REQUESTS, ServerMessages
-from gateway.upstreams.client.session import Session
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
@@ -48,7 +47,7 @@ def talkative(lasting: InputBuffer) -> Command:
     return Command(argv=["/bin/sh", "-c", script], environment={}, directory="/", lasting_input=lasting)
 
 
-def refuses_all(message: Incoming, *, during: RequestId | None) -> None:
+def refuses_all(message: Incoming, during: RequestId | None) -> None:
     del message, during
     raise MemoryError
 
@@ -75,7 +74,7 @@ async def test_internal_error_fails_the_link_and_its_calls(
 class IgnoringListener:
     """A `Listener` that ignores everything."""
 
-    async def session_opened(self, session: Session) -> None: ...
+    async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None: ...
     def lists_changed(self) -> None: ...
     def resource_updated(self, uri: str) -> None: ...
     def unreadable(self, message: Unreadable) -> None: ...
@@ -92,7 +91,7 @@ async def test_open_requests_of_a_server_are_bounded() -> None:
     tasks = BackgroundTasks()
     messages = ServerMessages(IgnoringListener(), send=send, tasks=tasks)
     for number in range(3 * MAX_OPEN_REQUESTS):
-        messages.take(Request(number % (2 * MAX_OPEN_REQUESTS), "ping", {}), during=None)
+        messages.take(Request(number % (2 * MAX_OPEN_REQUESTS), "ping", {}), None)
     while sent < MAX_OPEN_REQUESTS:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -101,12 +100,11 @@ async def test_open_requests_of_a_server_are_bounded() -> None:
 
 
 @asynccontextmanager
-async def http_endpoint(application: web.Application, path: str) -> AsyncIterator[Endpoint]:
+async def http_endpoint(application: web.Application, path: str) -> AsyncIterator[HttpChannel]:
     async with local_server.listening(application) as port, HttpClients() as clients:
         policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
-        yield Endpoint(
-            url=URL(f"http://127.0.0.1:{port}{path}"), headers={}, sender=Sender(clients=clients, policy=policy)
-        )
+        sender = Sender(clients=clients, policy=policy)
+        yield HttpChannel(URL(f"http://127.0.0.1:{port}{path}"), headers={}, sender=sender)
 
 
 @asynccontextmanager
@@ -294,10 +292,10 @@ async def test_private_proxy_is_allowed_for_public_servers() -> None:
 
     application = web.Application()
     application.router.add_post("/{path:.*}", forward)
-    async with asyncio.timeout(SECONDS), http_endpoint(application, "") as proxy:
-        sender = Sender(clients=proxy.sender.clients, proxy=str(proxy.url))
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "") as proxy, HttpClients() as clients:
+        sender = Sender(clients=clients, proxy=str(proxy.url))
         for host, expected in (("server.invalid", nullcontext()), ("10.1", pytest.raises(UnreachableError))):
-            link = HttpLink(Endpoint(url=URL(f"http://{host}/mcp"), headers={}, sender=sender))
+            link = HttpLink(HttpChannel(URL(f"http://{host}/mcp"), headers={}, sender=sender))
             await link.open(refuses_all, subject=None)
             with expected:
                 await link.request(PING)

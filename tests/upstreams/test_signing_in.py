@@ -21,7 +21,7 @@ from gateway.net.address_guard import ANYWHERE
 from gateway.net.clients import HttpClients
 from gateway.net.request import Rejection, Request
 from gateway.net.sender import Sender
-from gateway.upstreams.client.http_channel import Endpoint, HttpChannel
+from gateway.upstreams.client.http_channel import HttpChannel
 from gateway.upstreams.client.link import Outgoing
 from tests import local_server
 from tests.authorization_server import Key
@@ -256,7 +256,7 @@ async def test_requests_of_the_gateway_itself_do_not_count_as_calls() -> None:
     ann, authorization = Subject("ann"), RecordingAuthorization()
     async with token_server() as server, protected_server(server) as upstream, HttpClients() as clients:
         sender = Sender(clients=clients, policy=ANYWHERE)
-        channel = HttpChannel(Endpoint(url=URL(upstream.url), headers={}, sender=sender, authorization=authorization))
+        channel = HttpChannel(URL(upstream.url), headers={}, sender=sender, authorization=authorization)
         channel.subject = ann
         call, listing = (Outgoing(id=1, message={}, subject=ann), Outgoing(id=2, message={}, is_own=True))
         for outgoing in (call, listing, None):

@@ -12,7 +12,6 @@ from itertools import count
 from typing import Final, TypeVar
 
 import aiohttp
-import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
@@ -54,21 +53,16 @@ LOST_SESSION: Final = re.compile(rf"{_SESSION}.{{0,80}}{_LOSS}|{_LOSS}.{{0,20}}{
 """Matches errors about an unknown or expired session, but not about a token."""
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    url: URL
-    headers: Mapping[str, str]
-    sender: Sender
-    authorization: Authorization | None = None
-
-
 class HttpChannel:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.url = endpoint.url
+    def __init__(
+        self, url: URL, *, headers: Mapping[str, str], sender: Sender, authorization: Authorization | None = None
+    ) -> None:
+        self.url = url
         self.subject: Subject | None = None
         """The caller of the newest request. Requests of the gateway itself are authenticated as this caller."""
-        self._headers: Final = endpoint.headers
-        self._authorization: Final = endpoint.authorization
-        self._sender: Final = replace(endpoint.sender, max_redirects=_MAX_REDIRECTS, redirect=self._redirected)
+        self._headers: Final = headers
+        self._authorization: Final = authorization
+        self._sender: Final = replace(sender, max_redirects=_MAX_REDIRECTS, redirect=self._redirected)
 
     @asynccontextmanager
     async def exchange(

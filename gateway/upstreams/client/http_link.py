@@ -18,7 +18,6 @@ from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.upstreams.client.http_channel import (
     LOST_SESSION,
-    Endpoint,
     HttpChannel,
     read_body,
     refusal,
@@ -61,8 +60,8 @@ class HttpLink:
     has_fields = True
     noise = ""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._channel: Final = HttpChannel(endpoint)
+    def __init__(self, channel: HttpChannel) -> None:
+        self._channel: Final = channel
         self._inbox: Inbox
         self.session_id: str | None = None
         self.closed: asyncio.Future[str]
@@ -198,7 +197,7 @@ class HttpLink:
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
-                self._inbox(each, during=request_id)
+                self._inbox(each, request_id)
                 if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:
                     raise BadAnswerError(f"sent an invalid message: {each.reason}")
             # JSON-RPC 2.0 §5: the id is null if the server could not read it.

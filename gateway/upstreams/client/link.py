@@ -55,11 +55,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
 
 
-class Inbox(Protocol):
-    """Receives messages that are not responses."""
-
-    def __call__(self, message: Incoming, *, during: RequestId | None) -> None:
-        """`during` is the request whose stream contained the message, if known."""
+Inbox = Callable[[Incoming, RequestId | None], object]
+"""Receives messages that are not responses, and the request whose stream contained them, if known."""
 
 
 class Link(Protocol):
@@ -209,7 +206,7 @@ class Pending:
         for each in messages:
             message = self._attributed(each) if isinstance(each, Response) else each
             if not isinstance(message, Response):
-                inbox(message, during=None)
+                inbox(message, None)
                 if not isinstance(message, Unreadable):
                     continue
             request_id = message.id if isinstance(message, Response) else message.answers

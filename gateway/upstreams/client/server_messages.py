@@ -21,12 +21,16 @@ _Announce = Callable[[str, JsonObject], object]
 
 
 class Listener(Protocol):
+    """Observes the sessions with a server."""
+
+    async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None:
+        """Prepare a session before its first request. `watch` subscribes to resources."""
+
     def lists_changed(self) -> None:
         """Called when a list of the server could have changed."""
 
     def resource_updated(self, uri: str) -> None: ...
-    def unreadable(self, message: Unreadable) -> None:
-        pass
+    def unreadable(self, message: Unreadable) -> None: ...
 
 
 class ServerMessages:
@@ -52,7 +56,7 @@ class ServerMessages:
         self.acknowledged: Final = asyncio.Event()
         """Set once the server has acknowledged the newest `subscriptions/listen`."""
 
-    def take(self, message: Incoming, *, during: RequestId | None) -> None:
+    def take(self, message: Incoming, during: RequestId | None) -> None:
         if isinstance(message, Request):
             # Limits servers that send too many requests or do not read the responses.
             if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:

@@ -11,7 +11,7 @@ from gateway.access.identity import Subject
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.net.request import origin_of, parse_url
-from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, read_body, refusal
+from gateway.upstreams.client.http_channel import HttpChannel, read_body, refusal
 from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_at_end, messages_in
 from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
@@ -25,8 +25,8 @@ class SseLink:
     has_fields = True
     noise = ""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._channel: Final = HttpChannel(endpoint)
+    def __init__(self, channel: HttpChannel) -> None:
+        self._channel: Final = channel
         self._pending: Final = Pending()
         self._reading: asyncio.Task[None] | None = None
         self._target: asyncio.Future[URL]

@@ -114,6 +114,8 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Instructions from the files. See `all_instructions`."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Instructions by upstream name."""
+    unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
+    """Upstreams without known lists that all callers can use, by prefix of their tools."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)

@@ -40,6 +40,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOutOperation, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By server."""
+    unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Servers without known lists that all callers can use, by prefix of their tools."""
 
 
 class DefinitionSource(Protocol):
@@ -139,6 +141,7 @@ def merge(
         },
         owners={name: origin.path[:2] for name, origin in origins.items()},
         instructions={name: text for entry in entries for name, text in entry.instructions.items()},
+        unavailable={prefix: name for entry in entries for prefix, name in entry.unavailable.items()},
     )
 
 

@@ -71,6 +71,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Locked versions of merged definitions, if they are still known."""
     left_out: tuple[LeftOutOperation, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By upstream."""
     fingerprints: tuple[str, ...] = ()
     """Fingerprints of the source entries."""

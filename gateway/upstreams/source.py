@@ -221,7 +221,11 @@ class UpstreamSource:
         shared = config.document.connections.get(upstream.connection or "")
         auth = upstream.auth or (None if shared is None else shared.auth)
         if auth is None or auth.authorization_code is None:
-            return SourceEntry(definitions={}, fingerprint="")
+            own = config.document.auth
+            is_open = upstream.access is None and (own is None or not own.rules)
+            entry = self._entry(name, upstream, config)
+            unavailable = {entry.prefix: name} if is_open and upstream.tools.include else {}
+            return SourceEntry(definitions={}, fingerprint="", unavailable=unavailable)
         return SourceEntry(definitions=sign_in_tool(self._entry(name, upstream, config)), fingerprint="sign_in")
 
     def _entry(

@@ -354,6 +354,31 @@ async def test_call_to_unreachable_upstream_explains_the_reason_and_next_try(tmp
             assert text.endswith(" s") and "next try in " in text  # noqa: PT018
 
 
+@pytest.mark.parametrize(
+    ("entry", "more", "explanation"),
+    [
+        ("", "", ". Upstream `dead` is unavailable"),
+        (", prefix: d_", "", ""),
+        (", access: {scopes: [ops]}", "auth: {api_keys: {ann: {secret: 0123456789abcdef0123456789abcdef}}}\n", ""),
+        (
+            "",
+            "auth: {api_keys: {ann: {secret: 0123456789abcdef0123456789abcdef}}, "
+            "rules: [{match: {kind: tools}, scopes: [ops]}]}\n",
+            "",
+        ),
+    ],
+)
+async def test_unknown_tool_of_an_unavailable_upstream_is_explained(
+    tmp_path: Path, entry: str, more: str, explanation: str
+) -> None:
+    path = config(tmp_path, dead=f"command: /no/such/program{entry}")
+    path.write_text(f"{path.read_text(encoding='utf-8')}{more}")
+    async with gateway(path) as running:
+        with pytest.raises(RpcError) as refused:
+            await running.memory_client().request("tools/call", {"name": "dead_tool", "arguments": {}})
+    assert refused.value.message == f"Unknown tool: dead_tool{explanation}"
+
+
 async def test_server_with_a_failed_list_is_degraded(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("halved"))) as running:
         await until_listed(running, "odd_work")

@@ -153,6 +153,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
             for name, text in loaded.instructions.items()
             if instructions_of(name) not in excluded
         },
+        unavailable=loaded.unavailable,
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
         left_out=tuple(compiling.left_out),

@@ -33,7 +33,7 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     """
     tool = call.target
     if not isinstance(tool, Tool):
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.string(call.params, 'name')}")
+        raise _unknown_tool(params.string(call.params, "name"), call)
     arguments = params.mapping(call.params, "arguments")
     check_access(tool, call)
     if tool.header_parameters and call.is_modern_http:
@@ -59,6 +59,14 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     return results.sole_text_result(result, catalog=call.catalog, revision=call.revision) or results.tool_result(
         result, call.revision
     )
+
+
+def _unknown_tool(name: str, call: Call) -> RpcError:
+    message, upstreams = f"Unknown tool: {name}", call.catalog.unavailable
+    # Views can hide upstreams.
+    if call.catalog.view is None and (prefixes := list(filter(name.startswith, upstreams))):
+        message += f". Upstream `{upstreams[max(prefixes, key=len)]}` is unavailable"
+    return RpcError(ErrorCode.INVALID_PARAMS, message)
 
 
 def _log(error: ExecutionError, tool: Tool) -> None:

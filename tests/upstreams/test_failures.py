@@ -360,12 +360,7 @@ async def test_call_to_unreachable_upstream_explains_the_reason_and_next_try(tmp
         ("", "", ". Upstream `dead` is unavailable"),
         (", prefix: d_", "", ""),
         (", access: {scopes: [ops]}", "auth: {api_keys: {ann: {secret: 0123456789abcdef0123456789abcdef}}}\n", ""),
-        (
-            "",
-            "auth: {api_keys: {ann: {secret: 0123456789abcdef0123456789abcdef}}, "
-            "rules: [{match: {kind: tools}, scopes: [ops]}]}\n",
-            "",
-        ),
+        ("", "auth: {oauth: {issuer: 'https://x.example'}, rules: [{match: {kind: tools}, scopes: [ops]}]}\n", ""),
     ],
 )
 async def test_unknown_tool_of_an_unavailable_upstream_is_explained(

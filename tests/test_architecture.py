@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_994,
+    "lines": 78_987,
     "files": 504,
     "classes": 846,
     "patches of libraries or the standard library": 0,

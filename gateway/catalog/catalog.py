@@ -36,8 +36,6 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
-from gateway.wire import jsonrpc
-from gateway.wire.meta import META_SERVER_INFO
 
 
 class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,11 +147,6 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Digest of each list as clients see it, by "tools", "resources" and "prompts"."""
-
-    @cached_property
-    def result_meta(self) -> bytes:
-        """JSON of the `_meta` that every result contains."""
-        return jsonrpc.encode({META_SERVER_INFO: self.server_info})
 
     @cached_property
     def all_instructions(self) -> str | None:

@@ -40,7 +40,7 @@ from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
-from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, Era
+from gateway.wire.revisions import LATEST_MODERN, Era, has_batches
 
 Received = Message | InvalidMessageError
 
@@ -338,8 +338,7 @@ class Dispatcher:
                 pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
 
     async def _answer_batch(self, batch: Batch, exchange: Exchange, session: Session | None) -> Reply:
-        """Handle a batch (2025-03-26 basic/index, "Batching")."""
-        if session is None or session.revision != V2025_03_26:
+        if session is None or not has_batches(session.revision):
             revision = None if session is None else session.revision
             why = "Send `initialize` first" if revision is None else f"Revision {revision} has no batches"
             return results.error_reply(RpcError(ErrorCode.INVALID_REQUEST, why), request_id=None, revision=revision)

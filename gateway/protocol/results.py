@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-import orjson
-
 from gateway.catalog.catalog import Catalog
 from gateway.errors import (
     ErrorCode,
@@ -14,12 +12,12 @@ from gateway.errors import (
     RpcError,
     TooManyRequestsError,
 )
-from gateway.executors.invocation import ToolResult, sole_text
+from gateway.executors.invocation import ToolResult
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.protocol.exchange import Reply
 from gateway.wire import downgrade, jsonrpc, meta
 from gateway.wire.jsonrpc import InvalidMessageError, RequestId
-from gateway.wire.revisions import MODERN, V2025_06_18, V2025_11_25, V2026_07_28
+from gateway.wire.revisions import MODERN, requires_error_id
 
 STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.PARSE_ERROR: 400,
@@ -50,11 +48,12 @@ _STATUS_WITHOUT_REQUEST: Final = 400
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
     """Add the members of every result in this revision, and remove those that the revision lacks."""
-    if revision < V2026_07_28:
-        return downgrade.strip("CacheHints", result, revision)
-    fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
-    # A result may have a different `resultType`, such as `input_required` or `task`.
-    return {"resultType": "complete", **result, meta.META: fields}
+    if revision in MODERN:
+        server_info = downgrade.implementation(catalog.server_info, revision)
+        fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: server_info}
+        # A result may have a different `resultType`, such as `input_required` or `task`.
+        result = {"resultType": "complete", **result, meta.META: fields}
+    return downgrade.strip("Result", result, revision)
 
 
 def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
@@ -65,22 +64,11 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
     wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True
-    if result.structured is not ABSENT and revision >= V2025_06_18:
+    if result.structured is not ABSENT:
         wire["structuredContent"] = downgrade.structured(result.structured, revision)
     if result.meta:
         wire[meta.META] = dict(result.meta)
     return wire
-
-
-def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> bytes | None:
-    """Encode a result that is a single text. Return None for other results."""
-    text = sole_text(result.content)
-    if text is None or result.is_error or result.structured is not ABSENT or result.meta:
-        return None
-    before, written = b'{"content":[{"type":"text","text":', orjson.dumps(text)
-    if revision < V2026_07_28:
-        return b"".join((before, written, b"}]}"))
-    return b"".join((before, written, b'}],"resultType":"complete","_meta":', catalog.result_meta, b"}"))
 
 
 def error_reply(
@@ -109,8 +97,7 @@ def _error_message(error: RpcError, request_id: RequestId | None, revision: str 
     if data is not None:
         body["data"] = data
     message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "error": body}
-    # Until 2025-06-18, the id is required, and null if unknown. Later revisions omit it.
-    if request_id is not None or (revision is not None and revision < V2025_11_25):
+    if request_id is not None or (revision is not None and requires_error_id(revision)):
         message["id"] = request_id
     return message
 

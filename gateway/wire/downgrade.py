@@ -1,6 +1,6 @@
-"""Removes fields from definitions and results that older revisions do not have.
+"""Removes fields from definitions, results and requests that older revisions do not have.
 
-Definitions and results have the form of 2026-07-28. The tables come from a comparison of the five published
+Definitions and results have the form of the newest revision. The tables come from a comparison of the five published
 `schema.json` files.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
-from gateway.wire.revisions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
+from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
 
 _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "Implementation": {
@@ -32,12 +32,22 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "ContentBlock": {"_meta": V2025_06_18},
     "Capabilities": {"completions": V2025_03_26, "extensions": V2026_07_28},
     "ProgressParams": {"message": V2025_03_26},
-    "CacheHints": {"ttlMs": V2026_07_28, "cacheScope": V2026_07_28, "resultType": V2026_07_28},
+    "Result": {
+        "structuredContent": V2025_06_18,
+        "ttlMs": V2026_07_28,
+        "cacheScope": V2026_07_28,
+        "resultType": V2026_07_28,
+    },
+    "elicitation/create": {"mode": V2025_11_25},
+    "sampling/createMessage": {"tools": V2025_11_25, "toolChoice": V2025_11_25},
+    "roots/list": {},
 }
 """The first revision of each field that 2024-11-05 does not have."""
 
 
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
+    if revision == LATEST_MODERN:
+        return dict(value)
     since = _SINCE[kind]
     # An empty string sorts before every revision.
     return {name: field for name, field in value.items() if since.get(name, "") <= revision}
@@ -73,7 +83,7 @@ def prompt(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    return list(blocks) if revision >= V2026_07_28 else [_block(block, revision) for block in blocks]
+    return list(blocks) if revision == LATEST_MODERN else [_block(block, revision) for block in blocks]
 
 
 def structured(value: Json, revision: str) -> Json:
@@ -90,8 +100,6 @@ def resource_contents(contents: Sequence[JsonObject], revision: str) -> list[Jso
 
 
 def _block(block: JsonObject, revision: str) -> JsonObject:
-    if revision >= V2026_07_28:
-        return block
     since, stand_in = _BLOCKS_SINCE.get(block["type"], ("", _unchanged))
     cut = _with_annotations(strip("ContentBlock", block if revision >= since else stand_in(block), revision), revision)
     if cut["type"] == "resource":

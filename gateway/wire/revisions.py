@@ -34,6 +34,20 @@ def negotiate(requested: str) -> str:
     return requested if requested in LEGACY else LATEST_LEGACY
 
 
+def has_batches(revision: str) -> bool:
+    """Return whether a message can be a JSON-RPC batch (2025-03-26 basic/index, "Batching")."""
+    return revision == V2025_03_26
+
+
+def has_priming_events(revision: str) -> bool:
+    return revision >= V2025_11_25
+
+
+def requires_error_id(revision: str) -> bool:
+    """Return whether error responses without a known id need `"id": null`. Later revisions omit the member."""
+    return revision < V2025_11_25
+
+
 def is_modern_date(version: str) -> bool:
     """Return whether a version is a revision of the modern era, supported or not."""
     # Later revisions count too: their clients receive -32022 with the supported ones.

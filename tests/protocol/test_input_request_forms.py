@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
+from gateway.protocol.call.input_requests.requester import limit_tokens
 from gateway.protocol.call.input_requests.requests import (
-    InputRequest,
     check_answer,
     checked,
     elicitation,
@@ -24,6 +23,7 @@ from gateway.protocol.call.input_requests.requests import (
     sampling,
     url_elicitation,
 )
+from gateway.wire.input_requests import InputRequest, check_capabilities, for_revision
 from gateway.wire.revisions import LEGACY, MODERN
 
 REVISIONS: Final = (*LEGACY, *MODERN)

@@ -36,11 +36,12 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests import requests as questions
 from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester, claim_answers
 from gateway.protocol.call.input_requests.requester import InputRequester, RunSuspension, Suspension, Where, both
-from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, InputRequest
+from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
 from gateway.telemetry.trace import Trace, TracedStep
 from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
+from gateway.wire.input_requests import InputRequest
 
 T = TypeVar("T")
 

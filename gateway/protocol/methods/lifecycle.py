@@ -67,7 +67,7 @@ async def discover(call: Call) -> JsonObject:
     is_shared = is_shared and not (catalog.upstream_instructions and catalog.scopes)
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),
-        "capabilities": CAPABILITIES,
+        "capabilities": downgrade.capabilities(CAPABILITIES, call.revision),
         **results.cache_hints(catalog.cache_ttl, is_shared=is_shared),
     }
     if catalog.all_instructions is not None:

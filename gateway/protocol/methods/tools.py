@@ -22,7 +22,7 @@ from gateway.wire.revisions import Era
 log: Final = structlog.get_logger(__name__)
 
 
-async def call_tool(call: Call) -> JsonObject | bytes:
+async def call_tool(call: Call) -> JsonObject:
     """Call a tool after these checks.
 
     1. the tool exists: -32602, and the caller has its scopes: 403
@@ -56,9 +56,7 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     except ExecutionError as error:
         _log(error, tool)
         result = _failure(call.catalog.sanitizer.text(str(error)))
-    return results.sole_text_result(result, catalog=call.catalog, revision=call.revision) or results.tool_result(
-        result, call.revision
-    )
+    return results.tool_result(result, call.revision)
 
 
 def _unknown_tool(name: str, call: Call) -> RpcError:

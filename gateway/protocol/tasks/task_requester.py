@@ -15,9 +15,9 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
 from gateway.protocol.call.input_requests.requester import Suspension, Where
-from gateway.protocol.call.input_requests.requests import InputRequest
 from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
+from gateway.wire.input_requests import InputRequest
 
 MAX_MEMORY_BYTES: Final = 2**20
 

@@ -37,7 +37,7 @@ from gateway.wire.jsonrpc import (
     Response,
     size_of,
 )
-from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
+from gateway.wire.revisions import LEGACY, has_batches, is_modern_date
 
 log: Final = structlog.get_logger(__name__)
 
@@ -283,7 +283,7 @@ _SESSION_UNKNOWN: Final = HttpError(status=404, message="The session does not ex
 
 def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:
     # 2025-06-18 removed batches.
-    if isinstance(message, Batch) and live.session.revision != V2025_03_26:
+    if isinstance(message, Batch) and not has_batches(live.session.revision):
         return _NO_BATCHES
     return BUSY if live.load + size_of(message) > MAX_IN_FLIGHT else None
 

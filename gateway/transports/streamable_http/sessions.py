@@ -33,7 +33,7 @@ from gateway.transports.sse.event_copies import EventCopies
 from gateway.transports.sse.session_streams import EventStore, ReplayBounds, ReplayQuota
 from gateway.transports.streamable_http.live_session import NOTHING, LiveSession
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
-from gateway.wire.revisions import V2025_11_25
+from gateway.wire.revisions import has_priming_events
 
 log: Final = structlog.get_logger(__name__)
 
@@ -271,7 +271,7 @@ class Sessions:
     def _streams_of(self, session: Session, nonce: str) -> EventStore:
         return EventStore(
             self.room,
-            sends_priming_event=session.revision >= V2025_11_25,
+            sends_priming_event=has_priming_events(session.revision),
             process=self._process,
             nonce=nonce,
             copies=self.copies,

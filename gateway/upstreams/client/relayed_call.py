@@ -11,14 +11,15 @@ from gateway.json_types import Json, JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.plugin import LogLevel
 from gateway.wire import meta
+from gateway.wire.input_requests import ELICIT, LIST_ROOTS, SAMPLE
 from gateway.wire.revisions import MODERN
 
 log: Final = structlog.get_logger(__name__)
 
 QUESTIONS: Final[Mapping[str, str]] = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
+    ELICIT: "elicitation",
+    SAMPLE: "sampling",
+    LIST_ROOTS: "roots",
 }
 """Requests that a server can send, with the capability that each needs."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}

@@ -14,7 +14,8 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.request_state import State, StateScope
 from gateway.protocol.call.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.call.input_requests.requests import InputRequest, check_answer
+from gateway.protocol.call.input_requests.requests import check_answer
+from gateway.wire.input_requests import InputRequest
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.config.models.quantities import RateLimit
@@ -17,8 +18,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.plugin import ToolError
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, limit_tokens
-from gateway.protocol.call.input_requests.requests import SAMPLE, InputRequest
+from gateway.wire.input_requests import SAMPLE, InputRequest, check_capabilities, for_revision
 
 T = TypeVar("T")
 
@@ -85,6 +85,7 @@ class InputRequester(ABC):
         """Check new requests and add them to `beside`. Raise ExecutionError if that is impossible."""
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self.call.terms.capabilities, self.call.revision)
+        new = {key: for_revision(question, self.call.revision) for key, question in new.items()}
         beside.update(new)  # before the first await, so that concurrent requests are sent together
         try:
             await self.charge(new)
@@ -135,6 +136,12 @@ class InputRequester(ABC):
         # Texts for people show control characters. Texts for models must not contain them.
         scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
         return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
+
+
+def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
+    if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
+        return question
+    return replace(question, params={**question.params, "maxTokens": max_tokens})
 
 
 def _samples(questions: Mapping[str, InputRequest]) -> int:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from gateway import exact_json
 from gateway.control_characters import visible
 from gateway.errors import MalformedAnswerError
@@ -13,28 +11,12 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import schema_problem_in, validation_errors
 from gateway.plugin import Answer, Sample, ToolError
 from gateway.wire import jsonrpc
-
-ELICIT: Final = "elicitation/create"
-SAMPLE: Final = "sampling/createMessage"
-LIST_ROOTS: Final = "roots/list"
+from gateway.wire.input_requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
 """Reserved for `confirm:`."""
 
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
-
-
-class InputRequest(msgspec.Struct, frozen=True):
-    method: str
-    params: JsonObject
-
-    @property
-    def wire(self) -> JsonObject:
-        return {"method": self.method, "params": self.params}
-
-    @property
-    def is_form(self) -> bool:
-        return self.method == ELICIT and self.params.get("mode") != "url"
 
 
 def elicitation(message: str, schema: JsonObject) -> InputRequest:

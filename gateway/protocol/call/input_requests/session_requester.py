@@ -9,11 +9,11 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision
 from gateway.protocol.call.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.call.input_requests.requests import InputRequest, check_answer
+from gateway.protocol.call.input_requests.requests import check_answer
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
+from gateway.wire.input_requests import InputRequest, check_capabilities, for_revision
 
 _MAX_REASON_LENGTH: Final = 1000
 

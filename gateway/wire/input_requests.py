@@ -1,4 +1,4 @@
-"""Checks input requests against the capabilities of a client, and converts them to its revision. Pure.
+"""Input requests: the capabilities that they need, and their form in each revision.
 
 client/elicitation, client/sampling, client/roots, "Capabilities": servers must not send undeclared requests.
 """
@@ -7,14 +7,31 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
+import msgspec
 
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.call.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from gateway.wire.downgrade import strip
 from gateway.wire.revisions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
 
+ELICIT: Final = "elicitation/create"
+SAMPLE: Final = "sampling/createMessage"
+LIST_ROOTS: Final = "roots/list"
+
 _ID_BYTES: Final = 16
+
+
+class InputRequest(msgspec.Struct, frozen=True):
+    method: str
+    params: JsonObject
+
+    @property
+    def wire(self) -> JsonObject:
+        return {"method": self.method, "params": self.params}
+
+    @property
+    def is_form(self) -> bool:
+        return self.method == ELICIT and self.params.get("mode") != "url"
 
 
 def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
@@ -36,25 +53,18 @@ def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObje
 
 def for_revision(question: InputRequest, revision: str) -> InputRequest:
     """Convert a checked request to `revision`. Raise ExecutionError if that is impossible."""
-    if revision >= V2026_07_28:
-        return question
+    params = strip(question.method, question.params, revision)
     if question.method == SAMPLE and revision < V2025_11_25:
-        messages = [_plain_message(message, revision) for message in question.params["messages"]]
-        return replace(question, params={**question.params, "messages": messages})
-    if question.method == ELICIT and not question.is_form:
+        params["messages"] = [_plain_message(message, revision) for message in params["messages"]]
+    elif question.method == ELICIT and not question.is_form and revision < V2026_07_28:
         # Required in 2025-11-25 only. An upstream server announces the completion of its own id.
-        given = question.params.get("elicitationId")
-        elicitation_id = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
-        return replace(question, params={**question.params, "elicitationId": elicitation_id})
-    if question.method == ELICIT and revision < V2025_11_25:
-        return replace(question, params=_plain_form(question.params))
-    return question
-
-
-def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
-    if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
-        return question
-    return replace(question, params={**question.params, "maxTokens": max_tokens})
+        given = params.get("elicitationId")
+        params["elicitationId"] = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
+    elif question.is_form and revision < V2025_11_25:
+        schema = params["requestedSchema"]
+        properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
+        params["requestedSchema"] = {**schema, "properties": properties}
+    return InputRequest(question.method, params)
 
 
 def _elicitation_needs(params: JsonObject) -> dict[str, Sequence[str]]:
@@ -90,14 +100,6 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
 }
 
 
-def _plain_form(params: JsonObject) -> JsonObject:
-    schema = params["requestedSchema"]
-    properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
-    # 2025-06-18 has no `mode`.
-    without_mode = {name: value for name, value in params.items() if name != "mode"}
-    return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
-
-
 def _plain_field(name: str, field: JsonObject) -> JsonObject:
     """Convert a field to 2025-06-18, with `enumNames` and without lists."""
     if field["type"] == "array":
@@ -111,7 +113,7 @@ def _plain_field(name: str, field: JsonObject) -> JsonObject:
     return plain
 
 
-def _plain_message(message: JsonObject, revision: str) -> JsonObject:
+def _plain_message(message: JsonObject, revision: str) -> dict[str, Json]:
     """Convert a sampling message to a revision before 2025-11-25, which allows a single block."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]

@@ -267,6 +267,28 @@ def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_p
     assert "  tools.send  removed" in finished.out.splitlines()
 
 
+def test_file_is_compared_with_its_own_server(
+    run: Run, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = served.removeprefix("http://").removesuffix("/mcp")
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", address)
+    finished = run("plan", "config.yaml")
+    assert (finished.code, finished.out) == (0, "")
+    assert finished.hints == f"Compared with the server at http://{address}\nno changes\n"
+    (tmp_path / "config.yaml").rename(tmp_path / "new.yaml")
+    assert run("plan", "new.yaml").hints == finished.hints
+
+
+def test_plan_without_server_and_other_file_names_what_to_pass(
+    run: Run, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_HTTP", f"127.0.0.1:{unused_tcp_port}")
+    finished = run("plan", "config.yaml")
+    assert (finished.code, finished.out) == (2, "")
+    assert finished.hints.startswith("config.yaml: needs the old file, or a running server with --url. No server was")
+    assert run("plan", "config.yaml", "config.yaml").hints.startswith("config.yaml: cannot be compared with itself")
+
+
 def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:
     finished = run("plan", "config.yaml", "--url", "http://127.0.0.1:9", "--exit-code")
     assert (finished.code, finished.out) == (2, "")

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gateway.catalog.manifest import Manifest, manifest
-from gateway.cli.client.admin_api import ask_daemon
+from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import asked_sources, dry_run
 from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.config.machine_facts import exists
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.reload.breaking_changes import BreakingChange, breaking_changes
@@ -26,10 +27,11 @@ def parser(name: str) -> Parser:
 examples:
   {name} new.yaml --url http://127.0.0.1:8000     compare with a running server
   {name} new.yaml config.yaml                     compare with another file
+  {name} config.yaml                              compare with what the server of this file serves
   git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml --fail-on breaking
 
-OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml. Secrets are masked, so a changed
-secret is not shown.
+OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml, then the running server of the file.
+Secrets are masked, so a changed secret is not shown.
 
 exit codes:
   0    the new file can be served
@@ -56,7 +58,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
         with protect_stdout():
             new, warnings = await _manifest_of(one_shot_settings(options, options.new))
-            old = await _served(options.url) if options.url is not None else await _old(options)
+            old = await _current(options, hints)
     except ExecutionError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
         return 2  # like diff(1), where 1 means that there are differences
@@ -77,14 +79,24 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if options.exit_code and not found.is_empty else 0
 
 
-async def _old(options: Namespace) -> Manifest:
-    settings = one_shot_settings(options, options.old)
-    new = one_shot_settings(options, options.new)
-    if settings.config.resolve() == new.config.resolve():
-        raise ConfigError.at(
-            str(new.config), "cannot be compared with itself. Pass the old file, or a running server with --url"
-        )
-    found, _ = await _manifest_of(settings)
+async def _current(options: Namespace, hints: Console) -> Manifest:
+    """Return the manifest of the server at `--url`, of OLD or its default, or of the server that serves the file."""
+    if options.url is not None:
+        return await _served(options.url)
+    old, new = one_shot_settings(options, options.old), one_shot_settings(options, options.new)
+    is_same = old.config.resolve() == new.config.resolve()
+    if options.old is not None and is_same:
+        raise ConfigError.at(options.old, "cannot be compared with itself. Pass the old file")
+    if options.old is not None or (exists(old.config) and not is_same):
+        found, _ = await _manifest_of(old)
+        return found
+    url = daemon_url(Namespace(config=options.new), hints)
+    try:
+        found = await _served(url)
+    except ExecutionError as error:
+        message = f"needs the old file, or a running server with --url. No server was found: {error}"
+        raise ConfigError.at(options.new, message) from error
+    hints.line(f"Compared with the server at {url}")
     return found
 
 

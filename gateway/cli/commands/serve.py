@@ -15,6 +15,7 @@ from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import Worker, take_worker
 from gateway.cli.commands import one_line
 from gateway.cli.console import Console
+from gateway.cli.dry_run import dry_run
 from gateway.cli.options import (
     ALLOW_ANONYMOUS,
     HTTP,
@@ -28,7 +29,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, variable_of
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import JsonObject
 
 log: Final = structlog.get_logger(__name__)
@@ -88,16 +89,26 @@ $MCP_GATEWAY_STORE (or …_STORE_FILE), because other users can see arguments.
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     text = await one_line.configuration_of(options)
-    if options.print_config:
-        out.foreign(text or "")
-        return 0
     if text is None:
         return await _serve(settings_of(options), options, hints)
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-") as directory:
         settings = settings_of(options, config=one_line.written(text, directory))
+        if options.print_config:
+            out.foreign(text)
+            for warning in _warnings_of(settings):
+                hints.line(f"warning: {warning.path}: {warning.message}")
+            return 0
         if settings.state_dir is None:  # the default belongs to the path of the file
             settings = settings.model_copy(update={"state_dir": NO_STATE})
         return await _serve(settings, options, hints)
+
+
+def _warnings_of(settings: Settings) -> list[Problem]:
+    try:
+        with dry_run(settings) as dry:
+            return [*dry.catalog.warnings]
+    except ConfigError as error:  # for example variables that replace secrets, and are not set here
+        return [problem for problem in error.problems if problem.severity is Severity.WARNING]
 
 
 async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:

@@ -12,7 +12,6 @@ import orjson
 from gateway import exact_json
 from gateway.access.claims import identity_of_claims
 from gateway.access.identity import ANONYMOUS, Identity
-from gateway.cli.parser import Parser
 from gateway.config.machine_facts import is_directory
 from gateway.config.models.auth import Auth
 from gateway.config.reading.composer import compose
@@ -88,18 +87,6 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-_FLAG = "--as"
-
-
-def add_as(parser: Parser) -> None:
-    parser.add_argument(
-        _FLAG,
-        dest="caller",
-        metavar="FILE",
-        help="run as the caller with these claims: a YAML or JSON file such as {sub: ann, groups: [ops]}",
-    )
 
 
 def given_caller(name: str | None, auth: Auth | None) -> Identity:

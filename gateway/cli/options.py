@@ -90,14 +90,16 @@ def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
     add_option(add, _LOG_LEVEL, default=default)
 
 
-def add_explain(parser: Parser, shows: str) -> None:
-    parser.add_argument("--explain", action="store_true", help=f"show {shows}. Needs a file; JSON with --raw")
-
-
-def add_output(parser: Parser) -> None:
-    parser.add_argument("--raw", action="store_true", help="print the MCP result as JSON")
+def add_request(parser: Parser, *, explains: str) -> None:
+    """Add the flags of `call`, `read` and `prompt`."""
+    add = parser.add_argument
+    add("--explain", action="store_true", help=f"show {explains}. Needs a file; JSON with --raw")
+    claims = "a YAML or JSON file such as {sub: ann, groups: [ops]}"
+    add("--as", dest="caller", metavar="FILE", help=f"run as the caller with these claims: {claims}")
+    add("--raw", action="store_true", help="print the MCP result as JSON")
     what = "write the content, such as an image, to a file, or to standard output (-)"
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=what)
+    add("-o", "--output", type=Path, metavar="FILE", help=what)
+    add_url(parser)
 
 
 def add_lists_all(parser: Parser) -> None:

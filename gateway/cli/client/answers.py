@@ -24,13 +24,6 @@ _BOOLEANS: Final = {"y": True, "yes": True, "true": True, "n": False, "no": Fals
 _HINT: Final = "Pass --yes to confirm, or --answer field=value to fill in a form"
 
 
-class NotAnswerableError(RpcError):
-    """Raised if neither flags nor a user can respond to a request."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_REQUEST, message)
-
-
 def add_answers(parser: Parser) -> None:
     parser.add_argument("--yes", action="store_true", help="confirm, and accept forms with their defaults")
     parser.add_argument(
@@ -71,14 +64,14 @@ class Answers:
         """Answer all input requests of a result.
 
         Raises:
-            NotAnswerableError: a field has no value, or the request is not an elicitation.
+            RpcError: a field has no value, or the request is not an elicitation.
             ConfigError: a value of `--answer` does not match the schema of its field.
         """
         return {key: self._answer(request["method"], request.get("params", {})) for key, request in requests.items()}
 
     def _answer(self, method: str, params: JsonObject) -> JsonObject:
         if method != "elicitation/create":
-            raise NotAnswerableError(f"The call requests {method}, which this command does not support")
+            raise _not_answerable(f"The call requests {method}, which this command does not support")
         self._hints.foreign(str(params.get("message", "")))
         fields: JsonObject = params.get("requestedSchema", {}).get("properties", {})
         if params.get("mode") == "url":
@@ -96,7 +89,7 @@ class Answers:
         if self._accepts:
             return True
         if not self._has_user:
-            raise NotAnswerableError(f"The call asks for a confirmation. {_HINT}")
+            raise _not_answerable(f"The call asks for a confirmation. {_HINT}")
         self._hints.prompt(f"{question} [y/N] ")
         return _BOOLEANS.get(given_line().strip().lower(), False)
 
@@ -113,7 +106,7 @@ class Answers:
             elif "default" in schema:
                 content[name] = schema["default"]
             elif name in required:
-                raise NotAnswerableError(f"The call asks for `{name}`. Pass --answer {name}=VALUE")
+                raise _not_answerable(f"The call asks for `{name}`. Pass --answer {name}=VALUE")
         return {"action": "accept", "content": content}
 
     def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
@@ -133,6 +126,10 @@ class Answers:
             if not (errors := validation_errors(schema, value)) and (text or not is_required):
                 return {name: value}
             self._hints.foreign("; ".join(map(str, errors)) or "A value is required")
+
+
+def _not_answerable(reason: str) -> RpcError:
+    return RpcError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def with_capabilities(params: JsonObject, capabilities: JsonObject) -> JsonObject:

@@ -10,8 +10,8 @@ from gateway.cli.client.open_client import open_client
 from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import add_as, arguments_of, name_and_pairs, split_config
-from gateway.cli.options import add_explain, add_output, add_url
+from gateway.cli.given_input import arguments_of, name_and_pairs, split_config
+from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
 from gateway.config.diagnostics.near_misses import did_you_mean
@@ -60,10 +60,7 @@ code is 1 if you decline.
     arguments.add_argument("words", nargs="+", metavar="TOOL", help="the tool and its arguments")
     arguments.add_argument("--json", metavar="OBJECT", help="the arguments as a JSON object")
     add_answers(arguments)
-    add_explain(arguments, "the command, request or function without running it")
-    add_as(arguments)
-    add_output(arguments)
-    add_url(arguments)
+    add_request(arguments, explains="the command, request or function without running it")
     return arguments
 
 

@@ -27,7 +27,7 @@ def parser(name: str) -> Parser:
 examples:
   {name} new.yaml --url http://127.0.0.1:8000     compare with a running server
   {name} new.yaml config.yaml                     compare with another file
-  {name} config.yaml                              compare with what the server of this file serves
+  {name} config.yaml                              compare with its running server
   git show HEAD:config.yaml > old.yaml; {name} config.yaml old.yaml --fail-on breaking
 
 OLD defaults to $MCP_GATEWAY_CONFIG, then ./config.yaml, then the running server of the file.

@@ -3,8 +3,8 @@ from argparse import Namespace
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import add_as, arguments_of, name_and_pairs, split_config
-from gateway.cli.options import add_explain, add_output, add_url
+from gateway.cli.given_input import arguments_of, name_and_pairs, split_config
+from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import pieces_of, show_contents, show_pieces
 
@@ -22,10 +22,7 @@ examples:
 {CONFIG_AS_FIRST_WORD}""",
     )
     arguments.add_argument("words", nargs="+", metavar="NAME", help="the prompt and its arguments")
-    add_explain(arguments, "the files, resources or function that it would use, without running it")
-    add_as(arguments)
-    add_output(arguments)
-    add_url(arguments)
+    add_request(arguments, explains="the files, resources or function that it would use, without running it")
     return arguments
 
 

@@ -3,8 +3,8 @@ from argparse import Namespace
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import add_as, check_text
-from gateway.cli.options import add_explain, add_output, add_url
+from gateway.cli.given_input import check_text
+from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import pieces_of, show_contents
 from gateway.errors import ConfigError
@@ -23,10 +23,7 @@ examples:
 {CONFIG_AS_FIRST_WORD}""",
     )
     arguments.add_argument("words", nargs="+", metavar="URI", help="the resource")
-    add_explain(arguments, "the file, command or request that provides it, without reading it")
-    add_as(arguments)
-    add_output(arguments)
-    add_url(arguments)
+    add_request(arguments, explains="the file, command or request that provides it, without reading it")
     return arguments
 
 

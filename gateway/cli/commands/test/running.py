@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from difflib import get_close_matches, ndiff
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from gateway.access.claims import identity_of_claims
 from gateway.access.identity import ANONYMOUS
 from gateway.catalog.primitives import Tool
 from gateway.cli.client.file_arguments import data_uri
-from gateway.cli.commands.test.stub_server import StubServer, diverted_to
+from gateway.cli.commands.test.stub_server import diverted_to, stub_server
 from gateway.cli.dry_run import DryRun, offline_gateway
 from gateway.config.models.tool_tests import Expectation, TextMatch, ToolTest
 from gateway.config.settings import Settings
@@ -56,9 +56,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     name: str
     grade: Grade
-    seconds: float = 0.0
-    reason: str = ""
-    difference: tuple[str, ...] = ()
+    seconds: float
+    reason: str
+    difference: tuple[str, ...]
 
 
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
@@ -74,7 +74,7 @@ async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIt
             if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
                 continue
             for index, test in enumerate(config.tests):
-                yield await _Attempt(dry, name, index, test).verdict()
+                yield await _verdict(dry, name, index, test)
 
 
 def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
@@ -88,73 +88,50 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
         raise ConfigError(problems)
 
 
-class _Attempt(msgspec.Struct, frozen=True):
-    dry: DryRun
-    tool: str
-    index: int
-    test: ToolTest
+async def _verdict(dry: DryRun, name: str, index: int, test: ToolTest) -> Verdict:
+    mask, tool, began = dry.loaded.redactor.text, dry.catalog.tools.get(name), time.monotonic()
+    if tool is None:
+        left_out = (each.reason for each in dry.catalog.left_out if (each.kind, each.name) == ("tools", name))
+        grade, found = Grade.SKIPPED, Mismatch(next(left_out, "it is not available"))
+    elif (mismatched := await _mismatch_of(dry, tool, index, test)) is not None:
+        grade, found = Grade.FAILED, mismatched
+    else:
+        grade, found = Grade.PASSED, Mismatch("")
+    return Verdict(
+        tool=name,
+        name=mask(test.name or f"test {index + 1}"),
+        grade=grade,
+        seconds=time.monotonic() - began,
+        reason=mask(found.reason),
+        difference=tuple(map(mask, found.difference)),
+    )
 
-    async def verdict(self) -> Verdict:
-        redactor = self.dry.loaded.redactor
-        name = redactor.text(self.test.name or f"test {self.index + 1}")
-        tool = self.dry.catalog.tools.get(self.tool)
-        if tool is None:
-            return Verdict(tool=self.tool, name=name, grade=Grade.SKIPPED, reason=self._why_left_out())
-        began = time.monotonic()
-        found = await self._mismatch(tool)
-        seconds = time.monotonic() - began
-        if found is None:
-            return Verdict(tool=self.tool, name=name, grade=Grade.PASSED, seconds=seconds)
-        return Verdict(
-            tool=self.tool,
-            name=name,
-            grade=Grade.FAILED,
-            seconds=seconds,
-            reason=redactor.text(found.reason),
-            difference=tuple(map(redactor.text, found.difference)),
-        )
 
-    def _why_left_out(self) -> str:
-        left_out = self.dry.catalog.left_out
-        reasons: Iterator[str] = (each.reason for each in left_out if (each.kind, each.name) == ("tools", self.tool))
-        return next(reasons, "it is not available")
-
-    async def _mismatch(self, tool: Tool) -> Mismatch | None:
-        try:
-            async with self._with_stub(tool) as prepared:
-                result = await _confirmed(self._client(prepared), self.tool, self._arguments(tool))
-        except (ExecutionError, ValueError) as error:
-            return Mismatch(str(error))
-        except RpcError as error:
-            # `expect.error` matches protocol errors and failed results.
-            result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
-        if result.get("resultType") == "input_required":
-            return Mismatch("requires user input other than a confirmation, which tests cannot provide")
-        return mismatch(result, self.test.expect)
-
-    @asynccontextmanager
-    async def _with_stub(self, tool: Tool) -> AsyncIterator[Tool]:
-        if self.test.http is None:
-            yield tool
-            return
-        async with StubServer(self.test.http, directory=self._directory()) as stub:
-            yield replace(tool, executor=diverted_to(tool.executor, stub))
-
-    def _arguments(self, tool: Tool) -> JsonObject:
-        place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
-        return _given_files(self.test.with_, tool.arguments.files, directory=place.directory)
-
-    def _directory(self) -> Path:
-        place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "http", "file")
-        return place.directory
-
-    def _client(self, tool: Tool) -> MemoryClient:
-        catalog = self.dry.catalog
-        # A separate catalog, because the stub is only for this test. Without `task: required`, the result is the same.
-        offered = replace(catalog, tools={**catalog.tools, self.tool: replace(tool, task=None)})
-        claims, auth = self.test.caller, self.dry.loaded.document.auth
-        identity = ANONYMOUS if claims is None else identity_of_claims(claims, auth)
-        return self.dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
+async def _mismatch_of(dry: DryRun, tool: Tool, index: int, test: ToolTest) -> Mismatch | None:
+    place, auth = dry.loaded.start_problems().at("tools", tool.name, "tests", index), dry.loaded.document.auth
+    try:
+        identity = ANONYMOUS if test.caller is None else identity_of_claims(test.caller, auth)
+        arguments = _given_files(test.with_, tool.arguments.files, directory=place.at("with").directory)
+        async with AsyncExitStack() as stack:
+            executor = tool.executor
+            if test.http is not None:
+                directory = place.at("http", "file").directory
+                origin = await stack.enter_async_context(stub_server(test.http, directory=directory))
+                executor = diverted_to(executor, origin)
+            # A separate catalog, because the stub is only for this test. Without `task: required`, the result is the
+            # same.
+            prepared = replace(tool, executor=executor, task=None)
+            offered = replace(dry.catalog, tools={**dry.catalog.tools, tool.name: prepared})
+            client = dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
+            result = await _confirmed(client, tool.name, arguments)
+    except (ExecutionError, ValueError) as error:
+        return Mismatch(str(error))
+    except RpcError as error:
+        # `expect.error` matches protocol errors and failed results.
+        result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
+    if result.get("resultType") == "input_required":
+        return Mismatch("requires user input other than a confirmation, which tests cannot provide")
+    return mismatch(result, test.expect)
 
 
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:

@@ -1,8 +1,8 @@
 """A stub server on loopback that replaces the server of an HTTP backend."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
 
 import msgspec
 import orjson
@@ -24,62 +24,43 @@ from gateway.net.sender import Response, Sender
 from gateway.net.tls import ClientIdentity
 
 
-class StubServer:
-    """Sends the same response to every request, inside a `with` block."""
+@asynccontextmanager
+async def stub_server(answer: StubResponse, *, directory: Path) -> AsyncIterator[URL]:
+    """Send the same response to every request, and yield the origin. `directory` contains the file of the response.
 
-    def __init__(self, answer: StubResponse, *, directory: Path) -> None:
-        """`directory` contains the file of the response."""
-        self._answer: Final = answer
-        self._directory: Final = directory
-        self._body = b""
-        self._runner: Final = web.AppRunner(self._application(), access_log=None)
-        self.origin: URL
-
-    async def __aenter__(self) -> Self:
-        """Listen on a free port.
-
-        Raises:
-            ExecutionError: the file of the response cannot be read.
-        """
-        self._body = self._read()
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.origin = URL(f"http://127.0.0.1:{site.port}")
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
-
-    def _application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._handle)
-        return application
-
-    async def _handle(self, _request: web.Request) -> web.Response:
-        media_type = media_type_of(self._answer.file) if self._answer.file else None
-        kind = "application/json" if self._answer.has_json else media_type or OCTETS
-        return web.Response(status=self._answer.status, body=self._body, headers={"Content-Type": kind})
-
-    def _read(self) -> bytes:
-        if self._answer.file is None:
-            return orjson.dumps(self._answer.json_) if self._answer.has_json else b""
+    Raises:
+        ExecutionError: the file of the response cannot be read.
+    """
+    body = orjson.dumps(answer.json_) if answer.has_json else b""
+    media_type = "application/json" if answer.has_json else OCTETS
+    if answer.file is not None:
         try:
-            return (self._directory / self._answer.file).read_bytes()
+            body = (directory / answer.file).read_bytes()
         except OSError as error:
-            raise ExecutionError(f"the file {self._answer.file} cannot be read: {error.strerror}") from error
+            raise ExecutionError(f"the file {answer.file} cannot be read: {error.strerror}") from error
+        media_type = media_type_of(answer.file) or OCTETS
+
+    async def handle(_request: web.BaseRequest) -> web.Response:
+        return web.Response(status=answer.status, body=body, headers={"Content-Type": media_type})
+
+    runner = web.ServerRunner(web.Server(handle))
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield URL(f"http://127.0.0.1:{site.port}")
+    finally:
+        await runner.cleanup()
 
 
-def diverted_to(executor: Executor, stub: StubServer) -> Executor:
+def diverted_to(executor: Executor, origin: URL) -> Executor:
     """Return the executor without its cache. All requests go to the stub."""
     match executor:
         case CachingExecutor():
-            return diverted_to(executor.executor, stub)
+            return diverted_to(executor.executor, origin)
         case HttpExecutor(sender=Sender() as sender):
             # Without authorization, which would contact the real server.
-            return replace(executor, sender=_Diverted(sender, stub.origin), authorization=None)
+            return replace(executor, sender=_Diverted(sender, origin), authorization=None)
     raise TypeError(f"{type(executor).__name__} sends no HTTP requests")
 
 
@@ -93,12 +74,9 @@ class _Diverted(msgspec.Struct, frozen=True):
         # The connection's address guard can refuse loopback.
         here = replace(self.sender, policy=ANYWHERE, proxy=None, identity=ClientIdentity(), max_redirects=0)
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
+        others = (header for header in request.headers if header.name.lower() != "host")
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
-        return await here.send(replace(request, url=url, headers=(*_but_host(request), host)), deadline=deadline)
+        return await here.send(replace(request, url=url, headers=(*others, host)), deadline=deadline)
 
     def facts(self, host: str) -> JsonObject:
         return self.sender.facts(host)
-
-
-def _but_host(request: Request) -> tuple[Header, ...]:
-    return tuple(header for header in request.headers if header.name.lower() != "host")

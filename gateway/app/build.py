@@ -58,7 +58,6 @@ from gateway.openapi.source import OpenApiSource
 from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.notifier import ChangeNotifier
-from gateway.reload.candidate import Candidate
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import ReloadAttempt, Reloader
@@ -100,7 +99,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: UpstreamSource
     documents: OpenApiSource
     pipeline: ReloadPipeline
-    reloader: Reloader[Candidate]
+    reloader: Reloader
     dispatcher: Dispatcher
     call_metrics: CallMetrics
     recent_clients: RecentClients

@@ -8,7 +8,6 @@ from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
-from gateway.reload.candidate import Candidate
 from gateway.reload.reloader import Reloader, Trigger
 
 
@@ -17,7 +16,7 @@ class ReloadRequests:
 
     def __init__(
         self,
-        reloader: Reloader[Candidate],
+        reloader: Reloader,
         *,
         store: CatalogStore,
         audit: AuditRecorder,

@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.templates.caller import named_facts
@@ -54,39 +54,31 @@ def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog
     def explaining(given: Primitive) -> Primitive:
         match given:
             case Tool():
-                explained = explainer(given, given.executor)
-                return replace(given, executor=explained, confirm=None, task=None, result=_no_result)
+                return replace(given, executor=explainer(given), confirm=None, task=None, result=_no_result)
             case Resource() | ResourceTemplate():
-                return replace(given, executor=explainer(given, given.executor), contents=lambda _outcome, _uri: ())
+                return replace(given, executor=explainer(given), contents=lambda _outcome, _uri: ())
             case Prompt():
-                return replace(given, messages=explainer(given, given.messages))
+                return replace(given, executor=explainer(given), messages=_no_messages)
         raise TypeError(given)
 
-    def explainer(given: Primitive, backend: Explainable) -> _Explainer:
-        confirm = given.confirm if isinstance(given, Tool) else None
-        return _Explainer(backend, given, confirm, catalog.redactor, report)
+    def explainer(given: Tool | Resource | ResourceTemplate | Prompt) -> _Explainer:
+        return _Explainer(given, catalog.redactor, report)
 
     return catalog.with_primitives(map(explaining, catalog.primitives()))
 
 
 class _Explainer(msgspec.Struct, frozen=True):
-    backend: Explainable
-    primitive: Primitive
-    confirm: Confirmation | None
+    primitive: Tool | Resource | ResourceTemplate | Prompt
     redactor: Redactor
     report: Callable[[Explained], None]
 
+    def explain(self, invocation: Invocation) -> Explanation:
+        return self.primitive.executor.explain(invocation)
+
     async def execute(self, invocation: Invocation) -> Outcome:
-        self._report_on(invocation)
-        return Blocks(content=())
-
-    async def render(self, invocation: Invocation) -> Blocks:
-        self._report_on(invocation)
-        return Blocks(content=())
-
-    def _report_on(self, invocation: Invocation) -> None:
-        explanation = self.backend.explain(invocation)
-        question = None if self.confirm is None else self.confirm.message.render(invocation.variables)
+        explanation = self.explain(invocation)
+        confirm = self.primitive.confirm if isinstance(self.primitive, Tool) else None
+        question = None if confirm is None else confirm.message.render(invocation.variables)
         redactor = self.redactor
         self.report(
             Explained(
@@ -99,7 +91,12 @@ class _Explainer(msgspec.Struct, frozen=True):
                 from_caller=redactor.json(named_facts(self.primitive.caller_facts, invocation.variables)),
             )
         )
+        return Blocks(content=())
 
 
 def _no_result(_outcome: Outcome, _invocation: Invocation) -> ToolResult:
     return ToolResult(content=())
+
+
+async def _no_messages(_outcome: Outcome, _invocation: Invocation) -> Blocks:
+    return Blocks(content=())

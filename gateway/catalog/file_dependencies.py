@@ -10,11 +10,8 @@ from gateway.config.machine_facts import is_link
 from gateway.executors.files.globs import Globs
 from gateway.json_types import empty
 
-
-class RootPlace(msgspec.Struct, frozen=True):
-    place: str
-    links: frozenset[str]
-    """Components of the path that are symbolic links."""
+RootPlace = tuple[str, frozenset[str]]
+"""The real path of a directory, and the components of its path that are symbolic links."""
 
 
 class FileDependencies(msgspec.Struct, frozen=True):
@@ -35,9 +32,9 @@ class FileDependencies(msgspec.Struct, frozen=True):
         """
         links = frozenset(path for path in (root, *map(str, Path(root).parents)) if is_link(path))
         self.files.add(Path(root))
-        self.roots[root] = RootPlace(place, links)
-        served = self.served_roots.get(root)
-        if served is not None and place != served.place and (new := links - served.links):
+        self.roots[root] = place, links
+        served_place, served_links = self.served_roots.get(root, (place, links))
+        if place != served_place and (new := links - served_links):
             problems.error(
                 f"`{max(new)}` has become a symbolic link, so {root} is now {place}; restart if this is intended"
             )

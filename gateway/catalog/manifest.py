@@ -9,8 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
-from gateway.catalog.caller_catalogs import scoped, viewed
-from gateway.catalog.catalog import Catalog, names_of
+from gateway.catalog.catalog import Catalog, names_of, scoped, viewed
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.models.base import Model
 from gateway.config.models.document import LISTS, Document

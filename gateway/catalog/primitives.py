@@ -7,7 +7,7 @@ import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 import msgspec
 import orjson
@@ -17,7 +17,7 @@ from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
-from gateway.executors.invocation import Blocks, Executor, Explainable, Invocation, Outcome, Relayed, ToolResult
+from gateway.executors.invocation import Blocks, Executor, Invocation, Outcome, Relayed, ToolResult
 from gateway.json_types import Json, JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
@@ -168,14 +168,16 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
-class PromptMessages(Explainable, Protocol):
-    async def render(self, invocation: Invocation) -> Blocks | Relayed: ...
-
-
 class Prompt(Primitive, frozen=True, kw_only=True):
     kind = "prompts"
     arguments: Mapping[str, PromptArgument]
-    messages: PromptMessages
+    executor: Executor
+    messages: Callable[[Outcome, Invocation], Awaitable[Blocks | Relayed]]
+    """Converts the outcome to messages without secrets.
+
+    Raises:
+        ExecutionError: the messages are too large.
+    """
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import log
-from typing import Final
+from typing import Final, NoReturn
 
 import orjson
 from msgspec.structs import replace
@@ -175,17 +175,12 @@ class SearchExecutor:
         return self._index.ranked(query, limit=limit)
 
 
-class CallExecutor:
-    """Explains why a call of `call_tool` was not rewritten."""
-
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="calls another tool")
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        name = invocation.arguments["name"]
-        if name == CALL_TOOL:
-            raise ExecutionError(f"`{CALL_TOOL}` cannot call itself. Give it the name of another tool")
-        raise ExecutionError(f"`{name}` was not called: its `arguments` must be an object")
+def refuse_call(invocation: Invocation) -> NoReturn:
+    """Explain why a call of `call_tool` was not rewritten."""
+    name = invocation.arguments["name"]
+    if name == CALL_TOOL:
+        raise ExecutionError(f"`{CALL_TOOL}` cannot call itself. Give it the name of another tool")
+    raise ExecutionError(f"`{name}` was not called: its `arguments` must be an object")
 
 
 def unwrapped(request: Request, catalog: Catalog) -> Request:

@@ -15,7 +15,6 @@ from gateway.config.diagnostics.render import excerpt
 from gateway.errors import Problem
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_deeper
-from gateway.reload.candidate import Candidate
 from gateway.reload.reloader import Reloader
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import read_body
@@ -36,7 +35,7 @@ def short_id(session_id: str) -> str:
     return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
 
 
-def current_problems(reloader: Reloader[Candidate], store: CatalogStore) -> Sequence[Problem]:
+def current_problems(reloader: Reloader, store: CatalogStore) -> Sequence[Problem]:
     """Return the problems of the last reload, then the warnings of the served catalog."""
     return [*reloader.status.problems, *store.current.warnings]
 

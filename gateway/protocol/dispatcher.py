@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.access.identity import Identity
-from gateway.catalog.caller_catalogs import CallerCatalogs
-from gateway.catalog.catalog import Catalog, View
+from gateway.catalog.catalog import CallerCatalogs, Catalog, View
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, InsufficientScopeError, RpcError
 from gateway.events import Events

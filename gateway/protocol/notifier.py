@@ -12,8 +12,7 @@ import msgspec
 import structlog
 
 from gateway.access.identity import Identity
-from gateway.catalog.caller_catalogs import CallerCatalogs
-from gateway.catalog.catalog import Catalog
+from gateway.catalog.catalog import CallerCatalogs, Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.events import (
     Change,

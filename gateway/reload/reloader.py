@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,12 +19,11 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ConfigError, Problem
 from gateway.events import Events
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
 
 log: Final = structlog.get_logger(__name__)
-
-C = TypeVar("C")
 
 _FIRST_RETRY_SECONDS: Final = 1.0
 """The first delay before watching is retried. It doubles with each attempt."""
@@ -66,34 +65,12 @@ class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Pipeline(Protocol[C]):
-    """The steps of a reload (`ReloadPipeline`)."""
-
-    @property
-    def watch_plan(self) -> WatchPlan: ...
-
-    @property
-    def source_changed(self) -> asyncio.Event:
-        """Set when a definition source reports a change."""
-
-    async def load_and_compile(self) -> C:
-        """Prepare the files without changing the served catalog.
-
-        Raises:
-            ConfigError: The files cannot be served.
-        """
-
-    def swap(self, candidate: C) -> None:
-        """Serve the candidate. Cannot fail."""
-
-    def announce(self) -> None:
-        """Notify clients. Cannot fail."""
-
-
-class Reloader(Generic[C]):
+class Reloader:
     """Reloads on changes and on request, one reload at a time."""
 
-    def __init__(self, pipeline: Pipeline[C], *, poll: timedelta, loaded_at: int, events: Events | None = None) -> None:
+    def __init__(
+        self, pipeline: ReloadPipeline, *, poll: timedelta, loaded_at: int, events: Events | None = None
+    ) -> None:
         """Create the reloader.
 
         Args:

@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
-from gateway.catalog.caller_catalogs import CallerCatalogs
-from gateway.catalog.catalog import Catalog
+from gateway.catalog.catalog import CallerCatalogs, Catalog
 from gateway.catalog.primitives import RequiredScopes
 from gateway.catalog.store import CatalogStore
 from gateway.events import Events, SignInsChanged

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.catalog.caller_catalogs import MAX_PARTS, CallerCatalogs, scoped
+from gateway.catalog.catalog import MAX_PARTS, CallerCatalogs, scoped
 from gateway.catalog.primitives import RequiredScopes
 from gateway.errors import ConfigError
 from tests.catalog.conftest import Compile

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.lints.deceptive_text import confusable_names, invisible_characters_in, mixed_scripts
+from gateway.catalog.deceptive_text import confusable_names, invisible_characters_in, mixed_scripts
 from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
 from tests.catalog.conftest import Compile

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.catalog.primitives import Prompt
 from gateway.errors import ExecutionError
+from gateway.executors.invocation import Invocation
 from gateway.json_types import JsonObject
 from tests.catalog.conftest import Compile
 from tests.executors.recording import RecordingContext, make_invocation
@@ -46,6 +48,11 @@ def say(role: str, text: str) -> JsonObject:
     return {"role": role, "content": {"type": "text", "text": text}}
 
 
+async def rendered(prompt: Prompt, invocation: Invocation) -> list[JsonObject]:
+    outcome = await prompt.executor.execute(invocation)
+    return [*(await prompt.messages(outcome, invocation)).content]
+
+
 @pytest.fixture
 def plugins(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
@@ -75,7 +82,7 @@ async def test_each_block_becomes_a_rendered_message(compiled: Compile) -> None:
         ],
     }
     assert {name: each.required for name, each in prompt.arguments.items()} == {"service": True, "when": False}
-    messages = [*(await prompt.messages.render(make_invocation({"service": "a b"}, context=ReadingContext()))).content]
+    messages = await rendered(prompt, make_invocation({"service": "a b"}, context=ReadingContext()))
     assert messages == [
         say("user", "Triage a b."),
         {"role": "user", "content": {"type": "resource", "resource": {"uri": "run:///a%20b.md", "text": "runbook"}}},
@@ -92,7 +99,7 @@ async def test_prompt_function_can_return_text(compiled: Compile) -> None:
     """).prompts["text"]
     assert prompt.definition["description"] == "Say something."
     assert {name: each.required for name, each in prompt.arguments.items()} == {"topic": True, "tone": False}
-    assert [*(await prompt.messages.render(make_invocation({"topic": "x"}))).content] == [say("user", "x, dry")]
+    assert await rendered(prompt, make_invocation({"topic": "x"})) == [say("user", "x, dry")]
     assert (await prompt.completers["tone"]("", {}, make_invocation())).values == ("dry", "warm")
 
 
@@ -102,7 +109,7 @@ async def test_prompt_function_can_return_messages_and_content(compiled: Compile
         plugins: [plugins]
         prompts: {talk: {python: "talking:talk"}}
     """).prompts["talk"]
-    assert [*(await prompt.messages.render(make_invocation({"topic": "x"}))).content] == [
+    assert await rendered(prompt, make_invocation({"topic": "x"})) == [
         say("user", "x"),
         {"role": "assistant", "content": {"type": "image", "data": "eA==", "mimeType": "image/png"}},
         say("assistant", "and"),
@@ -121,4 +128,4 @@ async def test_invalid_result_of_a_prompt_function_is_explained(compiled: Compil
         prompts: {wrong: {python: "talking:wrong"}}
     """).prompts["wrong"]
     with pytest.raises(ExecutionError, match="this one returned int"):
-        await prompt.messages.render(make_invocation())
+        await rendered(prompt, make_invocation())

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.caller_catalogs import scoped
-from gateway.catalog.catalog import Catalog
+from gateway.catalog.catalog import Catalog, scoped
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import Lock

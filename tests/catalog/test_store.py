@@ -12,12 +12,16 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Explanation
 
 
-class NoMessages:
+class NoExecutor:
     def explain(self, _invocation: object) -> Explanation:
         raise NotImplementedError
 
-    async def render(self, _invocation: object) -> Blocks:
+    async def execute(self, _invocation: object) -> Blocks:
         return Blocks(content=())
+
+
+async def no_messages(_outcome: object, _invocation: object) -> Blocks:
+    return Blocks(content=())
 
 
 def prompt(name: str) -> Prompt:
@@ -28,7 +32,8 @@ def prompt(name: str) -> Prompt:
         concurrency=1,
         queue=1,
         arguments={},
-        messages=NoMessages(),
+        executor=NoExecutor(),
+        messages=no_messages,
     )
 
 

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gateway.errors import ConfigError, Problem, Severity
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader, ReloadStatus
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 
@@ -48,8 +50,8 @@ class Loads:
         async with asyncio.timeout(20):
             return await self.served.get()
 
-    def reloader(self, poll: timedelta = NEVER) -> Reloader[str]:
-        return Reloader(self, poll=poll, loaded_at=time.time_ns())
+    def reloader(self, poll: timedelta = NEVER) -> Reloader:
+        return Reloader(cast("ReloadPipeline", self), poll=poll, loaded_at=time.time_ns())
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ async def loads(config: Path) -> AsyncIterator[Loads]:
         yield loads
 
 
-async def watching(reloader: Reloader[str]) -> AsyncIterator[None]:
+async def watching(reloader: Reloader) -> AsyncIterator[None]:
     """Run the loop and wait until it watches."""
     task = asyncio.create_task(reloader.run())
     while not reloader.is_watching:

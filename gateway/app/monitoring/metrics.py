@@ -18,7 +18,6 @@ from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
@@ -38,7 +37,7 @@ def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have met
     *,
     health: Health,
     pipeline: ReloadPipeline,
-    reloader: Reloader[Candidate],
+    reloader: Reloader,
     dispatcher: Dispatcher,
     services: Services,
     authenticator: Authenticator,
@@ -164,7 +163,7 @@ def _databases(databases: DatabasePools) -> Sources:
     }
 
 
-def _config(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> Sources:
+def _config(pipeline: ReloadPipeline, reloader: Reloader) -> Sources:
     def last_good() -> float:
         return reloader.last_good.timestamp()
 

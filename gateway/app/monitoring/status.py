@@ -44,7 +44,7 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
     config: Path,
     health: Health,
     pipeline: ReloadPipeline,
-    reloader: Reloader[Candidate],
+    reloader: Reloader,
     dispatcher: Dispatcher,
     services: Services,
     authenticator: Authenticator,
@@ -146,7 +146,7 @@ def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) 
     return None if http is None else http.url
 
 
-def _files(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> dict[str, Json]:
+def _files(pipeline: ReloadPipeline, reloader: Reloader) -> dict[str, Json]:
     return {
         "generation": pipeline.store.current.generation,
         "files": {str(path): digest for path, digest in pipeline.served.files.items()},

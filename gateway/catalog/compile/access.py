@@ -6,7 +6,7 @@ from fnmatch import translate
 from itertools import chain
 
 from gateway.catalog.primitives import RequiredScopes
-from gateway.catalog.skills.discovery import FoundSkill, key_of
+from gateway.catalog.skills.snapshot import SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definition_keys as models
@@ -23,7 +23,7 @@ Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
 """Required scopes by kind and name. Definitions that are open to all callers are left out."""
 
 
-def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[FoundSkill] = ()) -> Accesses:
+def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[SkillSnapshot] = ()) -> Accesses:
     """Return the scopes that each definition and each skill requires.
 
     Report `access` without `auth` as an error. Warn about rules without matches unless there are errors.
@@ -51,7 +51,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
 
 
 def _protected(
-    document: Document, skills: Iterable[FoundSkill]
+    document: Document, skills: Iterable[SkillSnapshot]
 ) -> Iterator[tuple[ListKind, str, str, Definition | SkillDirectories]]:
     """Yield kind, key, name and configuration of everything that `access` and `auth.rules` can protect."""
     for kind in LISTS:

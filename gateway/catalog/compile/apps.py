@@ -27,10 +27,10 @@ def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
-def compile_app(
-    name: str, config: models.Tool, app: AppPage, *, problems: Problems, context: CompileContext
-) -> list[Resource]:
-    """Compile the page of a tool. The page requires the tool's scopes. `problems` is the view of `app`."""
+def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
+    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` is the view of `app`."""
+    if (app := config.app) is None:
+        return []
     uri = app_uri(name, server=context.server)
     page = models.Resource(
         uri=uri, file=app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description

@@ -180,7 +180,7 @@ def _content(given: _Definition) -> Executor:
 def _text(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
     template = compile_text(given.config.text or "", given.scope.at("text"))
-    return _Fixed(
+    return Fixed(
         lambda invocation: RawOutput(data=template.render(invocation.variables).encode(), media_type="text/plain"),
         Explanation(does="returns text fixed in the file"),
     )
@@ -190,7 +190,7 @@ def _blob(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
     data = decoded_base64(given.config.blob or "", scope=given.scope.at("blob"))
     explanation = Explanation(does="returns bytes fixed in the file", facts={"bytes": len(data)})
-    return _Fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
+    return Fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
 
 
 def _file(given: _Definition) -> Executor:
@@ -203,7 +203,7 @@ def _file(given: _Definition) -> Executor:
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 
 
-class _Fixed(msgspec.Struct, frozen=True):
+class Fixed(msgspec.Struct, frozen=True):
     render: Callable[[Invocation], RawOutput]
     explanation: Explanation
 

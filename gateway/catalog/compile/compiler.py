@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import compile_access
-from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler
-from gateway.catalog.compile.mask_definitions import mask_text
+from gateway.catalog.compile.context import CompileContext, mask_text
+from gateway.catalog.compile.definitions import CompiledDefinitions, compile_definitions
 from gateway.catalog.compile.sql import compile_databases
 from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.lints.linter import lint
+from gateway.catalog.lints import lint
 from gateway.catalog.lockfile.digests import (
     CLAIMS,
     INSTRUCTIONS,
@@ -31,7 +30,7 @@ from gateway.catalog.lockfile.digests import (
 from gateway.catalog.lockfile.lock import Difference, Lock, LockChange
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate
-from gateway.catalog.skills.discovery import find_skills
+from gateway.catalog.skills.snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -111,7 +110,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         document = loaded.document
         pins |= {name: as_locked[name] for name in kept}
         excluded = {name: why for name, why in excluded.items() if name not in kept}
-    compiling = DefinitionCompiler(context, loaded, problems=problems)
     for check in checks:
         check(loaded, problems)
     for name, connection in document.connections.items():
@@ -119,7 +117,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         # Renewed certificates and keys trigger a reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
-    compiled = compiling.compile(excluded=excluded, skills=skills)
+    compiled = compile_definitions(loaded, context=context, problems=problems, excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
@@ -140,7 +138,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     )
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
-    compiled = compiled.without(compiling.unsound())
+    compiled = compiled.sound(loaded, problems)
     # If a resource was left out, a reference to it would look wrong.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
@@ -156,7 +154,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         unavailable=loaded.unavailable,
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
-        left_out=tuple(compiling.left_out),
+        left_out=compiled.left_out,
         warnings=_in_file_order(problems, loaded),
         redactor=loaded.redactor,
         lock_differences=tuple(lock_differences),

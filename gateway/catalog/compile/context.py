@@ -1,14 +1,15 @@
 """The context that the compile steps of all definitions share."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import EVERYBODY, RequiredScopes
+from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, PythonCall
 from gateway.config.models.base import Model
@@ -23,6 +24,8 @@ from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.net.authorization import Authorization
 from gateway.plugin import ListKind
+
+P = TypeVar("P", bound=Primitive)
 
 MAX_SIZE: Final = 10 * 2**20
 """Bytes. Default limit of a resource, and minimum limit of a tool's backend."""
@@ -85,3 +88,27 @@ def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
         case Prompt():
             return "arguments", name
     return ("uri",)
+
+
+_ADVICE: Final = "contains a secret from elsewhere in the file, and clients can see it: it is masked; remove it"
+_NAMES: Final = ("name", "uri", "uriTemplate")
+
+
+def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> str | None:
+    if text is None or not redactor.finds(text):
+        return text
+    problems.warning(_ADVICE)
+    return redactor.text(text)
+
+
+def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
+    """Mask secrets, because clients can list definitions. In a name or URI, a secret is an error."""
+    masked = redactor.json(primitive.definition)
+    if masked == primitive.definition:
+        return primitive
+    if any(masked.get(key) != primitive.definition.get(key) for key in _NAMES):
+        problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
+    else:
+        problems.warning(_ADVICE)
+    # The digest is of the unmasked definition.
+    return replace(primitive, definition=masked, digest=b"")

@@ -20,7 +20,7 @@ from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, Relayed
+from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, Outcome, Relayed
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
@@ -42,7 +42,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
     scope = context.scope(_inputs(arguments), problems)
     if relayed_of(config) is None:
         refuse_caller_as_input(scope, config)
-    messages = cached(
+    executor = cached(
         _compile_messages(config, signature, scope=scope, context=context),
         config,
         signature,
@@ -61,8 +61,9 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         ),
         version=definition_version(config, signature, problems=problems, context=context),
         arguments=arguments,
-        messages=_MaskedMessages(
-            messages,
+        executor=executor,
+        messages=partial(
+            _masked_messages,
             # The operator wrote the messages in the file. Functions and upstreams can return untrusted text.
             sanitizer=Sanitizer(
                 redactor=context.redactor,
@@ -141,30 +142,22 @@ def _compile_messages(
     return _WrittenMessages(tuple(messages))
 
 
-class _MaskedMessages(msgspec.Struct, frozen=True):
-    """Masks secrets, which embedded files and results of functions can contain."""
+async def _masked_messages(
+    outcome: Outcome, invocation: Invocation, *, sanitizer: Sanitizer, max_size: int, threads: DaemonThreadPool
+) -> Blocks | Relayed:
+    """Mask secrets, which embedded files and results of functions can contain."""
+    assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - executors of prompts return these
+    if isinstance(outcome, Relayed) and outcome.size > max_size:
+        raise ExecutionError(f"The prompt is too large: it exceeds {max_size} characters")
+    return await shaped(partial(_masked, outcome, sanitizer), size=outcome.size, call=invocation, threads=threads)
 
-    executor: Executor
-    sanitizer: Sanitizer
-    max_size: int
-    threads: DaemonThreadPool
 
-    def explain(self, invocation: Invocation) -> Explanation:
-        return self.executor.explain(invocation)
-
-    async def render(self, invocation: Invocation) -> Blocks | Relayed:
-        outcome = await self.executor.execute(invocation)
-        assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - executors of prompts return these
-        if isinstance(outcome, Relayed) and outcome.size > self.max_size:
-            raise ExecutionError(f"The prompt is too large: it exceeds {self.max_size} characters")
-        return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
-
-    def _masked(self, outcome: Blocks | Relayed) -> Blocks | Relayed:
-        messages = tuple([{**each, "content": self.sanitizer.block(each["content"])} for each in outcome.content])
-        if isinstance(outcome, Blocks):
-            return replace(outcome, content=messages)
-        description = None if outcome.description is None else self.sanitizer.text(outcome.description)
-        return replace(outcome, content=messages, description=description, meta=self.sanitizer.json(outcome.meta))
+def _masked(outcome: Blocks | Relayed, sanitizer: Sanitizer) -> Blocks | Relayed:
+    messages = tuple([{**each, "content": sanitizer.block(each["content"])} for each in outcome.content])
+    if isinstance(outcome, Blocks):
+        return replace(outcome, content=messages)
+    description = None if outcome.description is None else sanitizer.text(outcome.description)
+    return replace(outcome, content=messages, description=description, meta=sanitizer.json(outcome.meta))
 
 
 class _WrittenMessages(msgspec.Struct, frozen=True):

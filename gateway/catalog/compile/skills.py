@@ -11,8 +11,7 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.resources import resource_fields
 from gateway.catalog.primitives import Resource, Skill, content_digest
-from gateway.catalog.skills.discovery import FoundSkill, key_of
-from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
+from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.document import SKILL_FILE
@@ -24,16 +23,16 @@ from gateway.language.scope import Inputs
 _ALL_FILES: Final = "**"
 
 
-def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
+def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
     """Return the files of a skill, SKILL.md first. With `is_pinned`, changed files cannot be read."""
-    snapshot, key = found.snapshot, key_of(found.name)
+    key = key_of(found.name)
     # A skill is compiled like a `files` resource.
     given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
     config = models.Resource.model_validate(given)
     reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
-    served = ServedFiles(globs=snapshot.globs, prefix=f"{key}/", reader=reader)
-    frontmatter = context.redactor.json(snapshot.frontmatter)
-    files = sorted(snapshot.files, key=lambda file: (file.path != SKILL_FILE, file.path))
+    served = ServedFiles(globs=found.globs, prefix=f"{key}/", reader=reader)
+    frontmatter = context.redactor.json(found.frontmatter)
+    files = sorted(found.files, key=lambda file: (file.path != SKILL_FILE, file.path))
     definitions = {
         file.path: wire_definitions.skill_file_definition(
             uri=served.uri_of(file.path), path=file.path, facts=file.facts, frontmatter=frontmatter
@@ -46,7 +45,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
             "frontmatter": frontmatter,
             "resources": [_manifest_entry(file, served) for file in files],
         },
-        directories=_directories(snapshot, definitions),
+        directories=_directories(found, definitions),
         index=found.index,
     )
     common = resource_fields(key, config, scope=context.scope(Inputs(), Problems()), context=context)

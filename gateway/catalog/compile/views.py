@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import PutSearch, View, ViewSelection, names_of
-from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.mask_definitions import mask_text
+from gateway.catalog.compile.backends import Fixed
+from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.tools import compile_tool
 from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes, Tool
 from gateway.catalog.search_tools import (
@@ -18,8 +18,8 @@ from gateway.catalog.search_tools import (
     MAX_FOUND,
     OWN_NAMES,
     SEARCH_TOOLS,
-    CallExecutor,
     SearchExecutor,
+    refuse_call,
     with_search,
 )
 from gateway.config.diagnostics.problems import Problems
@@ -28,7 +28,7 @@ from gateway.config.models import definitions
 from gateway.config.models.definition_keys import Output
 from gateway.config.models.document import LISTS, Selection
 from gateway.config.models.document import View as WrittenView
-from gateway.executors.invocation import Executor
+from gateway.executors.invocation import Executor, Explanation
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.json_types import JsonObject
@@ -190,7 +190,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
         counters=context.services.output_counters,
     )
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape.shape)
-    call = _compiled(CALL_TOOL, _CALL, CallExecutor(), context, problems)
+    call = _compiled(CALL_TOOL, _CALL, Fixed(refuse_call, Explanation(does="calls another tool")), context, problems)
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
     return partial(with_search, tools=tools, always=always, threads=threads)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.skills.discovery import FoundSkill
+from gateway.catalog.skills.snapshot import SkillSnapshot
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import PythonCall, SqlCompletion
@@ -51,7 +51,7 @@ def instructions_of_view(view: str) -> Name:
 
 
 def digests_of(
-    loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[FoundSkill] = ()
+    loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[SkillSnapshot] = ()
 ) -> dict[Name, dict[str, str]]:
     """Digest all definitions, skills with their files, and instructions. `plugins` must be open."""
     document = loaded.document
@@ -81,7 +81,7 @@ def digests_of(
         claim = f"{'.'.join(claimed)} by {'.'.join(map(str, path))}"
         pins[CLAIMS, claim] = {"origin": entry_origin(*map(str, path))}
     for skill in skills:
-        files = {_readable(file.path): file.digest for file in skill.snapshot.files}
+        files = {_readable(file.path): file.digest for file in skill.files}
         definition = digest_of_json(loaded.sources.written(("skills", skill.index)))
         pins[SKILLS, skill.name] = {"definition": definition, "files": digest_of_json(files)}
     return pins

@@ -25,13 +25,8 @@ _MAX_FILES: Final = 2000
 _MAX_DEPTH: Final = 8
 
 
-class PluginFile(msgspec.Struct, frozen=True):
-    path: Path
-    code: bytes
-
-    @property
-    def is_package(self) -> bool:
-        return self.path.name == "__init__.py"
+PluginFile = tuple[Path, bytes]
+"""A path, and the code in the file."""
 
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +60,16 @@ def read_package(directory: Path) -> PluginPackage:
         OSError: a file cannot be read, or there are too many files.
     """
     sources = {
-        ".".join(path.relative_to(directory).with_suffix("").parts)
-        .removesuffix("__init__")
-        .removesuffix("."): PluginFile(path, path.read_bytes())
+        ".".join(path.relative_to(directory).with_suffix("").parts).removesuffix("__init__").removesuffix("."): (
+            path,
+            path.read_bytes(),
+        )
         for path in _python_files(directory)
     }
     # PEP 420: directories without `__init__.py` are packages too.
     for module in tuple(sources):
         for parent in _parents(module):
-            sources.setdefault(parent, PluginFile(Path(directory, *parent.split("."), "__init__.py"), b""))
+            sources.setdefault(parent, (Path(directory, *parent.split("."), "__init__.py"), b""))
     content = _content_of(sources)
     # Two directories with equal code need separate globals.
     name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
@@ -82,8 +78,8 @@ def read_package(directory: Path) -> PluginPackage:
 
 def _content_of(sources: Mapping[str, PluginFile]) -> str:
     digest = hashlib.sha256()
-    for module, source in sorted(sources.items()):
-        digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(source.code).digest()]))
+    for module, (_, code) in sorted(sources.items()):
+        digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(code).digest()]))
     return digest.hexdigest()
 
 
@@ -104,26 +100,27 @@ class PackageFinder(importlib.abc.MetaPathFinder):
         source = package.sources.get(module) if package else None
         if source is None:
             return None
-        spec = importlib.util.spec_from_loader(fullname, _SourceLoader(source), is_package=source.is_package)
+        loader = _SourceLoader(*source)
+        spec = importlib.util.spec_from_loader(fullname, loader, is_package=loader.is_package(fullname))
         if spec is not None and spec.submodule_search_locations is not None:
-            spec.submodule_search_locations.append(str(source.path.parent))  # for compiled extensions
+            spec.submodule_search_locations.append(str(source[0].parent))  # for compiled extensions
         return spec
 
 
 class _SourceLoader(importlib.abc.ExecutionLoader):
     """Runs code from memory."""
 
-    def __init__(self, source: PluginFile) -> None:
-        self._source = source
+    def __init__(self, path: Path, code: bytes) -> None:
+        self._path, self._code = path, code
 
     def is_package(self, fullname: str) -> bool:  # noqa: ARG002 - the import system's method
-        return self._source.is_package
+        return self._path.name == "__init__.py"
 
     def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - the same
-        return str(self._source.path)
+        return str(self._path)
 
     def get_source(self, fullname: str) -> str:  # noqa: ARG002 - the same
-        return importlib.util.decode_source(self._source.code)
+        return importlib.util.decode_source(self._code)
 
 
 def _belongs(module: str, package: str) -> bool:

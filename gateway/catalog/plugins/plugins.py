@@ -46,8 +46,6 @@ class Plugins:
         self._finder = PackageFinder()
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
-        self._unused: list[list[ModuleType]] = []
-        """Modules with a pending `shutdown()`, one list per call of `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, and return their paths. Blocking.
@@ -126,7 +124,7 @@ class Plugins:
         """
         begun: list[ModuleType] = []
         for module in self._opened.modules():
-            if module in self._started or self._is_used_again(module):
+            if module in self._started:
                 continue
             begun.append(module)
             try:
@@ -142,23 +140,25 @@ class Plugins:
         """Make the newest generation the served one, and return the modules that are no longer used.
 
         Running calls can import these modules for one more generation. Pass the list to `shut_down` after those calls
-        have ended. Modules that are used again are removed from the list.
+        have ended.
         """
-        used = self._opened.modules()
-        unused = [module for module in self._started if module not in used]
-        self._started = [module for module in self._started if module in used]
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
         self._previous = self._opened
-        if unused:
-            self._unused.append(unused)
-        return unused
+        return self._unused(self._started)
 
-    async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of modules from `unload_unused`, and empty the list."""
-        while unused:  # another shutdown can remove modules that are used again
-            await self._shut_down([unused.pop()], threads)
-        self._unused = [each for each in self._unused if each]
+    async def shut_down(self, unused: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
+        """Run `shutdown()` of modules from `unload_unused`, unless they are used again."""
+        # Later modules can depend on earlier ones. Modules can be used again during another shutdown.
+        for module in reversed(unused):
+            if module in self._unused(self._started):
+                self._started.remove(module)
+                await self._shut_down([module], threads)
+
+    def _unused(self, modules: Iterable[ModuleType]) -> list[ModuleType]:
+        # The newest generation can be refused later, so modules of the served one count too.
+        used = [*self._opened.modules(), *self._previous.modules()]
+        return [module for module in modules if module not in used]
 
     async def stop(self, threads: DaemonThreadPool) -> None:
         """Shut down all modules, and unload the directories."""
@@ -172,15 +172,6 @@ class Plugins:
         self._opened = self._previous = _Generation()
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
-
-    def _is_used_again(self, module: ModuleType) -> bool:
-        """Cancel a pending shutdown. Return whether there was one."""
-        for unused in self._unused:
-            if module in unused:
-                unused.remove(module)
-                self._started.append(module)
-                return True
-        return False
 
     def _forget(self, packages: Iterable[PluginPackage]) -> None:
         for package in tuple(packages):

@@ -1,10 +1,11 @@
-"""Reads a snapshot of a skill: the digests of its files, and its front matter. Blocking.
+"""Finds skills, and reads a snapshot of each: the digests of its files, and its front matter. Blocking.
 
 Only regular files inside the directory are read, and no hidden files. If a file changes
 during the read, the directory is read again, so a snapshot never mixes two versions.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,13 @@ from typing import Final
 
 import msgspec
 
+from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.skills.skill_file import read_skill_file
-from gateway.config.models.document import SKILL_FILE
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import is_directory, real_path
+from gateway.config.models.document import SKILL_FILE, SkillDirectories
+from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.control_characters import visible_path
@@ -38,6 +44,9 @@ class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    config: SkillDirectories
+    index: int
+    """Index of its entry in `skills:`, from 0."""
     name: str
     """Name of the directory. A valid skill has the same name."""
     globs: Globs
@@ -53,7 +62,9 @@ class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return any(each.severity is Severity.ERROR for each in self.diagnostics)
 
 
-def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
+def read_skill(
+    directory: str, config: SkillDirectories, *, index: int, holds_secret: Callable[[bytes], bool]
+) -> SkillSnapshot:
     globs = compile_globs(directory, ["**"])
     listing = globs.listing(at_most=MAX_FILES)
     name = Path(globs.root).name
@@ -63,13 +74,15 @@ def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> Skil
         source = SourceFile(path, decode(data))
     except (OSError, UnreadableError) as error:
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
-        return SkillSnapshot(name=name, globs=globs, diagnostics=(unreadable,))
+        return SkillSnapshot(config=config, index=index, name=name, globs=globs, diagnostics=(unreadable,))
     frontmatter, found = read_skill_file(source, directory=visible_path(name))
     report = partial(_diagnostic, Place(source, 1, 1))
     if data.startswith(b"\xef\xbb\xbf"):
         found.append(report("starts with a byte order mark, which hides its first line from agents; remove it"))
     found += map(report, _errors_of(listing))
-    snapshot = SkillSnapshot(name=name, globs=globs, frontmatter=frontmatter, diagnostics=tuple(found))
+    snapshot = SkillSnapshot(
+        config=config, index=index, name=name, globs=globs, frontmatter=frontmatter, diagnostics=tuple(found)
+    )
     return snapshot if snapshot.has_errors else _with_files(snapshot, listing, report, holds_secret)
 
 
@@ -145,3 +158,93 @@ def _reason(error: OSError | UnreadableError) -> str:
             return f"is larger than {MAX_BYTES // 2**20} MiB"
         case _:
             return f"cannot be read: {(error.strerror or 'unknown error').lower()}"
+
+
+_DEEP: Final = "**"
+_SCHEME: Final = "skill://"
+
+
+def key_of(name: str) -> str:
+    """Return the key of a skill among resources: the URI of its directory."""
+    return f"{_SCHEME}{name}"
+
+
+def find_skills(
+    loaded: LoadedConfig, *, problems: Problems, dependencies: FileDependencies
+) -> tuple[SkillSnapshot, ...]:
+    """Read all skills, ordered by entry and name. Skills with errors are reported and left out."""
+    found: dict[str, SkillSnapshot] = {}
+    for index, config in enumerate(loaded.document.skills):
+        place = problems.at("skills", index)
+        for directory in _directories(config.dir, problems=place, dependencies=dependencies):
+            snapshot = read_skill(directory, config, index=index, holds_secret=loaded.redactor.is_in)
+            dependencies.add_root(directory, place=snapshot.globs.place, problems=place)
+            for each in snapshot.diagnostics:
+                located = msgspec.structs.replace(each, path=("skills", index))
+                problems.add(loaded.sources.problem(located, loaded.redactor))
+            if (first := found.get(snapshot.name)) is not None:
+                other = first.globs.root
+                message = f"`{directory}` is another skill named `{snapshot.name}`; the first is `{other}`"
+                place.error(message if other != directory else f"`skills.{first.index}` already includes `{directory}`")
+            elif not snapshot.has_errors:
+                found[snapshot.name] = snapshot
+    return tuple(found.values())
+
+
+def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
+    """Yield the directories with a SKILL.md that match a glob, and watch for new ones."""
+    if "\0" in glob:
+        problems.error("a path cannot contain NUL")
+        return
+    pattern = FilePattern.parse(glob, directory=problems.directory)
+    root = _root(pattern)
+    dependencies.files.add(root)
+    if not is_directory(root):
+        problems.error(f"directory `{root}` does not exist")
+        return
+    if pattern.path is None and ".." in pattern.pattern.split("/"):
+        problems.error("`..` leads outside the directory that the glob starts with")
+        return
+    dependencies.globs.add(watched(pattern))
+    for directory in _skills(pattern, root, problems=problems):
+        if Path(real_path(directory)) != Path(real_path(root), directory.relative_to(root)):
+            # The directory is reached through a link, and changes are visible only at the target.
+            dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
+        yield str(directory)
+
+
+def watched(pattern: FilePattern) -> Globs:
+    """Return globs for everything in matching directories, including future ones."""
+    below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
+    return compile_globs(str(_root(pattern)), [below])
+
+
+def _root(pattern: FilePattern) -> Path:
+    return pattern.directory if pattern.path is None else pattern.path
+
+
+def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
+    """Return the directories with a SKILL.md, and report the others."""
+    try:
+        matches = [root] if pattern.path is not None else pattern.found()
+    except TooManyEntriesError:
+        message = f"searches more than {MOST_ENTRIES:,} files and directories; use a more specific directory"
+        problems.error(message)
+        return []
+    skills = list(dict.fromkeys(each for match in matches if (each := _skill_at(match)) is not None))
+    if pattern.path is not None and not skills:
+        problems.error(f"`{root}` contains no {SKILL_FILE}")
+    elif not skills:
+        problems.warning(f"no directory with a {SKILL_FILE} matches")
+    elif _DEEP not in pattern.pattern:
+        for each in matches:
+            if is_directory(each) and each not in skills:
+                problems.warning(f"`{each}` is not a skill: it has no {SKILL_FILE}")
+    return skills
+
+
+def _skill_at(match: Path) -> Path | None:
+    """Return the directory of a skill, given that directory or its SKILL.md."""
+    directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
+    # Dangling links count, because reading them reports the error.
+    return directory if os.path.lexists(directory / SKILL_FILE) else None

@@ -51,7 +51,7 @@ class ConfigFileReader:
     The served catalog does not keep the text of the files, to save memory. The files are read once per version.
     """
 
-    def __init__(self, pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> None:
+    def __init__(self, pipeline: ReloadPipeline, reloader: Reloader) -> None:
         self._pipeline: Final = pipeline
         self._reloader: Final = reloader
         self._lock: Final = asyncio.Lock()
@@ -75,7 +75,7 @@ class ConfigFileReader:
 class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
     files: ConfigFileReader
     pipeline: ReloadPipeline
-    reloader: Reloader[Candidate]
+    reloader: Reloader
     reloads: ReloadHistory
     redactor: LiveRedactor
 

@@ -16,7 +16,6 @@ from gateway.console.console import Route
 from gateway.console.responses import current_problems, json_response_by_thread, problem_json
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
-from gateway.reload.candidate import Candidate
 from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
@@ -29,7 +28,7 @@ class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
     """`status` and `rates` return values of all workers, and `clients` a snippet for each client."""
 
     status: Callable[[], Awaitable[JsonObject]]
-    reloader: Reloader[Candidate]
+    reloader: Reloader
     store: CatalogStore
     rates: Callable[[], Awaitable[JsonObject]]
     clients: Callable[[HttpRequest], Iterable[JsonObject]]

@@ -24,7 +24,8 @@ async def get_prompt(call: Call) -> JsonObject:
     arguments = _complete_arguments(prompt, given)
     try:
         async with Run(call, prompt) as run:
-            rendered = await prompt.messages.render(await run.start(arguments))
+            invocation = await run.start(arguments)
+            rendered = await prompt.messages(await prompt.executor.execute(invocation), invocation)
     except OverLimitError:
         raise  # see `Method.refused`
     except ExecutionError as error:

@@ -1,4 +1,7 @@
-"""Reports warnings about a compiled document."""
+"""Warns about text that confuses or manipulates models, and about insecure files.
+
+Warnings never prevent serving. The checks are narrow, because users ignore frequent false alarms.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gateway.catalog.lints.deceptive_text import (
+from gateway.catalog.deceptive_text import (
     confusable_names,
     instructions_in,
     invisible_characters_in,

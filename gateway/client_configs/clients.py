@@ -9,8 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.client_configs.json_notation import JsonNotation
-from gateway.client_configs.notation import Notation, TomlNotation, YamlNotation
+from gateway.client_configs.notation import JsonNotation, Notation, TomlNotation, YamlNotation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 

@@ -1,4 +1,4 @@
-"""Formats of configuration files: the interface, TOML and YAML."""
+"""Formats of configuration files: the interface, JSON with comments, TOML and YAML."""
 
 import json
 import re
@@ -6,10 +6,15 @@ import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, Protocol
 
 import yaml
 
+from gateway.config.reading.json_composer import compose_json
+from gateway.config.reading.nodes import Composition, Place, plain
+from gateway.config.reading.nodes import Mapping as MappingNode
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 from gateway.json_types import Json
 
 
@@ -46,6 +51,77 @@ def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
         value = {key: value}
     assert isinstance(value, dict)  # noqa: S101 - a path has a key
     return value
+
+
+_INDENT: Final = "  "
+
+
+class JsonNotation:
+    """Edits JSON with comments and trailing commas (JSONC)."""
+
+    name: Final = "json"
+
+    def render(self, document: Mapping[str, Json]) -> str:
+        return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
+
+    def parse(self, text: str) -> Json:
+        root = _composed(text).root
+        return {} if root is None else plain(root)
+
+    def put(self, text: str, path: Sequence[str], value: Json) -> str:
+        composition = _composed(text)
+        parents = {each.path[:-1] for each in composition.diagnostics}
+        if any(tuple(path[:depth]) in parents for depth in range(len(path))):
+            raise NotEditableError("it contains a duplicate key")
+        node = composition.root
+        if node is None:
+            comments = f"{text.rstrip()}\n" if text.strip() else ""
+            return comments + self.render(nested(path, value))
+        position = None
+        for depth, key in enumerate(path):
+            if not isinstance(node, MappingNode):
+                raise NotEditableError("it contains another value where an object is expected")
+            if key not in node.entries:
+                return _inserted(text, node, key, nested(path[depth:], value)[key])
+            position, node = node.entries[key].place, node.entries[key].node
+        indent = "" if position is None else _indentation(text, position)
+        return text[: _index(text, node.place)] + _dumped(value, indent) + text[_index(text, node.end) :]
+
+
+def _composed(text: str) -> Composition:
+    composition = compose_json(SourceFile(Path(), text))
+    if composition.root is None and composition.diagnostics:
+        error = composition.diagnostics[0]
+        line = f" (line {error.place.line})" if error.place is not None else ""
+        raise NotEditableError(f"it is not JSON: {error.message.removeprefix('JSON syntax: ')}{line}")
+    return composition
+
+
+def _inserted(text: str, node: MappingNode, key: str, value: Json) -> str:
+    if node.entries:
+        last = list(node.entries.values())[-1]
+        indent, end = _indentation(text, last.place), _index(text, last.node.end)
+        # Directly after the last value, so that a trailing comma stays at the end.
+        return f"{text[:end]},\n{indent}{_entry(key, value, indent)}{text[end:]}"
+    outer, start, end = _indentation(text, node.place), _index(text, node.place), _index(text, node.end) - 1
+    return f"{text[: start + 1]}\n{outer}{_INDENT}{_entry(key, value, outer + _INDENT)}\n{outer}{text[end:]}"
+
+
+def _entry(key: str, value: Json, indent: str) -> str:
+    return f"{json.dumps(key, ensure_ascii=False)}: {_dumped(value, indent)}"
+
+
+def _dumped(value: Json, indent: str) -> str:
+    return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", f"\n{indent}")
+
+
+def _index(text: str, place: Place) -> int:
+    return [0, *(found.end() for found in LINE_BREAK.finditer(text))][place.line - 1] + place.column - 1
+
+
+def _indentation(text: str, place: Place) -> str:
+    line = LINE_BREAK.split(text)[place.line - 1][: place.column - 1]
+    return line[: len(line) - len(line.lstrip())]
 
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client_configs.json_notation import JsonNotation
-from gateway.client_configs.notation import Notation, NotEditableError, TomlNotation, YamlNotation
+from gateway.client_configs.notation import JsonNotation, Notation, NotEditableError, TomlNotation, YamlNotation
 
 JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
 ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}
@@ -45,6 +44,8 @@ def test_edit_changes_only_the_entry(notation: Notation, sections: dict[str, Any
         ),
         ('{"s": {"ops": {"x": [1]}, "z": 0}}', '{"s": {"ops": 1, "z": 0}}'),
         ("// mine\n", '// mine\n{\n  "s": {\n    "ops": 1\n  }\n}\n'),
+        ('\ufeff{"s": {"a": 1/* {"ops": 2} */}}', '\ufeff{"s": {"a": 1,\n"ops": 1/* {"ops": 2} */}}'),
+        ('{"s": {"ops": 0}, "t": {"a": 1, "a": 2}}', '{"s": {"ops": 1}, "t": {"a": 1, "a": 2}}'),
         ('{"a": "\\"s\\": {}"}', '{"a": "\\"s\\": {}",\n"s": {\n  "ops": 1\n}}'),
     ],
 )
@@ -87,6 +88,8 @@ def test_yaml_with_nothing_in_the_section_gets_one(value: str) -> None:
         (JSON, '{"s": 1}'),
         (JSON, '{"s": {"a": 1 "b": 2}}'),
         (JSON, '{"s": {"a": 1'),
+        (JSON, '{"s": {"a": 1, "a": 2}}'),
+        (JSON, '{"s": {}, "t": 1, "s": {}}'),
         (TOML, "s = {a = {}}\n["),
         (TOML, "s = {a = {}}\n"),
         (TOML, '[s.a]\nurl = """\n[s.ops]\n"""\n'),

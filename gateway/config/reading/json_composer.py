@@ -24,8 +24,9 @@ from gateway.config.reading.nodes import (
 )
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 
-_SKIPPED: Final = re.compile(r"(?:[ \t\r\n]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+# Editors on Windows can write U+FEFF at the start.
+_SKIPPED: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"/]+', re.DOTALL)
 
 
 def compose_json(source: SourceFile) -> Composition:

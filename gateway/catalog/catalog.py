@@ -29,8 +29,7 @@ from gateway.catalog.primitives import (
 )
 from gateway.config.models.base import defaults_of
 from gateway.config.models.quantities import RateLimit
-from gateway.config.models.server import SamplingLimits
-from gateway.config.models.tasks import TaskLimits
+from gateway.config.models.server import SamplingLimits, TaskLimits
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer

@@ -24,9 +24,9 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import exists, open_to_all, program_path
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
+from gateway.config.models.base import Use, use_of
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
-from gateway.config.models.field_use import Use, use_of
 from gateway.config.models.server import Server
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, properties_of, subschemas

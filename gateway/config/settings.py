@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from gateway.config.machine_facts import usable_processors
 from gateway.config.models.address import Address
-from gateway.config.models.auth import SCOPE
+from gateway.config.models.base import SCOPE
 from gateway.config.models.quantities import Duration
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json

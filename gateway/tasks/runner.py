@@ -14,7 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.config.models.tasks import TaskLimits
+from gateway.config.models.server import TaskLimits
 from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.events import Events
 from gateway.json_types import Json

@@ -12,11 +12,17 @@ from gateway.catalog.compile.relayed import RelayBackend, RelayedPrompt, Relayed
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
-from gateway.config.models.definition_keys import UNFIT_PREFIX, Definition, may_begin_names, narrowed
+from gateway.config.models.definition_keys import (
+    HINTS,
+    UNFIT_PREFIX,
+    Definition,
+    ToolAnnotations,
+    ToolTask,
+    may_begin_names,
+    narrowed,
+)
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
-from gateway.config.models.tasks import ToolTask
-from gateway.config.models.tool_annotations import HINTS, ToolAnnotations
 from gateway.config.models.upstreams import (
     PromptSelection,
     ResourceSelection,

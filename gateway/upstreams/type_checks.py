@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gateway.config.models.tool_annotations import HINTS
+from gateway.config.models.definition_keys import HINTS
 from gateway.executors.invocation import sole_text
 from gateway.executors.output.size_limit import text_block
 from gateway.json_types import Json, JsonObject

@@ -17,8 +17,7 @@ from gateway.catalog.primitives import Confirmation, TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.base import defaults_of
-from gateway.config.models.definition_keys import Output
-from gateway.config.models.tasks import TaskDefaults
+from gateway.config.models.definition_keys import Output, TaskDefaults
 from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES

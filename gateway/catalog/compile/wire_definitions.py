@@ -5,11 +5,10 @@ from typing import Final
 
 import gateway
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.config.models.definition_keys import ContentAnnotations, Icon
+from gateway.config.models.definition_keys import HINTS, ContentAnnotations, Icon, ToolAnnotations
 from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
 from gateway.config.models.document import SKILL_FILE
 from gateway.config.models.server import Server
-from gateway.config.models.tool_annotations import HINTS, ToolAnnotations
 from gateway.control_characters import visible_path
 from gateway.executors.content import content_annotations
 from gateway.executors.files.globs import Found

@@ -9,8 +9,18 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.address import host_of, is_loopback_name
-from gateway.config.models.base import DISTINCT, ONE_OR_MANY, SOME_DISTINCT, Flag, Model, NotEmpty, matching, misplaced
-from gateway.config.models.tool_annotations import ToolHint
+from gateway.config.models.base import (
+    DISTINCT,
+    ONE_OR_MANY,
+    SOME_DISTINCT,
+    Flag,
+    Model,
+    NotEmpty,
+    ScopeToken,
+    matching,
+    misplaced,
+)
+from gateway.config.models.definition_keys import ToolHint
 
 MAX_KEY_LENGTH: Final = 4096
 """Characters. Servers limit the length of header fields."""
@@ -51,10 +61,7 @@ def _without_query(value: str) -> str:
     return value
 
 
-SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749 §3.3."""
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
 KeyText = Annotated[str, AfterValidator(_sendable)]
 Digest = Annotated[
     str,

@@ -20,6 +20,7 @@ from gateway.config.models.base import (
     PositiveCount,
     ScalarTemplate,
     Template,
+    Use,
     exactly_one,
     matching,
     misplaced,
@@ -27,7 +28,6 @@ from gateway.config.models.base import (
     typed_interpolation,
 )
 from gateway.config.models.entry_references import EntryOf
-from gateway.config.models.field_use import Use
 from gateway.config.models.http_bodies import Body, FormValue, MultipartField, text_unless
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.outbound_auth import OutboundAuth

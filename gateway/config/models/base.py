@@ -1,11 +1,13 @@
-"""The base class of all models, and scalar types.
+"""The base class of all models, types of scalars, and uses of fields.
 
 Short forms declare their JSON Schema, because the generated schema must accept everything that the loader accepts.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar, cast
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from pydantic import (
@@ -25,6 +27,49 @@ from pydantic_core import PydanticCustomError, core_schema
 from gateway.config.core_schema import scalar
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.json_types import Json
+
+
+class Use(Enum):
+    """The use of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
+
+    Interpolation, masking and lints read it. A field without a use is `PLAIN`, or inherits the use of its mapping.
+    """
+
+    PLAIN = auto()
+    """Not secret and not shown to clients."""
+    SECRET = auto()
+    """Can contain secrets. Interpolated values are masked everywhere."""
+    SCRIPT = auto()
+    """Program text, in which `${…}` is not interpolated."""
+    SHOWN = auto()
+    """Shown to clients. Secrets from files are rejected."""
+    NAME = auto()
+    """Shown, and used as a name or identifier."""
+    DESCRIPTION = auto()
+    """Shown. Models read it before they call anything."""
+    BODY = auto()
+    """Shown on request: the messages of a prompt, a fixed result, a question."""
+
+
+SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
+"""Uses that clients can see."""
+
+
+def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Iterator[tuple[Any, tuple[object, ...]]]:
+    """Yield each type of an annotation with its metadata, innermost first."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *own = get_args(annotation)
+        yield from alternatives(inner, (*own, *metadata))
+    elif origin in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from alternatives(each, metadata)
+    else:
+        yield annotation, metadata
+
+
+def use_of(metadata: Iterable[object], *, default: Use) -> Use:
+    return next((each for each in metadata if isinstance(each, Use)), default)
 
 
 class Model(BaseModel):
@@ -249,3 +294,7 @@ def _listed_if_single(value: Json) -> Json:
 
 ONE_OR_MANY: Final = ShortForm(_listed_if_single)
 """Allows a single item to be written without a list."""
+
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 §3.3."""
+ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]

@@ -1,13 +1,13 @@
 """Keys that tools, resources and prompts share."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
@@ -17,16 +17,17 @@ from gateway.config.models.base import (
     Model,
     Number,
     PositiveCount,
+    ScopeToken,
     Template,
+    Use,
     VerbatimObject,
     defaults_of,
     plain_text,
     typed_interpolation,
+    value_for,
 )
-from gateway.config.models.field_use import Use
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize, WrittenRateLimit
-from gateway.config.models.tasks import TaskDefaults
 from gateway.json_types import Json
 
 _NUMBERS_AND_FLAGS: Final = frozenset(
@@ -140,6 +141,31 @@ class ContentAnnotations(Model):
     """Date and time in ISO 8601."""
 
 
+ToolHint = Literal["read_only", "destructive", "idempotent", "open_world"]
+HINTS: Final[Mapping[str, str]] = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+"""Key → name in MCP."""
+
+
+class ToolAnnotations(Model):
+    """Hints for the client about the effects of a call."""
+
+    title: str | None = None
+    """Display name. The tool's `title` takes precedence."""
+    read_only: Flag | None = None
+    """The tool does not change anything."""
+    destructive: Flag | None = None
+    """The tool can destroy data. Only meaningful if it is not read-only."""
+    idempotent: Flag | None = None
+    """Repeating a call with the same arguments has no further effect."""
+    open_world: Flag | None = None
+    """The tool interacts with systems outside this one."""
+
+
 _BEGINNING: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
 UNFIT_PREFIX: Final = "cannot start a tool name: names have at most 64 of the characters A-Z a-z 0-9 _ . -"
 
@@ -213,6 +239,39 @@ class Output(Model):
     """What to do with a longer result: cut its middle, link to a stored copy, or fail. Default truncate."""
     raw: Flag = False
     """Keep terminal escape sequences and control characters."""
+
+
+TaskMode = Literal["never", "optional", "required"]
+
+
+class ToolTask(Model):
+    """Whether a call of the tool becomes a task, which outlives its request (`io.modelcontextprotocol/tasks`)."""
+
+    mode: TaskMode
+    """`never`: calls are ordinary. `optional`: a call becomes a task if the client has declared the extension.
+    `required`: calls are always tasks, and other clients are rejected (-32021)."""
+    after: Duration = timedelta()
+    """With `optional`: calls that finish within this time are answered directly. Longer calls become tasks."""
+    ttl: PositiveDuration | None = None
+    """How long the task is kept after its creation. A task that is still running then is stopped. Default 1h."""
+    poll: PositiveDuration = timedelta(seconds=1)
+    """How often clients should poll for the status (a hint). It increases with the age of the task, up to ten times."""
+    ask: Literal["inside", "before"] = "inside"
+    """When to ask the client: inside the task, which then waits for input, or before the task is created."""
+    restart: Count = 0
+    """How often the tool is started again after its process dies. Requires `annotations.idempotent`. After that, the
+    task fails."""
+
+
+WrittenToolTask = Annotated[ToolTask, value_for("mode", {"type": "string", "enum": ["never", "optional", "required"]})]
+"""Only the mode, or a mapping."""
+
+
+class TaskDefaults(Model):
+    """Defaults of tasks."""
+
+    ttl: PositiveDuration = timedelta(hours=1)
+    """How long a task is kept after its creation."""
 
 
 class Defaults(Model):

@@ -16,6 +16,7 @@ from gateway.config.models.base import (
     NotEmpty,
     PositiveCount,
     Template,
+    Use,
     defaults_of,
     exactly_one,
     matching,
@@ -29,12 +30,11 @@ from gateway.config.models.definition_keys import (
     Definition,
     Output,
     SchemaObject,
+    ToolAnnotations,
+    WrittenToolTask,
     interpolated_schema,
 )
-from gateway.config.models.field_use import Use
 from gateway.config.models.quantities import PositiveDuration, PositiveSize
-from gateway.config.models.tasks import WrittenToolTask
-from gateway.config.models.tool_annotations import ToolAnnotations
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
 

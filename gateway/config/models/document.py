@@ -15,6 +15,7 @@ from gateway.config.models.base import (
     Model,
     NotEmpty,
     PositiveCount,
+    Use,
     defaults_of,
     matching,
     misplaced,
@@ -23,7 +24,6 @@ from gateway.config.models.base import (
 )
 from gateway.config.models.definition_keys import Access, Defaults
 from gateway.config.models.definitions import Prompt, Resource, Tool
-from gateway.config.models.field_use import Use
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.server import Limits, Listen, Server
 from gateway.config.models.upstreams import Upstream

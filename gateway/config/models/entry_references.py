@@ -6,7 +6,7 @@ is not repeated for each definition.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeVar, cast, get_args
+from typing import TypeVar, get_args
 
 import msgspec
 
@@ -23,13 +23,13 @@ class EntryOf(msgspec.Struct, frozen=True):
 
 def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
     """Yield the section and name of each entry that a definition refers to, at any depth."""
-    for model in models_in(config, _naming_models(type(config))):
+    for model in models_in(config, Model):
         for field, section in _naming_fields(type(model)):
             if (name := getattr(model, field)) is not None:
                 yield section, name
 
 
-def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]:
+def models_in(value: object, kind: type[M]) -> Iterator[M]:
     """Yield the models of a class in a value, including the value itself."""
     if isinstance(value, dict):
         for member in value.values():
@@ -38,50 +38,21 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
         for item in value:
             yield from models_in(item, kind)
     elif isinstance(value, Model):
-        is_wanted, fields = _way_to(kind, type(value))
-        if is_wanted:
-            yield cast("M", value)
-        for name in fields:
+        if isinstance(value, kind):
+            yield value
+        for name in _fields_with_models(type(value)):
             if member := getattr(value, name):  # most fields are unset
                 yield from models_in(member, kind)
 
 
-@cache
-def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
-    """Whether `of` is a subclass of `kind`, and which of its fields can contain such models at any depth.
-
-    Cached, because `issubclass` is slow for pydantic's classes.
-    """
-    return issubclass(of, kind), tuple(
-        name
-        for name, field in of.model_fields.items()
-        if any(issubclass(each, kind) for named in _models_named(field.annotation) for each in _models_below(named))
-    )
+@cache  # most fields hold plain values, some of them large JSON Schemas
+def _fields_with_models(model: type[Model]) -> tuple[str, ...]:
+    return tuple(name for name, field in model.model_fields.items() if _names_model(field.annotation))
 
 
-@cache
-def _naming_models(model: type[Model]) -> tuple[type[Model], ...]:
-    """Return the models of a definition that refer to entries."""
-    return tuple(each for each in _models_below(model) if _naming_fields(each))
-
-
-@cache
-def _models_below(model: type[Model]) -> frozenset[type[Model]]:
-    """Return a model and all models in its fields, at any depth."""
-    found, waiting = {model}, [model]
-    while waiting:
-        fields = waiting.pop().model_fields.values()
-        admitted = {each for field in fields for each in _models_named(field.annotation)} - found
-        found |= admitted
-        waiting += admitted
-    return frozenset(found)
-
-
-def _models_named(annotation: object) -> Iterator[type[Model]]:
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_named(argument)
+def _names_model(annotation: object) -> bool:
+    is_model = isinstance(annotation, type) and issubclass(annotation, Model)
+    return is_model or any(map(_names_model, get_args(annotation)))
 
 
 @cache

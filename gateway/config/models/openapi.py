@@ -11,10 +11,10 @@ from gateway.config.models.base import (
     Model,
     NotEmpty,
     PositiveCount,
+    Use,
     defaults_of,
 )
 from gateway.config.models.definition_keys import Access, NamePrefix, Requires
-from gateway.config.models.field_use import Use
 from gateway.config.models.overrides import OperationOverride
 from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 

@@ -8,13 +8,14 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.auth import IssuerUrl, ScopeToken, TrustedUrl
+from gateway.config.models.auth import IssuerUrl, TrustedUrl
 from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
     Flag,
     Model,
     NotEmpty,
+    ScopeToken,
     exactly_one,
     matching,
     misplaced,

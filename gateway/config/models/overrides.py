@@ -6,11 +6,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.backends import Retry
-from gateway.config.models.base import DISTINCT, ONE_OR_MANY, Flag, Items, Template, misplaced
-from gateway.config.models.definition_keys import ContentAnnotations, Definition, Output
-from gateway.config.models.field_use import Use
+from gateway.config.models.base import DISTINCT, ONE_OR_MANY, Flag, Items, Template, Use, misplaced
+from gateway.config.models.definition_keys import ContentAnnotations, Definition, Output, ToolAnnotations
 from gateway.config.models.quantities import PositiveDuration
-from gateway.config.models.tool_annotations import ToolAnnotations
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
 

@@ -7,23 +7,22 @@ from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.address import UNIX, Address, parse_network
-from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
     Count,
     Flag,
     Model,
     NotEmpty,
     PositiveCount,
+    ScopeToken,
     ShortForm,
+    Use,
     defaults_of,
     matching,
     typed_interpolation,
     value_for,
 )
 from gateway.config.models.definition_keys import Icon
-from gateway.config.models.field_use import Use
 from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize, Rate, WrittenRateLimit
-from gateway.config.models.tasks import TaskLimits
 from gateway.json_types import Json
 
 
@@ -239,6 +238,17 @@ WrittenQuota = Annotated[Quota, value_for("per_caller", _COUNT)]
 """A plain number is the limit per caller."""
 WrittenTotal = Annotated[Quota, value_for("in_all", _COUNT)]
 """A plain number is the limit for all callers together."""
+
+
+class TaskLimits(Model):
+    """Limits of tasks. Tasks that have ended do not count."""
+
+    per_caller: PositiveCount | None = None
+    """Tasks of one caller. Default: half of `total`."""
+    total: PositiveCount = 10_000
+    """Tasks of all callers together."""
+    ttl: PositiveDuration | None = None
+    """Maximum time that a task is kept. Longer times in tools are reduced to it."""
 
 
 class Limits(Model):

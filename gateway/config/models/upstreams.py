@@ -22,6 +22,7 @@ from gateway.config.models.base import (
     Model,
     PositiveCount,
     ShortForm,
+    Use,
     defaults_of,
     exactly_one,
     keep_scalar,
@@ -30,7 +31,6 @@ from gateway.config.models.base import (
     typed_interpolation,
 )
 from gateway.config.models.definition_keys import Access, NamePrefix, Requires
-from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
 from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.quantities import Duration, PositiveDuration, WrittenRateLimit

@@ -21,8 +21,8 @@ from typing import Final, get_args, get_origin
 import msgspec
 from pydantic import BaseModel
 
+from gateway.config.models.base import SHOWN, Use, alternatives, use_of
 from gateway.config.models.document import LISTS, Document
-from gateway.config.models.field_use import SHOWN, Use, alternatives, use_of
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
 from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, has_surrogate, read_bytes

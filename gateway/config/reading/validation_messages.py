@@ -8,8 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.diagnostics.near_misses import did_you_mean, nearest
-from gateway.config.models.base import ShortForm
-from gateway.config.models.field_use import alternatives
+from gateway.config.models.base import ShortForm, alternatives
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, find, place_of
 from gateway.json_types import DocumentPath, Json

@@ -15,8 +15,8 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
-from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http_server import HttpServer
+from gateway.transports.quota import ResourceQuota
 from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
@@ -154,8 +154,8 @@ def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
 
 def _refused_by_quotas(http: HttpServer) -> Iterator[JsonObject]:
     for name, quota in _quotas(http):
-        for each in quota.refusals:
-            yield {"at": timestamp(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
+        for at, caller in quota.refusals:
+            yield {"at": timestamp(at), "caller": caller or None, "what": name, "limit": f"limits.{name}"}
 
 
 def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:

@@ -27,7 +27,6 @@ from gateway.transports.http.admin_api import AdminApi, BrowserPages, json_respo
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Handler, Middleware
-from gateway.transports.http.quota import ResourceQuota, admin_connection_quota, connection_quota
 from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.resource_metadata import VIEW, ResourceMetadata
@@ -38,10 +37,10 @@ from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
+from gateway.transports.quota import ResourceQuota, WriteQuota, admin_connection_quota, connection_quota
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
-from gateway.transports.write_quota import WriteQuota
 
 log: Final = structlog.get_logger(__name__)
 

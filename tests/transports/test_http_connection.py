@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from gateway.config.models.server import Quota
-from gateway.transports.http.quota import connection_quota
 from gateway.transports.listener import http_connection
 from gateway.transports.listener.http_connection import ConnectionLimits
+from gateway.transports.quota import connection_quota
 from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 SECONDS: Final = 20

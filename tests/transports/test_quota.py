@@ -6,7 +6,7 @@ import pytest
 from gateway.config.models.server import Quota
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import MAX_IN_FLIGHT
-from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.quota import ResourceQuota
 from gateway.transports.streamable_http.live_session import LiveSession
 from tests.transports.http_server import RunningServer, http_server
 

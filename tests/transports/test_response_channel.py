@@ -16,8 +16,8 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.quota import EXEMPT_BYTES, WriteQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
-from gateway.transports.write_quota import EXEMPT_BYTES, WriteQuota
 
 KEY = Caller(binding=Binding.STREAMABLE_HTTP, identity=UNAUTHENTICATED).rate_limit_key
 BOTH = {"Accept": "application/json, text/event-stream"}
@@ -311,9 +311,9 @@ async def test_last_event_follows_an_event_that_waited_for_room(*, is_granted: b
         sending = asyncio.create_task(stream.write(encode_event(b"x" * (EXEMPT_BYTES + 1))))
         await asyncio.sleep(0)
         if is_granted:
-            quota.release_bytes(KEY, 100_000)
+            quota.release(KEY, 100_000)
         else:
-            asyncio.get_running_loop().call_later(0.05, quota.release_bytes, KEY, 100_000)
+            asyncio.get_running_loop().call_later(0.05, quota.release, KEY, 100_000)
         response = await stream.end(b"last")
         await sending
         return response
@@ -336,7 +336,7 @@ async def test_response_follows_a_notification_that_waited_for_room() -> None:
         sending = asyncio.create_task(response.send({**NOTE, "params": {"data": "x" * EXEMPT_BYTES}}))
         for _ in range(3):
             await asyncio.sleep(0)
-        asyncio.get_running_loop().call_later(0.05, quota.release_bytes, KEY, 10)
+        asyncio.get_running_loop().call_later(0.05, quota.release, KEY, 10)
         finished = await response.finish(ANSWER)
         await sending
         return finished

@@ -14,10 +14,10 @@ from aiohttp import web
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.address import Address
 from gateway.config.models.server import Quota, Tls
-from gateway.transports.http.quota import ResourceQuota, connection_quota
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener
 from gateway.transports.listener.server_tls import ServerTls, load_identity
+from gateway.transports.quota import ResourceQuota, connection_quota
 from tests.certificates import Authority
 from tests.executors.recording import OneFile
 from tests.transports.test_http_connection import HEAD, Line

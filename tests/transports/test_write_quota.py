@@ -13,7 +13,7 @@ import pytest
 
 from gateway.config.models.server import SizeShares
 from gateway.json_types import JsonObject
-from gateway.transports.write_quota import WriteQuota
+from gateway.transports.quota import WriteQuota
 from tests.transports.http_server import BOTH, RunningServer, call, http_server, modern_headers, modern_request
 
 LARGE: Final = 8_000_000
@@ -196,7 +196,7 @@ class TestTurns:
         await asyncio.sleep(0)
         assert not quota.take("a", 1)  # in order
         assert quota.take("b", 10)  # others do not wait
-        quota.release_bytes("a", 10)
+        quota.release("a", 10)
         await asyncio.gather(*waiting)
         assert order == [0, 1]
         assert len(quota) == 20
@@ -206,7 +206,7 @@ class TestTurns:
         assert quota.take("a", 10)
         waiting = asyncio.create_task(quota.wait("a", 5, seconds=20))
         await asyncio.sleep(0)
-        quota.release_bytes("a", 10)  # granted, but the waiter has not run yet
+        quota.release("a", 10)  # granted, but the waiter has not run yet
         assert not quota.take("a", 1)
         assert await waiting
         assert quota.take("a", 1)
@@ -215,7 +215,7 @@ class TestTurns:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         assert not await quota.wait("a", 5, seconds=0.01)
-        quota.release_bytes("a", 10)
+        quota.release("a", 10)
         assert quota.take("a", 10)
         assert quota.refused == 1
 
@@ -223,7 +223,7 @@ class TestTurns:
         quota = quota_of(per_caller=10, in_all=15)
         assert quota.take("a", 10)
         assert not quota.take("b", 10)
-        quota.release_bytes("a", 10)
+        quota.release("a", 10)
         assert quota.take("b", 1000)
 
     @pytest.mark.parametrize("is_granted", [False, True])
@@ -233,13 +233,13 @@ class TestTurns:
         waiting = asyncio.create_task(quota.wait("a", 10, seconds=20))
         await asyncio.sleep(0)
         if is_granted:
-            quota.release_bytes("a", 10)
+            quota.release("a", 10)
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             if await waiting:
-                quota.release_bytes("a", 10)
+                quota.release("a", 10)
         if not is_granted:
-            quota.release_bytes("a", 10)
+            quota.release("a", 10)
         assert len(quota) == 0
         assert quota.take("a", 10)
 
@@ -247,6 +247,6 @@ class TestTurns:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 0)
         assert quota.take("a", 0)
-        quota.release_bytes("a", 0)
-        quota.release_bytes("a", 0)
+        quota.release("a", 0)
+        quota.release("a", 0)
         assert len(quota) == 0

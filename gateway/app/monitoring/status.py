@@ -29,9 +29,8 @@ from gateway.reload.reloader import Reloader
 from gateway.state.state import DaemonState
 from gateway.telemetry.call_metrics import Kind, RecentClients
 from gateway.telemetry.health import Health
-from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http_server import HttpServer
-from gateway.transports.write_quota import WriteQuota
+from gateway.transports.quota import ResourceQuota, WriteQuota
 from gateway.upstreams.source import UpstreamSource
 from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.transports.write_quota import WriteQuota
+from gateway.transports.quota import WriteQuota
 
 WRITE_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a write to a slow reader."""

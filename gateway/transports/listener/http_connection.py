@@ -18,8 +18,8 @@ from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import FramingError
 from gateway.transports.http.host_and_origin import is_loopback_address
-from gateway.transports.http.quota import ResourceQuota, connection_quota
 from gateway.transports.http.response import SERVER, refuse
+from gateway.transports.quota import ResourceQuota, connection_quota
 
 log: Final = structlog.get_logger(__name__)
 

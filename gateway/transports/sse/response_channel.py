@@ -23,7 +23,7 @@ from gateway.protocol.exchange import Caller, Reply
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.response import response_fields, whole_response
-from gateway.transports.write_quota import EXEMPT_BYTES
+from gateway.transports.quota import EXEMPT_BYTES
 from gateway.wire import jsonrpc
 from gateway.wire.accept import EVENT_STREAM
 
@@ -179,12 +179,7 @@ class ResponseChannel:
             return await self._write_events(last or b"", is_end=True)
         reply = self._whole
         self._whole = None
-        headers = self._headers
-        if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes.
-            headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
-        if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
-            return whole_response(reply, headers=headers)
-        return await self._write_large(reply, reply.body, headers)
+        return await send_reply(self._request, reply, limits=self._limits, headers=self._headers)
 
     def stop(self) -> None:
         """Stop the keep-alive and further notifications: the response or its connection ends."""
@@ -198,23 +193,6 @@ class ResponseChannel:
     def abort(self) -> None:
         if self._request.raw.transport is not None:
             self._request.raw.transport.abort()
-
-    async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
-        # Before the head is written, so that a refusal can have its own status.
-        quota, caller = self._limits.quota, self.caller.rate_limit_key
-        if not quota.take(caller, len(body)) and not await quota.wait(
-            caller, len(body), seconds=self._limits.write_timeout
-        ):
-            log.warning("response refused", why="its caller reads too slowly", peer=self._request.raw.remote)
-            return whole_response(_NO_ROOM, headers=headers)
-        try:
-            response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
-            response.content_length = len(body)
-            await response.prepare(self._request.raw)
-            await self._write_in_time(response, body, is_end=True)
-        finally:
-            quota.release_bytes(caller, len(body))
-        return response
 
     async def _write_events(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
         # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
@@ -233,11 +211,11 @@ class ResponseChannel:
                     preamble = b"" if self._response is not None else self._preamble()
                     response = await self._opened()
                     data = preamble + chunk if chunk or preamble or is_end else _COMMENT
-                    await self._write_in_time(response, data, is_end=is_end)
+                    await _write_in_time(self._request.raw, response, data, limits=self._limits, is_end=is_end)
                     return response
             finally:
                 if counted:
-                    self._limits.quota.release_bytes(self.caller.rate_limit_key, counted)
+                    self._limits.quota.release(self.caller.rate_limit_key, counted)
         finally:
             self._exempt -= exempt
             self._pending -= 1
@@ -263,19 +241,7 @@ class ResponseChannel:
         finally:
             self._waiting -= 1
         if not has_room:
-            self._drop_reader()
-
-    async def _write_in_time(self, response: web.StreamResponse, data: bytes, *, is_end: bool) -> None:
-        try:
-            async with asyncio.timeout(self._limits.write_timeout):
-                await _write_in_parts(response, data, is_end=is_end)
-        except TimeoutError:
-            self._drop_reader()
-
-    def _drop_reader(self) -> NoReturn:
-        log.warning("slow reader dropped", peer=self._request.raw.remote, path=self._request.raw.path)
-        self.abort()
-        raise ConnectionResetError("the client reads too slowly") from None
+            _drop_reader(self._request.raw)
 
     def _beat_in(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._beat)
@@ -310,6 +276,50 @@ class _UnframedResponse(web.StreamResponse):
     @content_length.setter
     def content_length(self, value: int | None) -> None:
         raise NotImplementedError
+
+
+async def send_reply(
+    request: HttpRequest, reply: Reply, *, limits: RequestLimits, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Write a whole response. Large ones are counted until their reader has made room for them.
+
+    Raises:
+        ConnectionError: The reader disconnected or was too slow.
+    """
+    if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes.
+        headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(request.challenge)}
+    if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
+        return whole_response(reply, headers=headers)
+    body, raw, quota, caller = reply.body, request.raw, limits.quota, request.caller.rate_limit_key
+    # Before the head is written, so that a refusal can have its own status.
+    if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=limits.write_timeout):
+        log.warning("response refused", why="its caller reads too slowly", peer=raw.remote)
+        return whole_response(_NO_ROOM, headers=headers)
+    try:
+        response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
+        response.content_length = len(body)
+        await response.prepare(raw)
+        await _write_in_time(raw, response, body, limits=limits, is_end=True)
+    finally:
+        quota.release(caller, len(body))
+    return response
+
+
+async def _write_in_time(
+    request: web.Request, response: web.StreamResponse, data: bytes, *, limits: RequestLimits, is_end: bool
+) -> None:
+    try:
+        async with asyncio.timeout(limits.write_timeout):
+            await _write_in_parts(response, data, is_end=is_end)
+    except TimeoutError:
+        _drop_reader(request)
+
+
+def _drop_reader(request: web.Request) -> NoReturn:
+    log.warning("slow reader dropped", peer=request.remote, path=request.path)
+    if request.transport is not None:
+        request.transport.abort()
+    raise ConnectionResetError("the client reads too slowly") from None
 
 
 async def _write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool) -> None:

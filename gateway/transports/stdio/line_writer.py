@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.telemetry.background_writer import write_all
-from gateway.transports.write_quota import EXEMPT_BYTES
+from gateway.transports.quota import EXEMPT_BYTES
 
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
 MAX_WAITING_BYTES: Final = 64 * 2**20

@@ -17,12 +17,12 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import ChannelExchange, Exchange, Reply
 from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
-from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
 from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.response import whole_response
+from gateway.transports.quota import ResourceQuota
 from gateway.transports.sse.event_copies import RemotePlace
-from gateway.transports.sse.response_channel import ResponseChannel, encode_event
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event, send_reply
 from gateway.transports.sse.session_streams import Cursor, SessionStream
 from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.session_messages import SessionMessages
@@ -162,7 +162,7 @@ class SessionEndpoint:
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Respond without a stream or task to a request that needs no wait."""
         reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
-        return await ResponseChannel(http, limits=self._limits).finish(reply)
+        return await send_reply(http, reply, limits=self._limits, headers=http.response_headers)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Run a request in the session, and relay its output while this connection lasts."""

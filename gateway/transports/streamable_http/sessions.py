@@ -28,7 +28,7 @@ from gateway.state.replica import Replica
 from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore, SteadyClock
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
-from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.quota import ResourceQuota
 from gateway.transports.sse.event_copies import EventCopies
 from gateway.transports.sse.session_streams import EventStore, ReplayBounds, ReplayQuota
 from gateway.transports.streamable_http.live_session import NOTHING, LiveSession

@@ -1,0 +1,275 @@
+"""Limits sessions, streams, connections and unread response bytes, in total and per caller.
+
+The limit per caller prevents a single caller from using up the total.
+"""
+
+import asyncio
+import resource
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from gateway.config.models.server import Quota, SizeShares
+from gateway.errors import ExecutionError
+from gateway.limits.fair_semaphore import FairSemaphore
+from gateway.limits.shared_capacity import Semaphores
+from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_sessions import RedisSessionCount
+from gateway.transports.errors import RETRY, HttpError
+
+log: Final = structlog.get_logger(__name__)
+
+EXEMPT_BYTES: Final = 64 * 1024
+"""Bytes per connection that are not counted, because they fit the connection's buffers. aiohttp's `StreamWriter.write`
+waits for the reader after each 64 KiB once the transport holds more than its high-water mark (asyncio: 64 KiB).
+"""
+_REMEMBERED_REFUSALS: Final = 100
+_SMALL: Final = 100
+"""Totals up to this number are not divided between callers."""
+_ANSWER_SECONDS: Final = 5.0
+"""The timeout of a request to the shared store."""
+_SHARE_OF_DESCRIPTORS: Final = 0.75
+"""The fraction of descriptors for connections. The rest is for child processes, files and outbound connections."""
+_RESERVED: Final = 24
+"""The minimum number of descriptors kept for other uses."""
+_UNKNOWN: Final = 32
+"""The assumed number of open descriptors, if the system does not report it."""
+_MAX_CONNECTIONS: Final = 65_536
+_FEW_CONNECTIONS: Final = 1000
+_MOST_OF_OPERATORS: Final = 32
+"""The maximum number of connections to the admin listener."""
+
+
+class Usage:
+    """Amounts in use, in total and by caller. An empty caller has no limit of its own."""
+
+    def __init__(self, *, per_caller: int, in_all: int) -> None:
+        self.per_caller: Final = per_caller
+        self.in_all: Final = in_all
+        self.refused = 0
+        self._used: Final[Counter[str]] = Counter()
+        self._sum = 0
+
+    def __len__(self) -> int:
+        return self._sum
+
+    @property
+    def used_by_caller(self) -> Mapping[str, int]:
+        return self._used
+
+    def is_exhausted(self, amount: int = 1) -> bool:
+        """Return whether the total does not allow this amount. A single one can be larger than the total."""
+        return self._sum > 0 and self._sum + amount > self.in_all
+
+    def is_exhausted_for(self, caller: str, amount: int = 1) -> bool:
+        """Return whether the caller's limit does not allow this amount. See `is_exhausted`."""
+        used = self._used[caller] if caller else 0
+        return used > 0 and used + amount > self.per_caller
+
+    def acquire(self, caller: str, amount: int = 1) -> None:
+        self._used[caller] += amount
+        self._sum += amount
+
+    def release(self, caller: str, amount: int = 1) -> None:
+        self._sum -= amount
+        self._used[caller] -= amount
+        # Without this, entries of past callers would accumulate.
+        if not self._used[caller]:
+            del self._used[caller]
+
+
+class ResourceQuota(Usage):
+    """Limits sessions, streams or connections. Anything beyond is refused."""
+
+    def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
+        """`noun` is the key under `limits`, and `default` the total if the key is not set.
+
+        A configured quota (`is_written`) applies to all replicas together. The default applies per process.
+        """
+        in_all = shares.in_all or default
+        super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _SMALL)), in_all=in_all)
+        self.is_share_unsaid: Final = shares.per_caller is None
+        """Whether the file sets no limit per caller."""
+        self.is_written: Final = is_written
+        self.refusals: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_REFUSALS)
+        """The Unix times and callers of the last refusals."""
+        self._noun: Final = noun
+        self.store: RedisSemaphores | RedisSessionCount | None = None
+        """The shared count of all replicas. None if this process counts alone."""
+        self._shared: tuple[Semaphores, Semaphores] | None = None
+        """The semaphores of all replicas, by caller and for the total."""
+
+    def refusal_of(self, caller: str) -> HttpError | None:
+        """Return an error if the caller has reached a limit. An empty name means an unknown caller."""
+        if self.is_exhausted():
+            return self.refusal(caller)
+        return self.refusal(caller, is_callers=True) if self.is_exhausted_for(caller) else None
+
+    def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
+        """Record and return a refusal by the caller's limit (`is_callers`) or by the total."""
+        self.refused += 1
+        self.refusals.append((time.time(), caller))
+        reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
+        if is_callers:
+            # Connections are counted before their caller is known.
+            whose = "address" if self._noun == "connections" else "caller"
+            reason = (
+                f"You have {self.per_caller} {self._noun}, the maximum per {whose} (limits.{self._noun}.per_caller)"
+            )
+        return HttpError(status=503, message=reason, headers=RETRY)
+
+    def share(self, store: RedisSemaphores) -> None:
+        """Count a configured quota across all replicas."""
+        if self.is_written:
+            self.store = store
+            self._shared = Semaphores(self._noun, store=store), Semaphores(f"all {self._noun}", store=store)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether the quota currently applies to all replicas."""
+        return self.store is not None and not self.store.is_unavailable
+
+    async def reserve(self, caller: str) -> HttpError | None:
+        """Reserve one until `release`, or return an error."""
+        if (refusal := self.refusal_of(caller)) is not None:
+            return refusal
+        # Count before asking the store, so that concurrent requests are included.
+        self.acquire(caller)
+        taken: list[FairSemaphore] = []
+        try:
+            for semaphore, most in self._semaphores(caller):
+                deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
+                await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
+                taken.append(semaphore)
+        # Release everything, even if cancelled.
+        except BaseException as error:
+            for each in taken:
+                each.release()
+            super().release(caller)
+            if not isinstance(error, ExecutionError):
+                raise
+            return self.refusal(caller, is_callers=bool(caller) and not taken)
+        return None
+
+    def release(self, caller: str, amount: int = 1) -> None:
+        super().release(caller, amount)
+        for semaphore, _ in self._semaphores(caller):
+            semaphore.release()
+
+    def _semaphores(self, caller: str) -> list[tuple[FairSemaphore, int]]:
+        """Return the shared semaphores and their limits. The caller's is first, so that it does not use the total."""
+        if self._shared is None:
+            return []
+        callers, total = self._shared
+        own = [(callers[caller], self.per_caller)] if caller else []
+        return [*own, (total[""], self.in_all)]
+
+
+class WriteQuota(Usage):
+    """Limits response bytes from before they are written until the reader has made room for them.
+
+    This protects against clients that request large responses on many connections and do not read them. Responses over
+    the quota wait for room. Up to the same amount can wait, and anything beyond is refused. A response larger than the
+    quota is written when nothing else is. Small responses and events are exempt, because connection buffers and the
+    write timeout bound them.
+    """
+
+    def __init__(self, shares: SizeShares | None = None) -> None:
+        shares = shares or SizeShares()
+        super().__init__(per_caller=shares.per_caller, in_all=shares.in_all)
+        self._waiting: Final = Usage(per_caller=shares.per_caller, in_all=shares.in_all)
+        self._turns: Final[dict[str, deque[tuple[int, asyncio.Future[None]]]]] = {}
+        """The waiting responses by caller, each with its size."""
+
+    def take(self, caller: str, size: int) -> bool:
+        """Reserve room if there is some, and if no other response of the caller is waiting."""
+        if caller in self._turns or not _has_room(self, caller, size):
+            return False
+        self.acquire(caller, size)
+        return True
+
+    async def wait(self, caller: str, size: int, *, seconds: float) -> bool:
+        """Wait for room and reserve it. Return False on a timeout, or if too many bytes already wait.
+
+        A size of 0 only waits for the caller's earlier responses.
+        """
+        if not _has_room(self._waiting, caller, size):
+            self.refused += 1
+            return False
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turns = self._turns.setdefault(caller, deque())
+        turns.append((size, granted))
+        self._waiting.acquire(caller, size)
+        try:
+            # `asyncio.timeout` would drop a turn that is granted at the moment of the timeout.
+            await asyncio.wait([granted], timeout=seconds)
+        except asyncio.CancelledError:
+            # The turn was granted before the task was cancelled.
+            if granted.done():
+                super().release(caller, size)
+            raise
+        finally:
+            turns.remove((size, granted))
+            if not turns:
+                del self._turns[caller]
+            if not granted.done():
+                self.refused += 1
+                self._waiting.release(caller, size)
+            self._grant()  # The next response may fit.
+        return granted.done()
+
+    def release(self, caller: str, amount: int = 1) -> None:
+        super().release(caller, amount)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Grant room to the first waiting response of each caller if it fits.
+
+        A turn ends when its task resumes. Until then nothing else is granted to the same caller.
+        """
+        for caller, turns in self._turns.items():
+            size, granted = turns[0]
+            if not granted.done() and _has_room(self, caller, size):
+                self._waiting.release(caller, size)
+                self.acquire(caller, size)
+                granted.set_result(None)
+
+
+def _has_room(usage: Usage, caller: str, size: int) -> bool:
+    return not size or not (usage.is_exhausted(size) or usage.is_exhausted_for(caller, size))
+
+
+def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
+    """Return the quota of `limits.connections`. The default is most of the free descriptors.
+
+    There is no default limit per caller with trusted proxies, because they open all connections.
+    """
+    most = _most_connections()
+    if most < _FEW_CONNECTIONS:
+        log.warning("the limit of open files allows few connections; raise `ulimit -n`", connections=most)
+    if has_proxies and shares.per_caller is None:
+        shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
+    return ResourceQuota(shares, noun="connections", default=most)
+
+
+def admin_connection_quota() -> ResourceQuota:
+    return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
+
+
+def _most_connections() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    free = limit - _open_descriptors()
+    return max(1, min(_MAX_CONNECTIONS, int(free * _SHARE_OF_DESCRIPTORS), free - _RESERVED))
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(list(Path("/dev/fd").iterdir()))
+    except OSError:
+        return _UNKNOWN

@@ -150,7 +150,7 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "cli/command_table.py": {EXECUTION},
     "cli/commands/validate.py": {"gateway.cli.query_check"},
     "cli/commands/dev/__init__.py": {"gateway.cli.commands.dev.live_view"},
-    "executors/sql/pools.py": {
+    "executors/sql/dialects.py": {
         f"gateway.executors.sql.{name}" for name in ("connections", "sqlite", "postgresql", "mysql", "duckdb")
     },
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_685,
+    "lines": 78_707,
     "files": 495,
     "classes": 830,
     "patches of libraries or the standard library": 0,

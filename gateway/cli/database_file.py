@@ -26,40 +26,6 @@ from gateway.language.templates.caller import CALLER
 _SECONDS: Final = 20.0
 _MAX_TABLES: Final = 50
 _MAX_FILTERS: Final = 6
-_OF_MYSQL: Final = """
-SELECT TABLE_NAME AS `table`, COLUMN_NAME AS `column`, COLUMN_KEY = 'PRI' AS is_key,
-  IF(COLUMN_TYPE = 'tinyint(1)', 'boolean', DATA_TYPE) AS type
-FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() ORDER BY TABLE_NAME, ORDINAL_POSITION"""
-_COLUMNS: Final[Mapping[str, str]] = {
-    "sqlite": """
-SELECT t.name AS "table", c.name AS "column", c.type AS type, c.pk > 0 AS is_key
-FROM pragma_table_list t JOIN pragma_table_info(t.name) c
-WHERE t.schema = 'main' AND t.type IN ('table', 'view') AND substr(t.name, 1, 7) <> 'sqlite_'
-ORDER BY t.name, c.cid""",
-    "postgresql": """
-SELECT r.relname AS "table", a.attname AS "column", k.indrelid IS NOT NULL AS is_key,
-  CASE WHEN t.typtype = 'e' THEN 'enum'
-       ELSE pg_catalog.format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) END AS type
-FROM pg_catalog.pg_class r
-JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
-JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_catalog.pg_index k ON k.indrelid = r.oid AND k.indisprimary AND a.attnum = ANY (k.indkey)
-WHERE n.nspname = pg_catalog.current_schema() AND r.relkind IN ('r', 'v', 'm', 'p', 'f') AND NOT r.relispartition
-  AND pg_catalog.has_table_privilege(r.oid, 'SELECT')
-ORDER BY r.relname, a.attnum""",
-    "mysql": _OF_MYSQL,
-    "mariadb": _OF_MYSQL,
-    "duckdb": """
-SELECT c.table_name AS "table", c.column_name AS "column", c.data_type AS type,
-  COALESCE(list_contains(k.constraint_column_names, c.column_name), false) AS is_key
-FROM duckdb_columns() c
-LEFT JOIN duckdb_constraints() k ON k.table_oid = c.table_oid AND k.constraint_type = 'PRIMARY KEY'
-WHERE c.schema_name = 'main' AND c.database_name = current_database() AND NOT c.internal
-ORDER BY c.table_name, c.column_index""",
-}
-"""Queries for the columns of all tables that the user can read, by dialect."""
-
 _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(["int", "integer", "smallint", "mediumint", "bigint", "tinyint", "hugeint", "year"], "integer"),
     **dict.fromkeys(["utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"], "integer"),
@@ -194,14 +160,14 @@ async def _columns_of(profile: DatabaseProfile, dialect: Dialect, shown: str) ->
         ):
             try:
                 await session.begin(seconds=_SECONDS, statements=1)
-                await session.run(BoundStatement(text=_COLUMNS[dialect.name], values=(), names=()), rows)
+                await session.run(BoundStatement(text=dialect.columns_query, values=(), names=()), rows)
                 await session.roll_back()
             except Exception as error:
                 raise session.failure_of(error) or error from error
     except TimeoutError as error:
         raise ConfigError.at(shown, "did not respond in time") from error
     except Exception as error:  # Boundary: a driver can raise any exception
-        failure = failure_of(error, profile.name)
+        failure = failure_of(error, profile)
         if not isinstance(failure, ExecutionError):
             raise
         reason = f"is not a readable {dialect.title} database: {failure}" if dialect.title else str(failure)
@@ -230,7 +196,7 @@ def _tools(rows: Sequence[Mapping[str, Json]], dialect: Dialect, database: str) 
 
 def _column(row: Mapping[str, Json], dialect: Dialect) -> _Column:
     name, declared = str(row["column"]), str(row["type"])
-    if dialect.name == "sqlite":
+    if dialect.has_type_affinity:
         kind = next(kind for part, kind in _AFFINITIES if part in declared.upper())
     else:
         kind = _KINDS.get(declared.partition("(")[0].strip().lower(), "")
@@ -272,8 +238,7 @@ def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, datab
                 name = f"{side}_{column.input}"
                 add(name, column.kind, f"{word} value of {column.name}{example}", f"{column.sql} {comparison} :{name}")
     if texts := [column for column in columns if column.kind == "text"]:
-        find = "strpos" if dialect.name == "postgresql" else "instr"
-        found = " OR ".join(f"{find}(lower({column.sql}), lower(:search)) > 0" for column in texts)
+        found = " OR ".join(f"{dialect.find}(lower({column.sql}), lower(:search)) > 0" for column in texts)
         add("search", "text", f"Text in {' or '.join(column.name for column in texts)}, in upper or lower case", found)
     inputs += [
         "      limit: {type: integer, minimum: 1, maximum: 1000, default: 100, description: Maximum number of rows}",
@@ -305,5 +270,5 @@ def _identifier(name: str) -> str:
 
 
 def _quoted(name: str, dialect: Dialect) -> str:
-    mark = "`" if dialect.name in {"mysql", "mariadb"} else '"'
+    mark = dialect.quote
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"

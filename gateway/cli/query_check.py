@@ -39,7 +39,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
             except TimeoutError:
                 place.warning("did not respond in time, so its queries were not checked")
             except Exception as error:  # Boundary: a driver can raise any exception
-                failure = failure_of(error, profile.name)
+                failure = failure_of(error, profile)
                 if not isinstance(failure, ExecutionError):
                     raise
                 place.warning(f"cannot check its queries: {failure}")

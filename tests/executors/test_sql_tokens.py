@@ -1,12 +1,16 @@
 """Parameters in SQL, and text that only looks like parameters."""
 
+import ast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.executors.sql import dialects
 from gateway.executors.sql.dialects import POSTGRESQL, SQLITE, StatementError, dialect_of, tokens_of
 from gateway.executors.sql.query import Statement, pieces_of, statements_of
 from tests.examples import examples
+from tests.structure import MODULES, tree_of
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mssql")
 
@@ -99,3 +103,12 @@ def test_a_format_is_cast_to_its_type() -> None:
     )
     assert {POSTGRESQL.reads_only, SQLITE.reads_only} == {True}
     assert dialect_of("mssql").reads_only is False
+
+
+def test_only_the_module_of_a_dialect_refers_to_it() -> None:
+    single = {each.name.upper(): each.module for each in dialects.DIALECTS.values()}
+    for module, path in MODULES.items():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.module == dialects.__name__:
+                owners = {single.get(alias.name, module) for alias in node.names}
+                assert owners == {module}, f"{module}: add a field to `Dialect` instead"

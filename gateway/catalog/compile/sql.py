@@ -11,17 +11,13 @@ from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Database
 from gateway.executors.sql.compiler import compile_query, query_path
-from gateway.executors.sql.dialects import MYSQL, POSTGRESQL, Dialect, dialect_of
+from gateway.executors.sql.dialects import Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
-from gateway.executors.sql.pools import is_installed
 from gateway.executors.sql.query import Statement
 from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
-
-_BAD_SSL = re.compile(r"[?&](?:ssl=(?!(?:true|false|1|0)(?:&|$))|ssl\w*=?(?:&|$))", re.IGNORECASE)
-"""Values that asyncmy or SQLAlchemy would ignore, so that the connection is not encrypted."""
 
 
 def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
@@ -32,11 +28,11 @@ def compile_databases(databases: Mapping[str, Database], *, problems: Problems) 
 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
     dialect = dialect_of(config.url.partition(":")[0].partition("+")[0].lower())
-    if not is_installed(dialect):
+    if not dialect.is_installed():
         problems.error(f"needs packages that are not installed: {dialect.install}")
         return None
-    if dialect.driver == MYSQL.driver and _BAD_SSL.search(config.url):
-        problems.at("url").error("`ssl` must be true or false, and `ssl_…` parameters must not be empty")
+    if dialect.refused_url is not None and re.search(dialect.refused_url[0], config.url, re.IGNORECASE):
+        problems.at("url").error(dialect.refused_url[1])
         return None
     compile_url = _file if dialect.is_file else _server
     return compile_url(name, config, dialect, problems)
@@ -73,9 +69,8 @@ def _server(name: str, config: Database, dialect: Dialect, problems: Problems) -
         url = make_url(config.url)
         if dialect.driver is not None:
             url = url.set(drivername=dialect.driver)
-        if dialect.name == POSTGRESQL.name:
-            # asyncpg calls libpq's `sslmode` `ssl`.
-            url = url.set(query={"ssl" if key == "sslmode" else key: value for key, value in url.query.items()})
+        names = dialect.renamed_parameters
+        url = url.set(query={names.get(name, name): value for name, value in url.query.items()})
         engine = url.get_dialect()
         # Report a missing driver now rather than at the first connection.
         engine.import_dbapi()
@@ -152,7 +147,7 @@ def _compile_bind(
 
 
 def _compile_settings(config: SqlCompletion, dialect: Dialect, *, scope: Scope) -> Mapping[str, TextTemplate]:
-    if config.settings and dialect.name != POSTGRESQL.name:
+    if config.settings and not dialect.has_settings:
         scope.problems.error(f"`settings` requires PostgreSQL; {dialect.name} has no settings of a transaction")
     return {name: compile_text(value, scope.at(name)) for name, value in config.settings.items()}
 

@@ -14,6 +14,7 @@ from gateway.cli.parser import Parser
 from gateway.config.machine_facts import is_directory, is_file
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
+from gateway.executors.sql.dialects import DIALECTS
 from gateway.json_types import JsonObject
 from gateway.net.address_guard import AddressGuard, AddressRefusedError
 from gateway.openapi.document import DocumentError, Node, References, version_of
@@ -126,11 +127,9 @@ def _words(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()[:40]).strip("_")
 
 
-_FILES: Final = ("mcp-json", "sqlite", "duckdb")
-_SERVERS: Final = ("postgres", "mysql", "mariadb")
-_KINDS: Final = ("mcp-json", "openapi", "sqlite", "duckdb", *_SERVERS)
+_SERVERS: Final = frozenset(name for name, dialect in DIALECTS.items() if not dialect.is_file)
+_KINDS: Final = ("mcp-json", "openapi", *DIALECTS)
 """What `--from` accepts. The result names the source relative to the new file's directory."""
-_ALIASES: Final = {"mcp.json": "mcp-json", "postgresql": "postgres"}
 
 
 def parser(name: str) -> Parser:
@@ -190,10 +189,11 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def text_of(kind: str, source: str, *, directory: Path | None, option: str = "--from") -> str:
-    kind = _ALIASES.get(kind, kind)
+    kind = "mcp-json" if kind == "mcp.json" else kind
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"unknown kind {kind!r}; expected one of {', '.join(_KINDS)}")
-    if (kind in _FILES or (kind == "openapi" and "://" not in source)) and not is_file(source):
+    is_remote = kind in _SERVERS or (kind == "openapi" and "://" in source)
+    if not is_remote and not is_file(source):
         raise ConfigError.at(source, "no such file")
     if kind == "openapi":
         return await of_document(source, directory)

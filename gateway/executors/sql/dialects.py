@@ -1,13 +1,15 @@
-"""The table of SQL dialects: packages, tokens, placeholders, and the types of bound values.
+"""The table of SQL dialects, and the values and tokens of their statements.
 
-The sessions of a dialect are in the module of its name, and are opened by `connections`.
+No other module tests for a single dialect. The sessions of a dialect are in its `module`.
 """
 
 import datetime as dt
+import importlib
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
+from types import ModuleType
 from typing import Final
 
 import msgspec
@@ -140,11 +142,19 @@ _PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json],
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The first part of an SQLAlchemy URL."""
+    module: str = "gateway.executors.sql.connections"
+    """The module with the function `open_engine`. Imported on first use, because its packages can be missing."""
     packages: tuple[str, ...]
     install: str
     """The command that installs the packages."""
     driver: str | None = None
     """The SQLAlchemy driver that is always used, such as `postgresql+asyncpg`."""
+    error_modules: frozenset[str] = frozenset()
+    """The packages of the driver's exceptions. Those of SQLAlchemy are known."""
+    refused_url: tuple[str, str] | None = None
+    """A pattern of URLs that are errors, and the message."""
+    renamed_parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """URL parameters that the driver names differently."""
     title: str = ""
     """The name in messages, for a database that is a file: its URL is the name and a path."""
     suffix: str = ""
@@ -166,10 +176,34 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     reads_only: bool = True
     """Whether the database rejects changes of queries without `writes: true`."""
     can_write: bool = True
+    has_settings: bool = False
+    """Whether transactions have settings that a statement can read."""
+    quotes_values: bool = False
+    """Whether the driver inserts values as quoted text, so that the sent text is escaped."""
+    columns_query: str = ""
+    """Returns the `table`, `column`, `type` and `is_key` of all columns that the user can read, for `init --from`."""
+    has_type_affinity: bool = False
+    """Whether any name is a type, and parts of the name determine its kind."""
+    quote: str = '"'
+    """Quotes names."""
+    find: str = "instr"
+    """The function that returns the position of a text in another, or 0."""
 
     @property
     def is_file(self) -> bool:
         return bool(self.title)
+
+    def is_installed(self) -> bool:
+        """Return whether the packages are installed. Slow: imports them."""
+        try:
+            for name in self.packages:
+                importlib.import_module(name)
+        except ImportError:
+            return False
+        return True
+
+    def load(self) -> ModuleType:
+        return importlib.import_module(self.module)
 
 
 _LINE_COMMENT: Final = r"(?P<comment>--[^\n]*)"
@@ -194,9 +228,12 @@ _SQLALCHEMY: Final = ("sqlalchemy.ext.asyncio", "greenlet")
 _INSTALL_SQLALCHEMY: Final = "pip install 'sqlalchemy[asyncio]'"
 POSTGRESQL: Final = Dialect(
     name="postgresql",
+    module="gateway.executors.sql.postgresql",
     packages=(*_SQLALCHEMY, "asyncpg"),
     install=f"{_INSTALL_SQLALCHEMY} asyncpg",
     driver="postgresql+asyncpg",
+    error_modules=frozenset({"asyncpg"}),
+    renamed_parameters={"sslmode": "ssl"},  # libpq's name
     # `E'…'` has backslash escapes (PostgreSQL manual, §4.1.2.2). It is matched before words.
     tokens=_tokens(
         _LINE_COMMENT,
@@ -220,11 +257,27 @@ POSTGRESQL: Final = Dialect(
     empty_in="= ANY ('{}')",
     empty_not_in="<> ALL ('{}')",
     binding=ValueForm.TEXT,
+    has_settings=True,
+    find="strpos",
+    columns_query="""
+SELECT r.relname AS "table", a.attname AS "column", k.indrelid IS NOT NULL AS is_key,
+  CASE WHEN t.typtype = 'e' THEN 'enum'
+       ELSE pg_catalog.format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) END AS type
+FROM pg_catalog.pg_class r
+JOIN pg_catalog.pg_namespace n ON n.oid = r.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = r.oid AND k.indisprimary AND a.attnum = ANY (k.indkey)
+WHERE n.nspname = pg_catalog.current_schema() AND r.relkind IN ('r', 'v', 'm', 'p', 'f') AND NOT r.relispartition
+  AND pg_catalog.has_table_privilege(r.oid, 'SELECT')
+ORDER BY r.relname, a.attnum""",
 )
 SQLITE: Final = Dialect(
     name="sqlite",
+    module="gateway.executors.sql.sqlite",
     packages=(*_SQLALCHEMY, "aiosqlite"),
     install=f"{_INSTALL_SQLALCHEMY} aiosqlite",
+    error_modules=frozenset({"aiosqlite", "sqlite3"}),
     title="SQLite",
     suffix="db",
     tokens=_tokens(_LINE_COMMENT, _BLOCK, r"(?P<position>\?\d*|[@#$]\w+)", rf"(?P<quoted>\[[^\]]*\]|{_QUOTES})"),
@@ -234,6 +287,12 @@ SQLITE: Final = Dialect(
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
     binding=ValueForm.UTC_TEXT,
+    has_type_affinity=True,
+    columns_query="""
+SELECT t.name AS "table", c.name AS "column", c.type AS type, c.pk > 0 AS is_key
+FROM pragma_table_list t JOIN pragma_table_info(t.name) c
+WHERE t.schema = 'main' AND t.type IN ('table', 'view') AND substr(t.name, 1, 7) <> 'sqlite_'
+ORDER BY t.name, c.cid""",
 )
 # MySQL 5.7 and others require a FROM before a WHERE, and a name for each derived table.
 _NO_ROWS: Final = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
@@ -251,9 +310,16 @@ _STANDARD: Final = Dialect(
 )
 MYSQL: Final = Dialect(
     name="mysql",
+    module="gateway.executors.sql.mysql",
     packages=(*_SQLALCHEMY, "asyncmy"),
     install=f"{_INSTALL_SQLALCHEMY} asyncmy",
     driver="mysql+asyncmy",
+    error_modules=frozenset({"asyncmy"}),
+    # asyncmy or SQLAlchemy would ignore other values, so that the connection is not encrypted.
+    refused_url=(
+        r"[?&](?:ssl=(?!(?:true|false|1|0)(?:&|$))|ssl\w*=?(?:&|$))",
+        "`ssl` must be true or false, and `ssl_…` parameters must not be empty",
+    ),
     # `--` starts a comment only before a space or control character (MySQL manual, "Comments").
     tokens=_tokens(
         r"(?P<comment>(?:--(?=[\s\x00-\x1f]|\Z)|\#)[^\n]*)",
@@ -266,13 +332,22 @@ MYSQL: Final = Dialect(
     empty_in=f"IN {_NO_ROWS}",
     empty_not_in=f"NOT IN {_NO_ROWS}",
     binding=ValueForm.UTC_TEXT,
+    quotes_values=True,
+    quote="`",
+    columns_query="""
+SELECT TABLE_NAME AS `table`, COLUMN_NAME AS `column`, COLUMN_KEY = 'PRI' AS is_key,
+  IF(COLUMN_TYPE = 'tinyint(1)', 'boolean', DATA_TYPE) AS type
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() ORDER BY TABLE_NAME, ORDINAL_POSITION""",
 )
 DUCKDB: Final = replace(
     POSTGRESQL,
     name="duckdb",
+    module="gateway.executors.sql.duckdb",
     packages=("duckdb",),
     install="pip install duckdb",
     driver=None,
+    error_modules=frozenset({"_duckdb"}),
+    renamed_parameters={},
     title="DuckDB",
     suffix="duckdb",
     casts={InputType.JSON: "json"},
@@ -280,12 +355,24 @@ DUCKDB: Final = replace(
     empty_not_in="NOT IN ()",
     binding=ValueForm.NATIVE,
     can_write=False,
+    has_settings=False,
+    columns_query="""
+SELECT c.table_name AS "table", c.column_name AS "column", c.data_type AS type,
+  COALESCE(list_contains(k.constraint_column_names, c.column_name), false) AS is_key
+FROM duckdb_columns() c
+LEFT JOIN duckdb_constraints() k ON k.table_oid = c.table_oid AND k.constraint_type = 'PRIMARY KEY'
+WHERE c.schema_name = 'main' AND c.database_name = current_database() AND NOT c.internal
+ORDER BY c.table_name, c.column_index""",
 )
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    **{each.name: each for each in (POSTGRESQL, SQLITE, MYSQL, DUCKDB)},
+    "sqlite": SQLITE,
+    "duckdb": DUCKDB,
     "postgres": POSTGRESQL,
+    "postgresql": POSTGRESQL,
+    "mysql": MYSQL,
     "mariadb": replace(MYSQL, name="mariadb"),
 }
+"""By the names in URLs, which are also the kinds of `init --from`."""
 
 
 def dialect_of(name: str) -> Dialect:

@@ -10,7 +10,7 @@ import msgspec
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
-from gateway.executors.sql.dialects import MYSQL, dialect_of
+from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, record_of, table_of
@@ -48,7 +48,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return self._single(rows) if self.is_single else _all(rows)
 
     def explain(self, invocation: Invocation) -> Explanation:
-        bound, is_escaped = self._bound(invocation), dialect_of(self.database.dialect).placeholder == MYSQL.placeholder
+        bound, is_escaped = self._bound(invocation), dialect_of(self.database.dialect).quotes_values
         facts: dict[str, Json] = {
             "database": self.database.shown,
             "statements": [_shown_text(statement) if is_escaped else statement.text.strip() for statement in bound],
@@ -128,7 +128,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise
         # The exception classes of drivers have no common base.
         except Exception as error:
-            raise failure_of(error, self.database.name) from error
+            raise failure_of(error, self.database) from error
 
     async def _run(
         self, session: Session, bound: list[BoundStatement], committing: asyncio.Event, *, deadline: float

@@ -1,7 +1,6 @@
 """Connection pools: one per database and access mode, kept while a catalog uses the database."""
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -10,39 +9,13 @@ from typing import Any, Final, Self
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.sessions import DatabaseProfile, Engine, Session
 from gateway.json_types import Json
 
 log: Final = structlog.get_logger(__name__)
 
 _CLOSE_SECONDS: Final = 5.0
-_MODULES: Final = {
-    "sqlite": "gateway.executors.sql.sqlite",
-    "postgresql": "gateway.executors.sql.postgresql",
-    "mysql": "gateway.executors.sql.mysql",
-    "mariadb": "gateway.executors.sql.mysql",
-    "duckdb": "gateway.executors.sql.duckdb",
-}
-"""Imported on first use, because the packages of a dialect can be missing."""
-_OTHER: Final = "gateway.executors.sql.connections"
-
-
-def is_installed(dialect: Dialect) -> bool:
-    """Return whether the packages of a dialect are installed. Slow: imports them."""
-    try:
-        for name in dialect.packages:
-            importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
-def _engine_of(profile: DatabaseProfile, *, read_only: bool) -> Engine:
-    engine: Engine = importlib.import_module(_MODULES.get(profile.dialect, _OTHER)).open_engine(
-        profile, read_only=read_only
-    )
-    return engine
 
 
 class DatabasePool:
@@ -69,7 +42,8 @@ class DatabasePool:
         self.users += 1
         try:
             if self._engine is None:
-                self._engine = _engine_of(self._profile, read_only=self._read_only)
+                module = dialect_of(self._profile.dialect).load()
+                self._engine = module.open_engine(self._profile, read_only=self._read_only)
             async with self._engine.session() as session:
                 yield session
         finally:

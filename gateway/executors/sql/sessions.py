@@ -7,10 +7,10 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.errors import ExecutionError
+from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
-_DRIVERS: Final = frozenset({"asyncpg", "aiosqlite", "sqlite3", "asyncmy", "_duckdb"})
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
 """SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
 
@@ -83,7 +83,7 @@ def is_unavailable(sqlstate: str) -> bool:
     return sqlstate in _UNAVAILABLE or sqlstate.startswith("08")  # class 08: connection exceptions
 
 
-def failure_of(error: Exception, name: str) -> Exception:
+def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
     """Classify a connection error. Return it unchanged if the database did not cause it."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
 
@@ -98,11 +98,12 @@ def failure_of(error: Exception, name: str) -> Exception:
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_unavailable(state):
         return DatabaseUnavailableError(_reason(cause))
     if isinstance(error, SQLAlchemyError) or state:
-        return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
+        return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(cause)}")
     # By name, because other drivers can be missing. A TypeError means that the URL contains a parameter that the
     # driver's `connect` does not accept.
-    if type(cause).__module__.split(".")[0] in _DRIVERS or isinstance(cause, TypeError):
-        return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
+    drivers = dialect_of(profile.dialect).error_modules
+    if type(cause).__module__.split(".")[0] in drivers or isinstance(cause, TypeError):
+        return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(cause)}")
     return error
 
 

@@ -8,20 +8,20 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import OPERATORS
-from gateway.app.listeners import Listeners, is_exposed, open_sessions
+from gateway.app.listeners import is_exposed, open_sessions
 from gateway.app.monitoring.metrics import metrics_exposition
 from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
 from gateway.app.monitoring.tasks import TaskProgress, TaskReport
+from gateway.app.parts import App, Core
 from gateway.app.reload_requests import ReloadRequests
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.systemd_notify import ServiceManager
-from gateway.app.workers.all_workers import AllWorkers, WorkerEndpoint
+from gateway.app.workers.all_workers import AllWorkers
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
@@ -89,40 +89,6 @@ from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 log: Final = structlog.get_logger(__name__)
 
 
-class Core(msgspec.Struct, frozen=True, kw_only=True):
-    redactor: LiveRedactor
-    events: Events
-    state: DaemonState
-    services: Services
-    authenticator: Authenticator
-    audit: AuditRecorder
-    upstreams: UpstreamSource
-    documents: OpenApiSource
-    pipeline: ReloadPipeline
-    reloader: Reloader
-    dispatcher: Dispatcher
-    call_metrics: CallMetrics
-    recent_clients: RecentClients
-
-
-class ConsoleParts(msgspec.Struct, frozen=True, kw_only=True):
-    page: WebConsole
-    feed: EventFeed
-    worker: ThisWorker
-
-
-class App(msgspec.Struct, frozen=True, kw_only=True):
-    core: Core
-    health: Health
-    status: Callable[[], JsonObject]
-    """Returns the body of `/-/status` for this process."""
-    reloads: ReloadRequests
-    http: HttpServer | None
-    listeners: Listeners
-    worker_endpoint: WorkerEndpoint | None
-    console: ConsoleParts | None
-
-
 async def build(  # noqa: PLR0913 - the inputs of the daemon
     settings: Settings,
     stack: AsyncExitStack,
@@ -130,7 +96,6 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     service_manager: ServiceManager,
     inherited: Inherited,
     standard_streams: StandardStreams | None,
-    on_input_end: Callable[[], None],
     observers: Sequence[Observer] = (),
     worker: Worker | None = None,
     serves_one_request: bool = False,
@@ -171,13 +136,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     )
     pipeline, dispatcher = core.pipeline, core.dispatcher
     served = pipeline.served
-    health = Health(
-        problems=lambda: redactor.json([str(problem) for problem in core.reloader.status.problems]),
-        upstreams=lambda: redactor.json(core.upstreams.status()),
-        missing=lambda: core.upstreams.unready,
-        warnings=lambda: core.state.warnings,
-    )
-    http = _http_server(core, health) if settings.serves_http and not serves_one_request else None
+    http = _http_server(core) if settings.serves_http and not serves_one_request else None
     stdio = None
     if standard_streams is not None:
         stdio = Stdio(
@@ -189,38 +148,8 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
             view=settings.view,
         )
     sessions = partial(open_sessions, http, stdio)
-    status = partial(
-        read_status,
-        config=settings.config,
-        health=health,
-        pipeline=pipeline,
-        reloader=core.reloader,
-        dispatcher=dispatcher,
-        services=core.services,
-        authenticator=core.authenticator,
-        audit=core.audit,
-        state=core.state,
-        upstreams=core.upstreams,
-        documents=core.documents,
-        recent_clients=core.recent_clients,
-        http=http,
-        open_sessions=sessions,
-        redactor=redactor,
-    )
-    metrics = metrics_exposition(
-        health=health,
-        pipeline=pipeline,
-        reloader=core.reloader,
-        dispatcher=dispatcher,
-        services=core.services,
-        authenticator=core.authenticator,
-        audit=core.audit,
-        state=core.state,
-        upstreams=core.upstreams,
-        call_metrics=core.call_metrics,
-        http=http,
-        open_sessions=sessions,
-    )
+    status = partial(read_status, core, http=http, open_sessions=sessions)
+    metrics = metrics_exposition(core, http=http, open_sessions=sessions)
 
     async def own_status() -> JsonObject:
         return status()
@@ -233,11 +162,11 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
 
     reloads = ReloadRequests(core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager)
     workers = None if worker is None else AllWorkers(worker, status=status, metrics=metrics)
-    console, progress = None, None
+    console, console_worker, progress = None, None, None
     if http is not None and page is not None and calls is not None:
         progress = TaskProgress()
         core.events.subscribe(TaskProgressed, progress.record)
-        console = _console(
+        console, console_worker = _console(
             stack,
             page,
             core,
@@ -245,52 +174,21 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
             feed=feed,
             http=http,
             sessions=sessions,
-            health=health,
             status=own_status if workers is None else workers.status,
             ask_others=_no_others if workers is None else workers.ask_console,
             shared_keys=keys,
         )
-    worker_endpoint = None
-    if worker is not None and http is not None:
-        worker_endpoint = WorkerEndpoint(
-            worker,
-            health=health,
-            status=status,
-            metrics=metrics,
-            logs=logs,
-            reload=reloads.on_signal,
-            console=None if console is None else console.worker.answer,
-        )
-
     admin_api = AdminApi(
-        health=health,
+        health=core.health,
         status=status,
         metrics=(workers or metrics).exposition,
         logs=logs,
         reload=reloads.reload if workers is None else partial(workers.reload, reloads.reload),
         config=served_config,
         tasks=TaskReport(dispatcher.tasks, redactor=redactor, progress=progress),
-        about=partial(
-            daemon_info,
-            config=settings.config,
-            pipeline=pipeline,
-            state=core.state,
-            http=http,
-            has_console=console is not None,
-        ),
+        about=partial(daemon_info, core=core, http=http, has_console=console is not None),
         workers=workers,
-        console=None if console is None else console.page,
-    )
-    listeners = Listeners(
-        settings,
-        served,
-        http=http,
-        stdio=stdio,
-        admin_api=admin_api,
-        notifier=dispatcher.notifier,
-        health=health,
-        inherited=inherited,
-        on_input_end=on_input_end,
+        console=console,
     )
     catalog = pipeline.store.current
     log.info("loaded", config=str(settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
@@ -298,13 +196,16 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         log.info("facilities missing", names=[*missing])
     return App(
         core=core,
-        health=health,
+        logs=logs,
         status=status,
+        metrics=metrics,
         reloads=reloads,
         http=http,
-        listeners=listeners,
-        worker_endpoint=worker_endpoint,
+        stdio=stdio,
+        admin_api=admin_api,
         console=console,
+        console_feed=feed,
+        console_worker=console_worker,
     )
 
 
@@ -405,6 +306,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # Closed first, so that no reload starts during the shutdown.
     stack.push_async_callback(reloader.close)
     return Core(
+        settings=settings,
         redactor=redactor,
         events=events,
         state=state,
@@ -418,10 +320,16 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         dispatcher=dispatcher,
         call_metrics=call_metrics,
         recent_clients=recent_clients,
+        health=Health(
+            problems=lambda: redactor.json([str(problem) for problem in reloader.status.problems]),
+            upstreams=lambda: redactor.json(upstreams.status()),
+            missing=lambda: upstreams.unready,
+            warnings=lambda: state.warnings,
+        ),
     )
 
 
-def _http_server(core: Core, health: Health) -> HttpServer:
+def _http_server(core: Core) -> HttpServer:
     document, state, authenticator = core.pipeline.served.document, core.state, core.authenticator
     http = HttpServer(
         document.listen,
@@ -429,7 +337,7 @@ def _http_server(core: Core, health: Health) -> HttpServer:
         dispatcher=core.dispatcher,
         authenticator=authenticator,
         tls=core.pipeline.tls,
-        is_draining=lambda: health.is_stopping,
+        is_draining=lambda: core.health.is_stopping,
         mask=core.redactor.text,
         persistence=SessionPersistence(keys=state.keys, store=state.sessions, clock=state.clock, replica=state.replica),
         pages=SignInPages(
@@ -465,11 +373,10 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
     feed: EventFeed,
     http: HttpServer,
     sessions: OpenSessions,
-    health: Health,
     status: Callable[[], Awaitable[JsonObject]],
     ask_others: AskOthers,
     shared_keys: SigningKeys | None,
-) -> ConsoleParts:
+) -> tuple[WebConsole, ThisWorker]:
     pipeline, reloader, redactor, events = core.pipeline, core.reloader, core.redactor, core.events
     upstreams, views = core.upstreams, core.dispatcher.views
     history = ReloadHistory(pipeline, feed=feed, redactor=redactor)
@@ -482,7 +389,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         upstreams=upstreams,
         http=http,
         open_sessions=sessions,
-        health=health,
+        health=core.health,
         redactor=redactor,
     )
     ticker = StatusTicker(feed, upstreams=upstreams, own=own, ask_others=ask_others)
@@ -538,7 +445,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         cookies=SessionCookies(core.state.keys, clock=core.state.clock),
     )
     web = WebConsole(access=access, files=read_static_files(), routes=[route for api in apis for route in api.routes()])
-    return ConsoleParts(page=web, feed=feed, worker=own)
+    return web, own
 
 
 def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:

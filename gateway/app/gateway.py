@@ -16,10 +16,12 @@ from typing import Final, Self
 import structlog
 
 from gateway.access.identity import ANONYMOUS, Identity
-from gateway.app.build import App, build
-from gateway.app.listeners import check_view, take_sockets
+from gateway.app.build import build
+from gateway.app.listeners import check_view, drain, open_listeners, take_sockets
+from gateway.app.parts import App
 from gateway.app.signals import ExitWatchdog, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.all_workers import worker_endpoint
 from gateway.app.workers.worker import Worker
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
@@ -90,7 +92,6 @@ class Gateway:
                 service_manager=self._service_manager,
                 inherited=self._inherited,
                 standard_streams=standard_streams,
-                on_input_end=self._stop_wanted.set,
                 observers=self._observers,
                 worker=self._worker,
                 serves_one_request=self._serves_one_request,
@@ -155,15 +156,15 @@ class Gateway:
         # A replica must receive messages from the others before it serves requests.
         if core.state.replica is not None:
             await core.state.replica.open()
-        if app.worker_endpoint is not None:
-            await self._stack.enter_async_context(app.worker_endpoint.listening())
-        await app.listeners.open(self._stack)
+        if self._worker is not None and app.http is not None:
+            await self._stack.enter_async_context(worker_endpoint(self._worker, app))
+        await open_listeners(app, self._stack, inherited=self._inherited, on_input_end=self._stop_wanted.set)
         self._announce_console()
         await core.dispatcher.tasks.recover()
         await self._stack.enter_async_context(app.reloads.running(watches_files=not self._settings.no_watch))
         await self._stack.enter_async_context(self._service_manager.watched())
         # Load balancers and the service manager send clients from now on.
-        app.health.become_ready()
+        core.health.become_ready()
         self._service_manager.ready(app.reloads.summary())
         if self._worker is not None:
             await self._stack.enter_async_context(self._worker.supervised(on_loss=self._stop_wanted.set))
@@ -171,16 +172,13 @@ class Gateway:
     async def stop(self) -> None:
         log.info("stopping")
         # `/-/ready` must fail while connections are still accepted.
-        self.app.health.begin_stopping()
+        self.app.core.health.begin_stopping()
         self._service_manager.stopping()
-        if self.app.console is not None:
-            self.app.console.feed.drain()
+        self.app.console_feed.drain()
         seconds = self._settings.drain_timeout.total_seconds()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.app.core.dispatcher.tasks.drain(seconds))
-            group.create_task(
-                self.app.listeners.drain(seconds, leaves_sockets=self._leaves_sockets or self._is_activated)
-            )
+            group.create_task(drain(self.app, seconds, leaves_sockets=self._leaves_sockets or self._is_activated))
 
     def memory_client(self, identity: Identity = ANONYMOUS) -> MemoryClient:
         """Return an in-process client of the configured view. Raise ConfigError if the view does not exist."""
@@ -225,7 +223,7 @@ class Gateway:
         if app.console is None or own_url is None or (self._worker and self._worker.number):
             return
         base_url = app.core.pipeline.first.listen.public_url or own_url
-        self.console_link = app.console.page.link(base_url.rstrip("/"))
+        self.console_link = app.console.link(base_url.rstrip("/"))
         log.info("console", url=self.console_link)
 
     @property

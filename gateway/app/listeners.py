@@ -6,18 +6,17 @@ from typing import Final
 
 import structlog
 
+from gateway.app.parts import App
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.protocol.exchange import Binding
-from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
-from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http_server import HttpServer, ListenAddress
 from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
 from gateway.transports.stdio.stdio import Stdio
@@ -62,98 +61,80 @@ def is_exposed(settings: Settings, inherited: Inherited, listen: Listen) -> bool
     return listen.public_url is not None or any(not each.address.is_loopback for each in addresses)
 
 
-class Listeners:
-    def __init__(  # noqa: PLR0913 - the parts of the daemon that it opens and drains
-        self,
-        settings: Settings,
-        served: Candidate,
-        *,
-        http: HttpServer | None,
-        stdio: Stdio | None,
-        admin_api: AdminApi,
-        notifier: ChangeNotifier,
-        health: Health,
-        inherited: Inherited,
-        on_input_end: Callable[[], None],
-    ) -> None:
-        self._settings: Final = settings
-        self._served: Final = served
-        self._http: Final = http
-        self._stdio: Final = stdio
-        self._admin_api: Final = admin_api
-        self._notifier: Final = notifier
-        self._health: Final = health
-        self._inherited: Final = inherited
-        self._on_input_end: Final = on_input_end
+async def open_listeners(
+    app: App, stack: AsyncExitStack, *, inherited: Inherited, on_input_end: Callable[[], None]
+) -> None:
+    """Listen until the stack closes. Raise ConfigError if an address cannot be used."""
+    if app.http is not None:
+        await _open_http(app, app.http, stack, inherited)
+    if app.stdio is not None:
+        check_view(app.core.settings.view, app.core.pipeline.served.document.views)
+        _open_stdio(app.stdio, stack, on_input_end)
 
-    async def open(self, stack: AsyncExitStack) -> None:
-        """Listen until the stack closes. Raise ConfigError if an address cannot be used."""
-        if self._http is not None:
-            await self._open_http(self._http, stack)
-        if self._stdio is not None:
-            check_view(self._settings.view, self._served.document.views)
-            self._open_stdio(self._stdio, stack)
 
-    async def drain(self, seconds: float, *, leaves_sockets: bool) -> None:
-        """Refuse new sessions and streams, and wait up to `seconds` for calls in flight."""
-        notice = 0.0
-        if self._http is not None:
-            notice = await self._stop_accepting(self._http, seconds, leaves_sockets=leaves_sockets)
-        # Streams would last as long as their clients, which can reconnect to the next process.
-        self._notifier.close()
-        async with asyncio.TaskGroup() as group:
-            if self._http is not None:
-                group.create_task(self._http.drain(seconds - notice))
-            if self._stdio is not None:
-                group.create_task(self._stdio.drain(seconds - notice))
+async def drain(app: App, seconds: float, *, leaves_sockets: bool) -> None:
+    """Refuse new sessions and streams, and wait up to `seconds` for calls in flight."""
+    notice = 0.0
+    if app.http is not None:
+        notice = await _stop_accepting(app.http, app.core.health, seconds, leaves_sockets=leaves_sockets)
+    # Streams would last as long as their clients, which can reconnect to the next process.
+    app.core.dispatcher.notifier.close()
+    async with asyncio.TaskGroup() as group:
+        if app.http is not None:
+            group.create_task(app.http.drain(seconds - notice))
+        if app.stdio is not None:
+            group.create_task(app.stdio.drain(seconds - notice))
 
-    async def _stop_accepting(self, http: HttpServer, seconds: float, *, leaves_sockets: bool) -> float:
-        http.begin_draining()
-        # Gives load balancers that poll `/-/ready` time to react.
-        has_notice = http.address is not None and not leaves_sockets and self._health.is_watched
-        notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
+
+async def _stop_accepting(http: HttpServer, health: Health, seconds: float, *, leaves_sockets: bool) -> float:
+    http.begin_draining()
+    # Gives load balancers that poll `/-/ready` time to react.
+    has_notice = http.address is not None and not leaves_sockets and health.is_watched
+    notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
+    await asyncio.sleep(notice)
+    http.stop_accepting()
+    if leaves_sockets:
+        # Requests that are already on their way would be lost (RFC 9112 §9.5).
+        notice = min(seconds, _HANDOVER_SECONDS)
         await asyncio.sleep(notice)
-        http.stop_accepting()
-        if leaves_sockets:
-            # Requests that are already on their way would be lost (RFC 9112 §9.5).
-            notice = min(seconds, _HANDOVER_SECONDS)
-            await asyncio.sleep(notice)
-        return notice
+    return notice
 
-    async def _open_http(self, http: HttpServer, stack: AsyncExitStack) -> None:
-        listen = self._served.document.listen
-        main = _main_address(self._settings, listen, self._inherited)
-        admin = _admin_address(listen, self._inherited)
-        for where in filter(None, (admin, main)):
-            self._require_auth_or_loopback(where)
-        await http.open(stack, main, admin_api=self._admin_api, admin=admin)
 
-    def _require_auth_or_loopback(self, where: ListenAddress) -> None:
-        """Refuse a public address without authentication, because anyone could run the tools."""
-        if self._served.document.auth is not None or where.address.is_loopback:
-            return
-        if not self._settings.allow_anonymous:
-            problem = self._served.exposures.get(where.source)
-            raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
-        log.warning("serving without authentication", address=str(where.address))
+async def _open_http(app: App, http: HttpServer, stack: AsyncExitStack, inherited: Inherited) -> None:
+    settings, served = app.core.settings, app.core.pipeline.served
+    main = _main_address(settings, served.document.listen, inherited)
+    admin = _admin_address(served.document.listen, inherited)
+    for where in filter(None, (admin, main)):
+        _require_auth_or_loopback(where, settings, served)
+    await http.open(stack, main, admin_api=app.admin_api, admin=admin)
 
-    def _open_stdio(self, stdio: Stdio, stack: AsyncExitStack) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
 
-        async def close() -> None:
-            await stdio.close()
-            await asyncio.wait([task])
+def _require_auth_or_loopback(where: ListenAddress, settings: Settings, served: Candidate) -> None:
+    """Refuse a public address without authentication, because anyone could run the tools."""
+    if served.document.auth is not None or where.address.is_loopback:
+        return
+    if not settings.allow_anonymous:
+        problem = served.exposures.get(where.source)
+        raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
+    log.warning("serving without authentication", address=str(where.address))
 
-        stack.push_async_callback(close)
-        log.info("serving on standard input and output")
 
-    async def _serve_stdio(self, stdio: Stdio) -> None:
+def _open_stdio(stdio: Stdio, stack: AsyncExitStack, on_input_end: Callable[[], None]) -> None:
+    async def serve() -> None:
         try:
             await stdio.serve()
         except Exception:  # Boundary: no one reads the result of this task
             log.exception("stdio failed")
         finally:
-            self._on_input_end()
+            on_input_end()
+
+    async def close() -> None:
+        await stdio.close()
+        await asyncio.wait([task])
+
+    task = asyncio.get_running_loop().create_task(serve(), name="stdio")
+    stack.push_async_callback(close)
+    log.info("serving on standard input and output")
 
 
 def _main_address(settings: Settings, listen: Listen, inherited: Inherited) -> ListenAddress:

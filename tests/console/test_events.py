@@ -186,7 +186,7 @@ async def test_slow_page_does_not_block_calls(tmp_path: Path) -> None:
         assert slow.connection.transport is not None
         slow.connection.transport.pause_reading()
         assert daemon.gateway.app.console is not None
-        feed = daemon.gateway.app.console.feed
+        feed = daemon.gateway.app.console_feed
         [queue] = feed._queues
         number = 0
         while queue._skipped == 0:
@@ -204,7 +204,7 @@ async def test_slow_page_does_not_block_calls(tmp_path: Path) -> None:
 async def test_unwatched_feed_does_no_work(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
         assert daemon.gateway.app.console is not None
-        feed = daemon.gateway.app.console.feed
+        feed = daemon.gateway.app.console_feed
         assert not feed.wants_calls
         async with daemon.events(calls="0"):
             assert not feed.wants_calls

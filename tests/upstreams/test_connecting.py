@@ -448,12 +448,12 @@ async def test_readiness_warns_about_server_without_lists(tmp_path: Path, monkey
             return bool(state(running, "up")["state"] == "connecting")
 
         await until(is_connecting)
-        assert running.app.health.readiness()["warnings"] == ["the upstream up is connecting"]
+        assert running.app.core.health.readiness()["warnings"] == ["the upstream up is connecting"]
         (tmp_path / "gate").touch()
         await until_listed(running, "pid")
 
         async def is_up() -> bool:
-            return "warnings" not in running.app.health.readiness()
+            return "warnings" not in running.app.core.health.readiness()
 
         await until(is_up)
 

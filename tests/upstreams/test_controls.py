@@ -242,7 +242,7 @@ async def test_readiness_warns_about_unreachable_upstream(tmp_path: Path) -> Non
             return shown["state"] == "connecting" and "reason" in shown
 
         await until(is_tried_again)
-        assert running.app.health.readiness()["warnings"] == ["the upstream silent is connecting"]
+        assert running.app.core.health.readiness()["warnings"] == ["the upstream silent is connecting"]
 
 
 async def test_server_that_crashes_in_each_call_opens_the_circuit(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway import __version__
-from gateway.access.authenticator import Authenticator
 from gateway.app.monitoring.status import quotas, refusals
-from gateway.audit.recorder import AuditRecorder
+from gateway.app.parts import Core
 from gateway.catalog.catalog import Catalog
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
@@ -21,10 +20,7 @@ from gateway.protocol.session import Session
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
-from gateway.state.state import DaemonState
 from gateway.tasks.task import TaskStatus
-from gateway.telemetry.call_metrics import CallMetrics
-from gateway.telemetry.health import Health
 from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
 from gateway.telemetry.metrics_exposition import CallCollector, MetricsExposition, Reading, buckets
 from gateway.transports.http_server import HttpServer
@@ -33,45 +29,34 @@ from gateway.upstreams.source import UpstreamSource
 Sources = Mapping[str, Callable[[], Reading]]
 
 
-def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have metrics
-    *,
-    health: Health,
-    pipeline: ReloadPipeline,
-    reloader: Reloader,
-    dispatcher: Dispatcher,
-    services: Services,
-    authenticator: Authenticator,
-    audit: AuditRecorder,
-    state: DaemonState,
-    upstreams: UpstreamSource,
-    call_metrics: CallMetrics,
-    http: HttpServer | None,
-    open_sessions: Callable[[], Iterable[tuple[Binding, Session]]],
+def metrics_exposition(
+    core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> MetricsExposition:
     """Return an exposition with a source for each of `metric_definitions.READ`."""
+    dispatcher, services, audit = core.dispatcher, core.services, core.audit
     sources: Sources = {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
-        "mcp_gateway_ready": lambda: health.is_ready,
-        "mcp_gateway_calls_in_flight": call_metrics.in_flight,
+        "mcp_gateway_ready": lambda: core.health.is_ready,
+        "mcp_gateway_calls_in_flight": core.call_metrics.in_flight,
         **_work(services, dispatcher),
         "mcp_gateway_requests_denied_total": lambda: {
-            (str(status),): count for status, count in authenticator.denied.items()
+            (str(status),): count for status, count in core.authenticator.denied.items()
         },
         **_clients(dispatcher, http, open_sessions),
-        **_upstreams(upstreams),
+        **_upstreams(core.upstreams),
         **_databases(services.databases),
-        **_config(pipeline, reloader),
+        **_config(core.pipeline, core.reloader),
         "mcp_gateway_view_primitives": lambda: {
             (name, *kind): count for name, part in dispatcher.views.parts() for kind, count in _counts(part).items()
         },
         "mcp_gateway_audit_records_total": lambda: audit.written,
         "mcp_gateway_audit_records_dropped_total": lambda: audit.dropped,
         "mcp_gateway_audit_failing": lambda: audit.is_failing,
-        "mcp_gateway_state_durable": lambda: state.database.is_durable,
-        **_store(state.replica),
-        "mcp_gateway_state_faults_total": lambda: _by_label(state.database.connection.faults),
+        "mcp_gateway_state_durable": lambda: core.state.database.is_durable,
+        **_store(core.state.replica),
+        "mcp_gateway_state_faults_total": lambda: _by_label(core.state.database.connection.faults),
     }
-    return MetricsExposition(sources, counted=[CallCollector(call_metrics), UpstreamMetrics(upstreams)])
+    return MetricsExposition(sources, counted=[CallCollector(core.call_metrics), UpstreamMetrics(core.upstreams)])
 
 
 class UpstreamMetrics(Collector):

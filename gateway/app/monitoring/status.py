@@ -3,22 +3,18 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 import gateway
-from gateway.access.authenticator import Authenticator
 from gateway.app.monitoring.tasks import task_counts
-from gateway.audit.recorder import AuditRecorder
+from gateway.app.parts import Core
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Listen, Quota, Server
-from gateway.config.secrets.redactor import LiveRedactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.source import OpenApiSource
 from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
@@ -26,52 +22,35 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.state.state import DaemonState
-from gateway.telemetry.call_metrics import Kind, RecentClients
-from gateway.telemetry.health import Health
+from gateway.telemetry.call_metrics import Kind
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota, WriteQuota
-from gateway.upstreams.source import UpstreamSource
 from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20
 
 
-def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
-    *,
-    config: Path,
-    health: Health,
-    pipeline: ReloadPipeline,
-    reloader: Reloader,
-    dispatcher: Dispatcher,
-    services: Services,
-    authenticator: Authenticator,
-    audit: AuditRecorder,
-    state: DaemonState,
-    upstreams: UpstreamSource,
-    documents: OpenApiSource,
-    recent_clients: RecentClients,
-    http: HttpServer | None,
-    open_sessions: Callable[[], Iterable[tuple[Binding, Session]]],
-    redactor: LiveRedactor,
+def read_status(
+    core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> JsonObject:
     """Return the body of `/-/status`, with secrets masked."""
+    pipeline, dispatcher, services, health = core.pipeline, core.dispatcher, core.services, core.health
     concurrency, limits = dispatcher.concurrency, pipeline.served.document.limits
     status = {
         "version": gateway.__version__,
         "state": health.state,
         "uptime_seconds": round(health.uptime_seconds, 1),
-        "config": str(config.absolute()),
-        **_files(pipeline, reloader),
+        "config": str(core.settings.config.absolute()),
+        **_files(pipeline, core.reloader),
         **_primitives(pipeline),
         "views": {name: _view(part) for name, part in dispatcher.views.parts()},
-        "audit": audit.status,
-        "store": state.status(),
+        "audit": core.audit.status,
+        "store": core.state.status(),
         "missing_facilities": missing_facilities(),
         "clients": {
             "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
-            "recent": listed(recent_clients.calls(), counted="calls"),
+            "recent": listed(core.recent_clients.calls(), counted="calls"),
         },
         "limits": {
             **_quotas(quotas(http)),
@@ -83,16 +62,16 @@ def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
             },
             "threads": {"used": services.threads.busy, "limit": pipeline.first.limits.threads},
         },
-        "upstreams": upstreams.status(),
+        "upstreams": core.upstreams.status(),
         "databases": services.databases.status(),
-        "openapi": documents.status(),
-        "auth": authenticator.status(),
+        "openapi": core.documents.status(),
+        "auth": core.authenticator.status(),
         "sessions": 0 if http is None else len(http.sessions),
         "streams": 0 if http is None else len(http.limits.streams),
         **_work(dispatcher, services),
         "refused": refusals(dispatcher, http),
     }
-    masked: JsonObject = redactor.json(status)
+    masked: JsonObject = core.redactor.json(status)
     return masked
 
 
@@ -109,16 +88,9 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
     }
 
 
-def daemon_info(  # noqa: PLR0913 - the parts of the daemon that it describes
-    base_url: str | None,
-    *,
-    config: Path,
-    pipeline: ReloadPipeline,
-    state: DaemonState,
-    http: HttpServer | None,
-    has_console: bool,
-) -> JsonObject:
+def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
     """Return the body of `/-/api/` without the caller. `base_url` is only set if its listener has the MCP endpoint."""
+    pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name
     return {
@@ -126,12 +98,12 @@ def daemon_info(  # noqa: PLR0913 - the parts of the daemon that it describes
         "version": gateway.__version__,
         "name": name,
         "title": document.server.title,
-        "label": document.server.title or (name if name != Server().name else config.name),
+        "label": document.server.title or (name if name != Server().name else core.settings.config.name),
         "console": has_console,
         "endpoint": endpoint_url(pipeline.first.listen, http, base_url),
         "features": {
             "tasks": any(tool.task for tool in pipeline.store.current.tools.values()),
-            "store": state.replica is not None,
+            "store": core.state.replica is not None,
             "upstreams": bool(document.upstreams),
         },
     }

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,126 +12,106 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from gateway.app.parts import App
 from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
 from gateway.app.workers.worker import SOCKET_SUFFIX, Worker, socket_path
 from gateway.json_types import Json, JsonObject
-from gateway.telemetry.health import Health
-from gateway.telemetry.logs import Logs
 from gateway.telemetry.metrics_exposition import MetricsExposition
 
 RELOAD_SECONDS: Final = 120.0
 _RESPONSE_SECONDS: Final = 5.0
 _PLAIN: Final = "text/plain"
 
-ReadStatus = Callable[[], JsonObject]
-Reload = Callable[[], Awaitable[JsonObject]]
-AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
-"""Returns the console's records for a method, path and query. Raises ValueError if they are invalid."""
-
 
 class AllWorkers:
-    def __init__(self, worker: Worker, *, status: ReadStatus, metrics: MetricsExposition) -> None:
+    def __init__(self, worker: Worker, *, status: Callable[[], JsonObject], metrics: MetricsExposition) -> None:
         self._worker: Final = worker
-        self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)
+        self._ask: Final = partial(ask_workers, Path(worker.directory), without=worker.number)
         self._status: Final = status
         self._metrics: Final = metrics
 
     async def status(self) -> JsonObject:
-        found = await self._siblings.ask("GET", "/status")
+        found = await self._ask("GET", "/status")
         return status_of_all({self._worker.number: _with_pid(self._status()), **found})
 
     async def readiness(self, own: JsonObject) -> JsonObject:
-        found = await self._siblings.ask("GET", "/ready")
+        found = await self._ask("GET", "/ready")
         return readiness_of_all([own, *(each for each in found.values() if each is not None)])
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         # `metrics_of_all` parses plain text.
-        (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.ask("GET", "/metrics"))
+        (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._ask("GET", "/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
         """Reload all workers. `own` reloads this one."""
-        report, found = await asyncio.gather(own(), self._siblings.ask("POST", "/reload", seconds=RELOAD_SECONDS))
+        report, found = await asyncio.gather(own(), self._ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
     async def set_log_level(self, level: str) -> None:
-        await self._siblings.ask("POST", f"/log-level?level={level}")
+        await self._ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
         """Send a console request to the siblings. Return the responses except null."""
-        found = await self._siblings.ask(method, f"/console/{path}")
+        found = await self._ask(method, f"/console/{path}")
         return [each for each in found.values() if each is not None]
 
 
-class WorkerEndpoint:
-    def __init__(  # noqa: PLR0913 - the parts that it reports
-        self,
-        worker: Worker,
-        *,
-        health: Health,
-        status: ReadStatus,
-        metrics: MetricsExposition,
-        logs: Logs,
-        reload: Reload,
-        console: AnswerConsole | None,
-    ) -> None:
-        self._worker: Final = worker
-        self._health: Final = health
-        self._status: Final = status
-        self._metrics: Final = metrics
-        self._logs: Final = logs
-        self._reload: Final = reload
-        self._console: Final = console
+@asynccontextmanager
+async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
+    """Serve the requests of the other workers and the supervisor on the worker's Unix socket."""
+    runner = web.AppRunner(_application(app), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    path = worker.socket_path
+    with suppress(FileNotFoundError):
+        path.unlink()  # left by a killed worker
+    try:
+        await web.UnixSite(runner, str(path)).start()
+        yield
+    finally:
+        await runner.cleanup()
+        path.unlink(missing_ok=True)
+        if os.getppid() != worker.supervisor:  # a killed supervisor leaves the directory
+            with suppress(OSError):
+                path.parent.rmdir()
 
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        application = web.Application()
-        application.router.add_get("/status", self._answer_status)
-        application.router.add_get("/ready", self._answer_ready)
-        application.router.add_get("/metrics", self._answer_metrics)
-        application.router.add_post("/reload", self._answer_reload)
-        application.router.add_post("/log-level", self._answer_log_level)
-        application.router.add_route("*", "/console/{path:.+}", self._answer_console)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        path = self._worker.socket_path
-        with suppress(FileNotFoundError):
-            path.unlink()  # left by a killed worker
-        try:
-            await web.UnixSite(runner, str(path)).start()
-            yield
-        finally:
-            await runner.cleanup()
-            path.unlink(missing_ok=True)
-            if os.getppid() != self._worker.supervisor:  # a killed supervisor leaves the directory
-                with suppress(OSError):
-                    path.parent.rmdir()
 
-    async def _answer_status(self, _: web.Request) -> web.Response:
-        return _json(_with_pid(self._status()))
+def _application(app: App) -> web.Application:
+    async def status(_: web.Request) -> web.Response:
+        return _json(_with_pid(app.status()))
 
-    async def _answer_ready(self, _: web.Request) -> web.Response:
-        return _json(self._health.readiness())
+    async def ready(_: web.Request) -> web.Response:
+        return _json(app.core.health.readiness())
 
-    async def _answer_metrics(self, _: web.Request) -> web.Response:
-        text, _media_type = await self._metrics.exposition(_PLAIN)
+    async def metrics(_: web.Request) -> web.Response:
+        text, _media_type = await app.metrics.exposition(_PLAIN)
         return _json(text.decode())
 
-    async def _answer_reload(self, _: web.Request) -> web.Response:
-        return _json(await self._reload())
+    async def reload(_: web.Request) -> web.Response:
+        return _json(await app.reloads.on_signal())
 
-    async def _answer_log_level(self, request: web.Request) -> web.Response:
-        self._logs.set_level(request.query["level"])
-        return _json({"level": self._logs.level})
+    async def log_level(request: web.Request) -> web.Response:
+        app.logs.set_level(request.query["level"])
+        return _json({"level": app.logs.level})
 
-    async def _answer_console(self, request: web.Request) -> web.Response:
-        if self._console is None:
+    async def console(request: web.Request) -> web.Response:
+        if app.console_worker is None:
             return web.Response(status=404)
         try:
-            return _json(await self._console(request.method, request.match_info["path"], request.query))
+            found = await app.console_worker.answer(request.method, request.match_info["path"], request.query)
         except ValueError as error:
             return web.Response(status=400, text=str(error))
+        return _json(found)
+
+    application = web.Application()
+    application.router.add_get("/status", status)
+    application.router.add_get("/ready", ready)
+    application.router.add_get("/metrics", metrics)
+    application.router.add_post("/reload", reload)
+    application.router.add_post("/log-level", log_level)
+    application.router.add_route("*", "/console/{path:.+}", console)
+    return application
 
 
 def _with_pid(status: JsonObject) -> JsonObject:
@@ -141,31 +122,25 @@ def _json(value: Json) -> web.Response:
     return web.Response(body=orjson.dumps(value), content_type="application/json")
 
 
-class Siblings:
-    def __init__(self, directory: Path, *, without: int | None = None) -> None:
-        """`without` is the number of a worker to skip."""
-        self._directory: Final = directory
-        self._without: Final = without
+async def ask_workers(
+    directory: Path, method: str, path: str, *, without: int | None = None, seconds: float = _RESPONSE_SECONDS
+) -> dict[int, Json]:
+    """Send a request to each worker, except `without`. Return the responses by worker, with None for failures."""
+    names = await asyncio.to_thread(lambda: [each.stem for each in directory.glob(f"*{SOCKET_SUFFIX}")])
+    numbers = sorted(int(name) for name in names if name.isdigit() and int(name) != without)
+    responses = await asyncio.gather(*(_ask(socket_path(directory, each), method, path, seconds) for each in numbers))
+    return dict(zip(numbers, responses, strict=True))
 
-    async def ask(self, method: str, path: str, *, seconds: float = _RESPONSE_SECONDS) -> dict[int, Json]:
-        """Send a request to each worker. Return the responses by worker, with None for failures."""
-        numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
-        responses = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))
-        return dict(zip(numbers, responses, strict=True))
 
-    def _numbers(self) -> list[int]:
-        names = (each.stem for each in self._directory.glob(f"*{SOCKET_SUFFIX}"))
-        return sorted(int(name) for name in names if name.isdigit())
-
-    async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
-        # Connections are not reused, because the worker could have been replaced.
-        connector = aiohttp.UnixConnector(path=str(socket_path(self._directory, number)))
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        try:
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.request(method, f"http://worker{path}") as response,
-            ):
-                return orjson.loads(await response.read()) if response.status < 300 else None
-        except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
-            return None
+async def _ask(socket: Path, method: str, path: str, seconds: float) -> Json:
+    # Connections are not reused, because the worker could have been replaced.
+    connector = aiohttp.UnixConnector(path=str(socket))
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            session.request(method, f"http://worker{path}") as response,
+        ):
+            return orjson.loads(await response.read()) if response.status < 300 else None
+    except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
+        return None

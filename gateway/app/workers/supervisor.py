@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from gateway.app.systemd_notify import ServiceManager
-from gateway.app.workers.all_workers import RELOAD_SECONDS, Siblings
+from gateway.app.workers.all_workers import RELOAD_SECONDS, ask_workers
 from gateway.app.workers.worker_process import WorkerProcess
 from gateway.config.loader import load
 from gateway.config.models.address import Address
@@ -154,7 +154,7 @@ class Supervisor:
             # Starting workers have no Unix socket, but keep the signal until they can handle it.
             if not each.is_ready:
                 each.send(signal.SIGHUP)
-        found = await Siblings(self._directory).ask("POST", "/reload", seconds=RELOAD_SECONDS)
+        found = await ask_workers(self._directory, "POST", "/reload", seconds=RELOAD_SECONDS)
         problems = {problem for report in found.values() if report for problem in report["problems"]}
         served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
         self._manager.ready(served)

@@ -217,9 +217,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_591,
+    "lines": 78_558,
     "files": 495,
-    "classes": 826,
+    "classes": 825,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 36,

@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import OverLimitError
-from gateway.limits.fair_semaphore import FairSemaphore, Limit
-from gateway.limits.shared_capacity import Semaphores
+from gateway.limits.fair_semaphore import FairSemaphore, Limit, Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 
 

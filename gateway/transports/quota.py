@@ -15,8 +15,7 @@ import structlog
 
 from gateway.config.models.server import Quota, SizeShares
 from gateway.errors import ExecutionError
-from gateway.limits.fair_semaphore import FairSemaphore
-from gateway.limits.shared_capacity import Semaphores
+from gateway.limits.fair_semaphore import FairSemaphore, Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_sessions import RedisSessionCount
 from gateway.transports.errors import RETRY, HttpError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.errors import ExecutionError, OverLimitError
-from gateway.limits import shared_capacity
+from gateway.limits import fair_semaphore
 from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import FairSemaphore, Limit
 
@@ -147,7 +147,7 @@ async def test_suspended_call_resumes_before_waiting_calls() -> None:
 async def test_unused_semaphores_are_dropped_except_with_suspended_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_capacity, "_MAX_UNUSED", 10)
+    monkeypatch.setattr(fair_semaphore, "_MAX_UNUSED", 10)
     limiter = ConcurrencyLimiter()
     suspended = await take(limiter, "ada", of_caller=(1, 9))
     suspended.suspend()

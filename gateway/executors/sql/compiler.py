@@ -13,7 +13,7 @@ from gateway.config.models.backends import SqlCompletion
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.errors import Location, Problem
 from gateway.executors.sql.dialects import Dialect, StatementError, Token, tokens_of
-from gateway.executors.sql.query import Piece, Statement, pieces_of, statements_of, words_of
+from gateway.executors.sql.query import Statement, StatementPiece, pieces_of, statements_of, words_of
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
@@ -152,7 +152,7 @@ def _is_array(schema: object) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "array"
 
 
-def _follows_in(statement: Statement, parameter: Piece) -> bool:
+def _follows_in(statement: Statement, parameter: StatementPiece) -> bool:
     """Return whether a parameter follows `IN` without brackets, or with other items."""
     at = statement.pieces.index(parameter)
     before = "".join(piece.text for piece in statement.pieces[:at] if piece.kind == "sql")

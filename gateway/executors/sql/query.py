@@ -22,7 +22,7 @@ from gateway.executors.sql.dialects import (
 from gateway.json_types import Json, JsonObject
 
 
-class Piece(msgspec.Struct, frozen=True):
+class StatementPiece(msgspec.Struct, frozen=True):
     """A part of a statement.
 
     - `sql`: text
@@ -88,7 +88,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StatementPiece, ...]
     dialect: Dialect
     schemas: Mapping[str, Json]
 
@@ -117,7 +117,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                     self._bind_list(piece, value, writing)
         return writing.finished()
 
-    def _bind_list(self, piece: Piece, value: Json, writing: "_StatementBuilder") -> None:
+    def _bind_list(self, piece: StatementPiece, value: Json, writing: "_StatementBuilder") -> None:
         schema, is_negated = self.schemas.get(piece.text), piece.kind == "not_in"
         # The input of `IN (:name)` can be a single value.
         values, kind = ([value], type_of(schema))
@@ -208,10 +208,10 @@ def words_of(tokens: Iterable[Token]) -> list[Token]:
     return [token for token in tokens if token.kind not in IGNORED]
 
 
-def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
+def pieces_of(tokens: Sequence[Token]) -> tuple[StatementPiece, ...]:
     words = words_of(tokens)
     lists, null_tests = dict(_lists_in(words)), _null_tests_in(words)
-    pieces: list[Piece] = []
+    pieces: list[StatementPiece] = []
     skip_to = 0
     for token in tokens:
         if token.start < skip_to:
@@ -220,11 +220,13 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
             piece, skip_to = lists[token.start]
             pieces.append(piece)
         elif token.kind == "parameter":
-            pieces.append(Piece("null_test" if token.start in null_tests else "value", token.text, token.start))
+            pieces.append(
+                StatementPiece("null_test" if token.start in null_tests else "value", token.text, token.start)
+            )
         elif pieces and (last := pieces[-1]).kind == "sql":
-            pieces[-1] = Piece("sql", last.text + token.text, last.start)
+            pieces[-1] = StatementPiece("sql", last.text + token.text, last.start)
         else:
-            pieces.append(Piece("sql", token.text, token.start))
+            pieces.append(StatementPiece("sql", token.text, token.start))
     return tuple(pieces)
 
 
@@ -238,7 +240,7 @@ def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
     }
 
 
-def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[Piece, int]]]:
+def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[StatementPiece, int]]]:
     """Yield the start, parameter and end of each `[NOT] IN (:name)`."""
     for index, token in enumerate(tokens[:-3]):
         opening, parameter, closing = tokens[index + 1 : index + 4]
@@ -252,4 +254,4 @@ def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[Piece, int]]
             before = tokens[index - 1] if index else token
             is_negated = before.kind == "word" and before.text.upper() == "NOT"
             start = before.start if is_negated else token.start
-            yield start, (Piece("not_in" if is_negated else "in", parameter.text, start), closing.end)
+            yield start, (StatementPiece("not_in" if is_negated else "in", parameter.text, start), closing.end)

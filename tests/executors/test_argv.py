@@ -302,9 +302,22 @@ def test_expressions_elsewhere_in_such_commands_are_fine(items: list[ArgvItem]) 
     assert problems_in(*items) == []
 
 
-def test_each_interpreter_has_a_reason() -> None:
-    assert all(interpreter.why for interpreter in INTERPRETERS.values())
+def test_names_of_interpreters_are_in_lower_case() -> None:
     assert all(name == name.lower() for name in [*INTERPRETERS, *COMMAND_WRAPPERS])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sh", "`sh -c`"),
+        ("pwsh", "`pwsh -c`"),
+        ("octave", "`octave --eval`"),
+        ("eval", "`eval`"),
+        ("tmux", "`tmux`, which passes it to a shell"),
+    ],
+)
+def test_reason_names_the_interpreter(name: str, reason: str) -> None:
+    assert INTERPRETERS[name].reason(name) == reason
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12) | st.sampled_from(

@@ -1,6 +1,7 @@
 """Tables of programs that run arguments as code and of programs that start other programs. See `interpreters`."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,8 +11,8 @@ from msgspec.structs import replace
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """The command-line syntax of a program, as far as needed to find code."""
 
-    why: str
-    """Completes "would be run as code by …"."""
+    note: str = ""
+    """Follows the name in messages, if the name and the first option do not explain why the argument is code."""
     code: tuple[str, ...] = ()
     """Options with code as their value: letters or full names."""
     valued: str = ""
@@ -46,51 +47,38 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         named = (*self.code, *self.long_valued, *self.operand_unless)
         return tuple(name for name in named if len(name) > len("-c"))
 
-
-def _language(name: str, *code: str, valued: str = "", attached: str = "", is_specific: bool = False) -> Interpreter:
-    why = f"`{name} {code[0] if code[0].startswith('-') else '-' + code[0]}`"
-    return Interpreter(
-        why=why,
-        code=code,
-        valued=valued,
-        attached=attached,
-        stops=True,
-        is_specific=is_specific,
-        reads_stdin=True,
-    )
+    def reason(self, name: str) -> str:
+        """Return the text that completes "would be read as code by …"."""
+        if self.note:
+            return f"`{name}`, {self.note}"
+        option = self.operand_if or next(iter(self.code), "")
+        return f"`{name} {'-' if len(option) == 1 else ''}{option}`" if option else f"`{name}`"
 
 
-def _shell(name: str) -> Interpreter:
-    return Interpreter(
-        why=f"`{name} -c`",
-        code=("--command",),
-        valued="oO",
-        long_valued=("--rcfile", "--init-file"),
-        operand=0,
-        operand_if="c",
-        stops=True,
-        is_specific=name in {"bash", "dash", "ksh", "sh", "zsh"},
-        reads_stdin=True,
-    )
+_TO_SHELL: Final = "which passes it to a shell"
+_STARTS_SHELL: Final = "whose commands can start a shell"
 
-
-def _shell_option(name: str, *, valued: str = "") -> Interpreter:
-    return Interpreter(why=f"`{name} -c`, a shell", code=("c", "--command", "--session-command"), valued=valued)
-
-
-_VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code=("c", "S", "--cmd"), valued="utTwWi")
-_ED: Final = Interpreter(why="`ed`, whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
+_language: Final = partial(Interpreter, stops=True, reads_stdin=True)
+_SHELL: Final = Interpreter(
+    code=("--command",),
+    valued="oO",
+    long_valued=("--rcfile", "--init-file"),
+    operand=0,
+    operand_if="c",
+    stops=True,
+    reads_stdin=True,
+)
+_SHELL_OPTION: Final = Interpreter(code=("c", "--command", "--session-command"))
+_VIM: Final = Interpreter(note=_STARTS_SHELL, code=("c", "S", "--cmd"), valued="utTwWi")
+_ED: Final = Interpreter(note="whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
+_AT: Final = Interpreter(note=_TO_SHELL, code=("f",), valued="qt", reads_stdin=True, has_no_script=True)
 # The first operand is the host, and the rest is the command (ssh(1)). `-o ProxyCommand=…` runs a local command.
 _SSH: Final = Interpreter(
-    why="`ssh`, which passes it to the remote shell",
-    code=("o",),
-    valued="BbcDEeFIiJLlmOPpQRSWw",
-    operand=1,
-    is_rest=True,
+    note="which passes it to the remote shell", code=("o",), valued="BbcDEeFIiJLlmOPpQRSWw", operand=1, is_rest=True
 )
 # The program is the first operand unless an option supplies one (POSIX.1-2017 XCU, awk).
 _AWK: Final = Interpreter(
-    why="`awk`, whose programs can run commands",
+    note="whose programs can run commands",
     code=("e", "--source"),
     valued="Fvfi",
     long_valued=("--field-separator", "--assign", "--file", "--include"),
@@ -99,7 +87,7 @@ _AWK: Final = Interpreter(
     stops=True,
 )
 _MAKE: Final = Interpreter(
-    why="`make`, whose variables can run commands: `A:=$(shell …)`",
+    note="whose variables can run commands: `A:=$(shell …)`",
     code=("E", "--eval"),
     valued="CfIjloW",
     long_valued=("--directory", "--file", "--makefile", "--jobs", "--include-dir"),
@@ -108,7 +96,7 @@ _MAKE: Final = Interpreter(
     allows_enum_values=True,
 )
 _MYSQL: Final = Interpreter(
-    why="`mysql`, whose SQL can start a shell",
+    note="whose SQL can start a shell",
     code=("e", "--execute"),
     valued="DhPSu",
     attached="p",
@@ -117,9 +105,9 @@ _MYSQL: Final = Interpreter(
     has_no_script=True,
 )
 # Options are case-insensitive (about_Pwsh).
-_POWERSHELL: Final = _language("pwsh", "-c", "-C", "-command", "-e", "-E", "-ec", "-encodedcommand")
+_POWERSHELL: Final = _language(code=("-c", "-C", "-command", "-e", "-E", "-ec", "-encodedcommand"))
 _SED: Final = Interpreter(
-    why="`sed`, whose scripts can run commands and write files",
+    note="whose scripts can run commands and write files",
     code=("e", "--expression"),
     valued="lf",
     attached="i",
@@ -129,105 +117,75 @@ _SED: Final = Interpreter(
 )
 
 INTERPRETERS: Final[Mapping[str, Interpreter]] = {
-    "ansible": Interpreter(why="`ansible -a`, which can pass it to a shell", code=("a", "--args"), valued="imMfeTulB"),
-    "at": Interpreter(
-        why="`at`, which passes it to a shell", code=("f",), valued="qt", reads_stdin=True, has_no_script=True
-    ),
+    "ansible": Interpreter(note="which can pass it to a shell", code=("a", "--args"), valued="imMfeTulB"),
+    **dict.fromkeys(("at", "batch"), _AT),
     "autossh": replace(_SSH, valued=_SSH.valued + "M"),
-    "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
-    **dict.fromkeys(("gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
-    **{
-        name: _shell(name)
-        for name in ("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "zsh")
-    },
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
-    **dict.fromkeys(("sed", "gsed"), _SED),
-    "batch": Interpreter(
-        why="`batch`, which passes it to a shell", code=("f",), valued="q", reads_stdin=True, has_no_script=True
-    ),
-    "bun": _language("bun", "e", "p", "--eval", "--print"),
-    "dc": Interpreter(why="`dc`, whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
-    "deno eval": Interpreter(why="`deno eval`", operand=0, stops=True),
-    "deno repl": Interpreter(why="`deno repl --eval`", code=("--eval",), reads_stdin=True, has_no_script=True),
-    "ed": _ED,
-    "elixir": _language("elixir", "e", "--eval", valued="rS"),
-    "emacs": _language("emacs", "--eval", "-eval", "--execute", "-execute"),
-    "env": Interpreter(
-        why="`env -S`, which splits it into words", code=("S", "--split-string"), valued="uC", stops=True
-    ),
-    "erl": Interpreter(why="`erl -eval`", code=("-eval",)),
-    "eval": Interpreter(why="`eval`", operand=0, is_rest=True),
-    "expect": _language("expect", "c"),
-    "flock": _shell_option("flock", valued="wE"),
-    "gdb": Interpreter(why="`gdb -ex`", code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
+    **dict.fromkeys(("bash", "dash", "ksh", "sh", "zsh"), replace(_SHELL, is_specific=True)),
+    **dict.fromkeys(("ash", "csh", "fish", "mksh", "rbash", "tcsh"), _SHELL),
+    "bun": _language(code=("e", "p", "--eval", "--print")),
+    "dc": Interpreter(note="whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
+    "deno eval": Interpreter(operand=0, stops=True),
+    "deno repl": Interpreter(code=("--eval",), reads_stdin=True, has_no_script=True),
+    **dict.fromkeys(("ed", "red"), _ED),
+    "elixir": _language(code=("e", "--eval"), valued="rS"),
+    "emacs": _language(code=("--eval", "-eval", "--execute", "-execute")),
+    "env": Interpreter(note="whose `-S` splits it into words", code=("S", "--split-string"), valued="uC", stops=True),
+    "erl": Interpreter(code=("-eval",)),
+    "eval": Interpreter(operand=0, is_rest=True),
+    "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
+    **dict.fromkeys(("expect", "nu"), _language(code=("c", "e", "--commands", "--execute"))),
+    "flock": replace(_SHELL_OPTION, valued="wE"),
+    "gdb": Interpreter(code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
     # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands. --exec-path selects git's own programs.
-    "git": Interpreter(
-        why="`git -c`, whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True
-    ),
-    "git difftool": Interpreter(
-        why="`git difftool -x`, which passes it to a shell", code=("x", "--extcmd"), valued="t"
-    ),
+    "git": Interpreter(note="whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True),
+    "git difftool": Interpreter(note=_TO_SHELL, code=("x", "--extcmd"), valued="t"),
     "git filter-branch": Interpreter(
-        why="`git filter-branch`, which passes it to a shell",
+        note=_TO_SHELL,
         code=tuple(f"--{what}-filter" for what in ("commit", "env", "index", "msg", "parent", "tag-name", "tree")),
     ),
-    "git rebase": Interpreter(why="`git rebase -x`, which passes it to a shell", code=("x", "--exec"), valued="sXC"),
-    "git submodule foreach": Interpreter(why="`git submodule foreach`, which passes it to a shell", operand=0),
-    "gnuplot": _language("gnuplot", "e"),
-    "gmake": _MAKE,
-    "groovy": _language("groovy", "e"),
-    "julia": _language("julia", "e", "E", "--eval", "--print", valued="JLptCm"),
-    "lua": _language("lua", "e", valued="l"),
-    "luajit": _language("luajit", "e", valued="ljbO"),
-    "make": _MAKE,
-    "mariadb": _MYSQL,
-    "mysql": _MYSQL,
-    "node": _language("node", "e", "p", "--eval", "--print", valued="rC"),
-    "nodejs": _language("nodejs", "e", "p", "--eval", "--print", valued="rC"),
-    "nu": _language("nu", "c", "e", "--commands", "--execute"),
-    "octave": _language("octave", "--eval"),
-    "osascript": _language("osascript", "e", valued="ls"),
-    "parallel": Interpreter(why="`parallel`, which passes it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
+    "git rebase": Interpreter(note=_TO_SHELL, code=("x", "--exec"), valued="sXC"),
+    "git submodule foreach": Interpreter(note=_TO_SHELL, operand=0),
+    **dict.fromkeys(("gnuplot", "groovy", "rscript"), _language(code=("e",))),
+    "julia": _language(code=("e", "E", "--eval", "--print"), valued="JLptCm"),
+    "lua": _language(code=("e",), valued="l"),
+    "luajit": _language(code=("e",), valued="ljbO"),
+    **dict.fromkeys(("gmake", "make"), _MAKE),
+    **dict.fromkeys(("mariadb", "mysql"), _MYSQL),
+    **dict.fromkeys(("node", "nodejs"), _language(code=("e", "p", "--eval", "--print"), valued="rC")),
+    "octave": _language(code=("--eval",)),
+    "osascript": _language(code=("e",), valued="ls"),
+    "parallel": Interpreter(note=_TO_SHELL, operand=0, is_rest=True, valued="jaSNnILd"),
     # -m and -M become a `use` statement, which more code can follow (perlrun(1)).
-    "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_specific=True),
-    "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
-    "powershell": _POWERSHELL,
+    "perl": _language(code=("e", "E", "m", "M"), valued="I", attached="xCDiF", is_specific=True),
+    "php": _language(code=("r", "B", "R", "E", "--run", "--process-begin", "--process-code"), valued="cdfFSt"),
+    **dict.fromkeys(("powershell", "pwsh"), _POWERSHELL),
     "psql": Interpreter(
-        why="`psql -c`, whose commands can start a shell",
-        code=("c", "--command"),
-        valued="dfhLoPpRTUvF",
-        reads_stdin=True,
-        has_no_script=True,
+        note=_STARTS_SHELL, code=("c", "--command"), valued="dfhLoPpRTUvF", reads_stdin=True, has_no_script=True
     ),
-    "pwsh": _POWERSHELL,
-    "pypy": _language("pypy", "c", valued="mWX"),
-    "python": _language("python", "c", valued="mWX", is_specific=True),
-    "red": _ED,
-    "r": Interpreter(why="`R -e`", code=("e",), valued="fg"),
-    "rscript": _language("Rscript", "e"),
-    "rsync": Interpreter(why="`rsync -e`, which runs it", code=("e", "--rsh", "--rsync-path"), valued="fBTM"),
-    "ruby": _language("ruby", "e", valued="CEIr", attached="iFxKTW"),
-    "runuser": _shell_option("runuser", valued="ugGsw"),
-    "script": _shell_option("script", valued="tTEoIOBm"),
-    "sqlite": Interpreter(why="`sqlite3`, whose dot commands can start a shell", operand=1, is_rest=True),
+    "pypy": _language(code=("c",), valued="mWX"),
+    "python": _language(code=("c",), valued="mWX", is_specific=True),
+    "r": Interpreter(code=("e",), valued="fg"),
+    "rsync": Interpreter(note="which runs it", code=("e", "--rsh", "--rsync-path"), valued="fBTM"),
+    "ruby": _language(code=("e",), valued="CEIr", attached="iFxKTW"),
+    "runuser": replace(_SHELL_OPTION, valued="ugGsw"),
+    "script": replace(_SHELL_OPTION, valued="tTEoIOBm"),
+    **dict.fromkeys(("gsed", "sed"), _SED),
+    "sqlite": Interpreter(note="whose dot commands can start a shell", operand=1, is_rest=True),
     "ssh": _SSH,
-    "su": _shell_option("su", valued="gGsTw"),
+    "su": replace(_SHELL_OPTION, valued="gGsTw"),
     # `--checkpoint-action=exec=…`, `--to-command` and `-I` run commands.
     "tar": Interpreter(
-        why="`tar`, which runs it",
+        note="which runs it",
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),
         whole=("--checkpoint",),
         valued="CfbTXgHLKNV",
     ),
-    "tmux": Interpreter(why="`tmux`, which passes it to a shell", operand=1, is_rest=True, valued="cefFLnSstxy"),
-    "vagrant": Interpreter(why="`vagrant ssh -c`", code=("c", "--command")),
+    "tmux": Interpreter(note=_TO_SHELL, operand=1, is_rest=True, valued="cefFLnSstxy"),
+    "vagrant": Interpreter(code=("c", "--command")),
+    **dict.fromkeys(("gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
     "watch": Interpreter(
-        why="`watch`, which passes it to a shell",
-        valued="nq",
-        operand=0,
-        is_rest=True,
-        operand_unless=("x", "--exec"),
-        stops=True,
+        note=_TO_SHELL, valued="nq", operand=0, is_rest=True, operand_unless=("x", "--exec"), stops=True
     ),
 }
 """By lower-case name without version (python for python3.12). Some keys include subcommands."""

@@ -31,7 +31,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SUBCOMMANDS: Final = {
-    first: tuple((name.split()[1:], row) for name, row in INTERPRETERS.items() if name.startswith(f"{first} "))
+    first: tuple(name for name in INTERPRETERS if name.startswith(f"{first} "))
     for first in {name.split()[0] for name in INTERPRETERS if " " in name}
 }
 
@@ -39,8 +39,8 @@ _SUBCOMMANDS: Final = {
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
     """Return the index of each word whose expression is run as code, and the reason."""
     found: dict[int, str] = {}
-    for _, interpreter, start in _interpreters(words):
-        found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.why)
+    for name, interpreter, start in _interpreters(words):
+        found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))
     return found
 
 
@@ -57,9 +57,9 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
     for index, name in chain(_commands(words), _specific_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
-        for phrase, interpreter in _SUBCOMMANDS.get(name, ()):
-            if (start := _index_after(phrase, words, index + 1)) is not None:
-                yield name, interpreter, start
+        for phrase in _SUBCOMMANDS.get(name, ()):
+            if (start := _index_after(phrase.split()[1:], words, index + 1)) is not None:
+                yield phrase, INTERPRETERS[phrase], start
 
 
 def _index_after(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:

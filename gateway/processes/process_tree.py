@@ -57,29 +57,31 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessTree:
     """A running child that leads its own session."""
 
-    def __init__(  # noqa: PLR0913 - the process and its settings
+    def __init__(
         self,
-        process: subprocess.Popen[bytes],
-        outputs: tuple[int, int],
         command: Command,
         *,
+        marker: Mapping[str, str],
         sinks: Sinks,
         afterwards: Callable[[], None],
         keeps_zombie: bool,
     ) -> None:
-        """Watch a process.
+        """Start a command as the leader of a new session.
 
         Args:
-            process: the leader of the session.
-            outputs: the read ends of standard output and error.
-            command: the command that the process runs.
+            command: the command.
+            marker: an environment variable that identifies the call.
             sinks: receive the output.
             afterwards: called by `release`.
             keeps_zombie: reap the leader in `release`, so that its process id is not reused before.
+
+        Raises:
+            NoProcessError: a process limit is reached.
+            ExecutionError: the command cannot be started.
         """
-        self.pid = process.pid
+        self._process, outputs = _started(command, marker=marker)
+        self.pid = self._process.pid
         self._is_sandboxed = command.is_sandboxed
-        self._process = process
         self._afterwards = afterwards
         self._keeps_zombie = keeps_zombie
         self._open = 2
@@ -229,32 +231,6 @@ class NoProcessError(ExecutionError):
     """A process limit is reached. A retry can succeed."""
 
 
-def start_command(
-    command: Command,
-    *,
-    marker: Mapping[str, str],
-    sinks: Sinks,
-    afterwards: Callable[[], None],
-    keeps_zombie: bool,
-) -> ProcessTree:
-    """Start a command as the leader of a new session. The arguments are those of `ProcessTree`.
-
-    Raises:
-        NoProcessError: a process limit is reached.
-        ExecutionError: the command cannot be started.
-    """
-    try:
-        process, outputs = _started(command, marker=marker)
-    except BlockingIOError as error:  # EAGAIN (fork(2), execve(2))
-        raise NoProcessError(
-            f"the program {command.argv[0]!r} cannot be started because a limit for processes is reached (RLIMIT_NPROC"
-            " of the user, TasksMax of the service, the pids limit of the container, or pid_max of the kernel)"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ExecutionError(_start_error(command, error)) from error
-    return ProcessTree(process, outputs, command, sinks=sinks, afterwards=afterwards, keeps_zombie=keeps_zombie)
-
-
 def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
     ends: list[int] = []
     try:
@@ -274,9 +250,12 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
             # Lets killpg reach the whole group, and protects the group from Ctrl-C in the terminal.
             start_new_session=True,
         )
-    except BaseException:
+    except BaseException as error:
         for end in ends:
             os.close(end)
+        if isinstance(error, OSError | ValueError):
+            kind = NoProcessError if isinstance(error, BlockingIOError) else ExecutionError
+            raise kind(_start_error(command, error)) from error
         raise
     # A pipe reaches its end when the last writer closes it.
     os.close(ends[1])
@@ -291,21 +270,26 @@ def _encoded(text: str) -> bytes:
 
 def _start_error(command: Command, error: OSError | ValueError) -> str:
     program, directory = (*command.before, *command.argv)[0], command.directory
-    if not isinstance(error, OSError):
-        return f"{program!r} cannot be started: {error}"
-    # Popen reports the directory if chdir(2) failed in the child, otherwise the program.
-    if error.filename == _encoded(directory) and program != directory:
-        return f"cannot change to the working directory {directory!r}: {error.strerror}"
-    if error.errno == errno.E2BIG:
-        return f"the arguments of {program!r} are too long. Use `stdin`, which has no such limit"
     match error:
+        case BlockingIOError():  # EAGAIN (fork(2), execve(2))
+            program = command.argv[0]
+            problem = (
+                "cannot be started because a limit for processes is reached (RLIMIT_NPROC of the user, TasksMax of the"
+                " service, the pids limit of the container, or pid_max of the kernel)"
+            )
+        # Popen reports the directory if chdir(2) failed in the child, otherwise the program.
+        case OSError() if error.filename == _encoded(directory) and program != directory:
+            return f"cannot change to the working directory {directory!r}: {error.strerror}"
+        case OSError(errno=errno.E2BIG):
+            return f"the arguments of {program!r} are too long. Use `stdin`, which has no such limit"
         case FileNotFoundError():
-            hint = f". If it has arguments, write [{', '.join(program.split())}]" if " " in program else ""
             path = str(Path(directory, program)) if "/" in program else program
-            exists = shutil.which(path, path=command.environment.get("PATH")) is not None
-            no_interpreter = f"the interpreter in the first line of {program!r} does not exist"
-            return no_interpreter if exists else f"the program {program!r} does not exist{hint}"
+            if shutil.which(path, path=command.environment.get("PATH")) is not None:
+                return f"the interpreter in the first line of {program!r} does not exist"
+            hint = f". If it has arguments, write [{', '.join(program.split())}]" if " " in program else ""
+            problem = f"does not exist{hint}"
         case PermissionError():
-            return f"the program {program!r} is not executable by this user"
+            problem = "is not executable by this user"
         case _:
-            return f"the program {program!r} cannot be started: {error.strerror}"
+            problem = f"cannot be started: {getattr(error, 'strerror', None) or error}"
+    return f"the program {program!r} {problem}"

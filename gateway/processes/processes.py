@@ -27,7 +27,7 @@ from gateway.permit import Permit
 from gateway.platform_facilities import become_subreaper
 from gateway.processes.leftovers import DeathGuard, end_leftovers
 from gateway.processes.process_table import ORPHAN, Descendants, Families
-from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start_command
+from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks
 
 log: Final = structlog.get_logger(__name__)
 
@@ -163,7 +163,7 @@ class Processes:
             self._look()
         marker = self._descendants.new_marker()
         start = partial(
-            start_command, command, marker=marker, sinks=sinks, afterwards=afterwards, keeps_zombie=self._can_adopt
+            ProcessTree, command, marker=marker, sinks=sinks, afterwards=afterwards, keeps_zombie=self._can_adopt
         )
         try:
             tree = start()

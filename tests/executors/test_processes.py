@@ -342,8 +342,8 @@ def test_a_large_input_arrives_whole(run: Run[int]) -> None:
         (command("ls", directory="/no/such"), "cannot change to the working directory '/no/such': No such file"),
         (command("ls", directory="/etc/passwd"), "cannot change to the working directory '/etc/passwd': Not a dir"),
         (command("ls", *["x" * 100_000] * 30), "the arguments of 'ls' are too long. Use `stdin`, which has no such"),
-        (command("ls", "a\0b"), "'ls' cannot be started: embedded null byte"),
-        (command("ls", "\ud800"), "'ls' cannot be started: "),
+        (command("ls", "a\0b"), "the program 'ls' cannot be started: embedded null byte"),
+        (command("ls", "\ud800"), "the program 'ls' cannot be started: "),
     ],
 )
 def test_command_that_cannot_start_is_an_error_with_the_reason(run: Run[None], what: Command, message: str) -> None:

@@ -324,7 +324,7 @@ def test_return_annotation_without_schema_is_a_warning() -> None:
         (
             Inputs(schemas={"itme": {}}, always_given=frozenset({"itme"})),
             True,
-            ["shop:f has no parameter itme; did you mean item?"],
+            ["shop:f has no parameter itme; did you mean `item`?"],
         ),
         (
             Inputs(schemas={"other": {}}, always_given=frozenset({"other"})),

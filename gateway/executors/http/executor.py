@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http import HTTPStatus
+from http.client import responses
 from itertools import count
 from types import MappingProxyType
 from typing import Final
@@ -182,7 +182,10 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return RawOutput(
             data=response.body,
             media_type=_field(response.headers, "Content-Type"),
-            variables={"status": response.status, "headers": _fields(response.headers)},
+            variables={
+                "status": response.status,
+                "headers": {name.lower(): _field(response.headers, name) for name in response.headers},
+            },
             success="\n".join(_summary(response)) if response.status in _WITHOUT_CONTENT else None,
         )
 
@@ -194,20 +197,15 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         # `head` also removes a secret that is cut off at the end.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
         excerpt = clean(text).strip()
-        if len(excerpt) > MAX_EXCERPT:
-            excerpt = f"{excerpt[:MAX_EXCERPT]}…"
-        return "\n".join([*map(self.sanitizer.text, said), *filter(None, [excerpt])])
+        shown = excerpt if len(excerpt) <= MAX_EXCERPT else f"{excerpt[:MAX_EXCERPT]}…"
+        return "\n".join(filter(None, [*map(self.sanitizer.text, said), shown]))
 
 
 def _summary(response: Response) -> list[str]:
-    said = [f"HTTP {response.status} {response.reason or _phrase(response.status)}".rstrip()]
+    said = [f"HTTP {response.status} {response.reason or responses.get(response.status, '')}".rstrip()]
     if location := _field(response.headers, "Location"):
         said.append(f"Location: {location}")
     return said
-
-
-def _fields(headers: CIMultiDictProxy[str]) -> dict[str, Json]:
-    return {name.lower(): _field(headers, name) for name in headers}
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
@@ -222,13 +220,6 @@ def _traced(request: Request, trace: TraceContext | None) -> Request:
         return request
     fields = (Header(name=name, value=value, is_bound=False) for name, value in trace.fields.items())
     return replace(request, headers=(*request.headers, *fields))
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 def compile_http(  # noqa: PLR0913 - one fact of the surroundings each

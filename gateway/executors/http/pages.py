@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 import orjson
-from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
+from gateway.executors.output.formats import select
 from gateway.executors.output.media_types import declared_encoding
 from gateway.json_types import Json
 from gateway.net.request import Request, origin_of
@@ -41,10 +41,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.next is None:
             return next(_next_links(valid_text(links)), None)
-        try:
-            found = self.next.search(page)
-        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
-            raise ExecutionError(f"`pages.next` cannot be applied to the response: {error}") from error
+        found = select(self.next, page, key="pages.next", source="response")
         if isinstance(found, str):
             return found or None
         if found is None or found is False:
@@ -53,9 +50,8 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_of(self, page: Json) -> int:
         try:
-            selected = page if self.select is None else self.select.search(page)
-            return len(exact_json.dumps(selected))
-        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError):
+            return len(exact_json.dumps(page if self.select is None else select(self.select, page, key="select")))
+        except (ExecutionError, TypeError, ValueError):
             return 0  # reported when the result is shaped
 
 

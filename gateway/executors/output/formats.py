@@ -1,4 +1,4 @@
-"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`."""
+"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`, and selects parts of values."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 import orjson
+from jmespath.exceptions import JMESPathError
+from jmespath.parser import ParsedResult
 
 from gateway import exact_json
 from gateway.config.reading.composer import compose
@@ -32,6 +34,19 @@ def parsed(text: str, text_format: str) -> Json:
         ExecutionError: the output does not have this format.
     """
     return PARSERS[text_format](with_newlines(text)) if text.strip() or text_format == "lines" else []
+
+
+def select(expression: ParsedResult, value: Json, *, key: str, source: str = "output") -> Json:
+    """Apply a JMESPath.
+
+    Raises:
+        ExecutionError: the expression does not fit the value.
+    """
+    try:
+        return expression.search(value)
+    # Boundary: any value can come from the backend.
+    except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
+        raise ExecutionError(f"`{key}` cannot be applied to the {source}: {error}") from error
 
 
 def _lines(text: str) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 import msgspec
 import orjson
-from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ from gateway.executors.invocation import (
     sole_text,
     text_size,
 )
-from gateway.executors.output.formats import PARSERS, TextFormat, parsed
+from gateway.executors.output.formats import PARSERS, TextFormat, parsed, select
 from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import OutputCounters, SizeLimit, text_block
@@ -321,13 +320,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"The output is not JSON ({error}). It starts with: {start or 'nothing'}") from error
 
     def _selected(self, value: Json) -> Json:
-        if self.select is None:
-            return value
-        try:
-            return self.select.search(value)
-        except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
-            # Boundary: any value can come from the backend.
-            raise ExecutionError(f"`select` cannot be applied to the output: {error}") from error
+        return value if self.select is None else select(self.select, value, key="select")
 
     def _validated(self, value: Json) -> Json:
         if isinstance(self.schema, ExpectedSchema):

@@ -7,7 +7,6 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from inspect import cleandoc
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -18,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
+from gateway.config.diagnostics.near_misses import did_you_mean, nearest
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.python.results import Untitled, result_schema
@@ -93,12 +93,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if name in inputs.schemas:
                 problems.error(f"the parameter {name} of {self.name} needs a default, because the input is optional")
-            elif not get_close_matches(name, unknown, n=1):  # otherwise the typo is reported below
-                problems.error(
-                    f"the parameter {name} of {self.name} is not among the inputs{_near(name, inputs.schemas)}"
-                )
+            elif nearest(name, unknown) is None:  # otherwise the typo is reported below
+                hint = did_you_mean(name, inputs.schemas)
+                problems.error(f"the parameter {name} of {self.name} is not among the inputs{hint}")
         for name in unknown:
-            problems.error(f"{self.name} has no parameter {name}{_near(name, self.parameters)}")
+            problems.error(f"{self.name} has no parameter {name}{did_you_mean(name, self.parameters)}")
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
@@ -268,11 +267,6 @@ def _schema_errors(name: str, error: ValidationError) -> list[SchemaError]:
         SchemaError(path=(name, *detail["loc"]), message=f"is invalid: {detail['msg']}, was {shown(detail['input'])}")
         for detail in error.errors(include_url=False, include_context=False)
     ]
-
-
-def _near(name: str, names: Mapping[str, object]) -> str:
-    near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _unwrapped(function: Function) -> Function:

@@ -42,10 +42,6 @@ Item = Callable[[JsonObject], Sequence[Argument] | None]
 """Returns the arguments for the variables, or None if a value is absent and the item is left out."""
 
 
-def _literal(argument: Argument) -> Item:
-    return lambda _variables: (argument,)
-
-
 def _text(template: TextTemplate, source: str) -> Item:
     def arguments(variables: JsonObject) -> Sequence[Argument] | None:
         if (copy := template.copy_of(variables)) is not None:
@@ -53,12 +49,9 @@ def _text(template: TextTemplate, source: str) -> Item:
         if template.single is not None:
             value = template.value(variables)
             if isinstance(value, list):
+                texts = [text_of(item) for item in value if item is not None]
                 # An empty list counts as absent, so its group is left out.
-                return [
-                    Argument(text=text_of(item), source=source, begins_with_value=True)
-                    for item in value
-                    if item is not None
-                ] or None
+                return [Argument(text=text, source=source, begins_with_value=True) for text in texts] or None
         rendering = template.rendering(variables, in_element=True)
         if rendering is None:
             return None
@@ -71,9 +64,7 @@ def _group(members: Sequence[Item]) -> Item:
     def arguments(variables: JsonObject) -> Sequence[Argument] | None:
         made = [member(variables) for member in members]
         # [--since, "{{ since }}"]: without its value, the option would consume the next argument.
-        if any(arguments is None for arguments in made):
-            return None
-        return [argument for arguments in made for argument in arguments or ()]
+        return None if None in made else [argument for arguments in made for argument in arguments or ()]
 
     return arguments
 
@@ -101,7 +92,7 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
         program = self.items[0](variables)
         if not program:
             raise ExecutionError("the program to run is missing")
-        built = [_passable(program[0]).text]
+        built = [_passable(program[0])]
         options_end = False
         for item in self.items[1:]:
             for argument in item(variables) or ():
@@ -109,13 +100,13 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
                     raise ExecutionError(
                         f"the argument {argument.shown} must not start with `-`: {built[0]} would read it as an option"
                     )
-                built.append(_passable(argument).text)
+                built.append(_passable(argument))
                 # A `--` from the caller has been rejected above.
                 options_end = options_end or argument.ends_options
         return built
 
 
-def _passable(argument: Argument) -> Argument:
+def _passable(argument: Argument) -> str:
     if "\0" in argument.text:
         raise ExecutionError(f"the argument {argument.shown} contains a NUL character. Only `stdin` can contain one")
     size = len(argument.text) if argument.text.isascii() else len(argument.text.encode(errors="surrogatepass"))
@@ -123,7 +114,7 @@ def _passable(argument: Argument) -> Argument:
         raise ExecutionError(
             f"the argument {argument.shown} has {size} bytes, but the limit is 128 KiB. Use `stdin` for long values"
         )
-    return argument
+    return argument.text
 
 
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
@@ -162,7 +153,8 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
         self.places.append(place)
         if template.literal is not None:
-            return _literal(Argument(text=str(source), source=source, ends_options=source == "--"))
+            literal = Argument(text=str(source), source=source, ends_options=source == "--")
+            return lambda _: (literal,)
         return _text(template, source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def compile_sandbox(
     if config is None:
         return None
     home = _absolute("", problems)
-    system = dict(_system(network=config.network))
+    system = dict(_system_mounts(network=config.network))
     # Without the backend's paths, so that one cached result covers all sandboxes.
     if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
@@ -177,10 +177,6 @@ def _own(room: str) -> Iterator[_Mount]:
     shared = "/dev/shm"  # noqa: S108 - the sandbox's own
     yield "/dev", ("--dev", "/dev", "--size", room, "--tmpfs", shared, "--remount-ro", "/dev")
     yield _PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", _PRIVATE)
-
-
-def _system(*, network: bool) -> tuple[_Mount, ...]:
-    return tuple(_system_mounts(network=network))
 
 
 def _system_mounts(*, network: bool) -> Iterator[_Mount]:

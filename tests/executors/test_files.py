@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.files.executor import (
     FileReader,
-    ListedFile,
-    RequestedFile,
+    ServedFile,
     ServedFiles,
     SingleFile,
     compile_file_globs,
@@ -60,10 +59,10 @@ def served(root: Path, threads: DaemonThreadPool, *patterns: str, max_size: int 
 
 async def read(files: ServedFiles, uri: str) -> bytes:
     """Read like a request: with the matcher, then the executor."""
-    variables = RequestedFile(files, "path").match(uri)
+    variables = ServedFile(files=files, variable="path").match(uri)
     if variables is None:
         raise ResourceNotFoundError(uri)
-    outcome = await RequestedFile(files, "path").execute(make_invocation(variables))
+    outcome = await ServedFile(files=files, variable="path").execute(make_invocation(variables))
     assert isinstance(outcome, RawOutput)
     return outcome.data
 
@@ -76,7 +75,7 @@ async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: Dae
     uri = files.uri_of(f"sub/{name}")
     assert uri == "docs:///sub/" + quote(os.fsencode(name), safe="")
     assert await read(files, uri) == os.fsencode(name)
-    listed = await ListedFile(files, f"sub/{name}").execute(make_invocation())
+    listed = await ServedFile(files=files, path=f"sub/{name}").execute(make_invocation())
     assert listed == RawOutput(data=os.fsencode(name), media_type="text/markdown")
 
 
@@ -175,7 +174,7 @@ async def test_only_matching_files_are_read(root: Path, threads: DaemonThreadPoo
 async def test_file_is_read_at_each_call(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("old")
     files = served(root, threads)
-    listed = ListedFile(files, "a.md")
+    listed = ServedFile(files=files, path="a.md")
     (root / "a.md").write_text("new")
     assert await listed.execute(make_invocation()) == RawOutput(data=b"new", media_type="text/markdown")
     (root / "a.md").unlink()
@@ -185,7 +184,7 @@ async def test_file_is_read_at_each_call(root: Path, threads: DaemonThreadPool) 
 
 async def test_a_listed_file_that_became_something_else_is_not_found(root: Path, threads: DaemonThreadPool) -> None:
     (root.parent / "secret").write_text("s")
-    listed = ListedFile(served(root, threads), "a.md")
+    listed = ServedFile(files=served(root, threads), path="a.md")
     (root / "a.md").symlink_to("../secret")
     with pytest.raises(ResourceNotFoundError):
         await listed.execute(make_invocation())
@@ -232,10 +231,10 @@ async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> No
         waiting = asyncio.create_task(threads.run(release.wait, deadline=asyncio.get_running_loop().time() + 10))
         await asyncio.sleep(0)
         with pytest.raises(ExecutionError, match="all threads for large outputs and files were busy"):
-            await ListedFile(files, "a.md").execute(make_invocation(timeout=0.05))
+            await ServedFile(files=files, path="a.md").execute(make_invocation(timeout=0.05))
         release.set()
         await waiting
-        assert await ListedFile(files, "a.md").execute(make_invocation()) == RawOutput(
+        assert await ServedFile(files=files, path="a.md").execute(make_invocation()) == RawOutput(
             data=b"a", media_type="text/markdown"
         )
 

@@ -29,8 +29,7 @@ from gateway.control_characters import visible_path
 from gateway.executors.content import ABSOLUTE
 from gateway.executors.files.executor import (
     FileReader,
-    ListedFile,
-    RequestedFile,
+    ServedFile,
     ServedFiles,
     compile_file_globs,
 )
@@ -213,7 +212,7 @@ def _compile_files(
     common = resource_fields(name, config, scope=scope, context=context)
     # Names that are not UTF-8 cannot be sent back as text.
     paths = fixed_values([each.path for each in listed if visible_path(each.path) == each.path])
-    requested = RequestedFile(files, variable)
+    requested = ServedFile(files=files, variable=variable)
     template = ResourceTemplate(
         uri_template=uri_template,
         match=requested.match,
@@ -227,7 +226,7 @@ def _compile_files(
     resources = (
         Resource(
             uri=(uri := files.uri_of(each.path)),
-            executor=ListedFile(files, each.path),
+            executor=ServedFile(files=files, path=each.path),
             version=file_version(config, each.facts),
             definition=wire_definitions.file_definition(config, uri=uri, file=each),
             **common,

@@ -16,7 +16,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.document import SKILL_FILE
 from gateway.control_characters import visible_path
-from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
+from gateway.executors.files.executor import FileReader, ServedFile, ServedFiles
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs
 
@@ -52,7 +52,7 @@ def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileCont
     return [
         Resource(
             uri=served.uri_of(file.path),
-            executor=ListedFile(served, file.path, file.digest if is_pinned else None),
+            executor=ServedFile(files=served, path=file.path, digest=file.digest if is_pinned else None),
             version=file.digest,
             definition=definitions[file.path],
             # SEP-2640 has no notification for changed skills, so the digest includes the content.

@@ -94,71 +94,43 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if self.means(path) else None
 
-    def explain(self, path: str) -> Explanation:
-        """Describe what `read` would do.
-
-        Raises:
-            ResourceNotFoundError: the globs do not match the path.
-        """
-        if not self.means(path):
-            raise ResourceNotFoundError(self.uri_of(path))
-        return Explanation(
-            does=_READS,
-            facts={
-                "path": str(Path(self.globs.root, path)),
-                "root": self.globs.root,
-                "max_size": self.reader.max_size,
-            },
-        )
-
-    async def read(self, path: str, invocation: Invocation) -> RawOutput:
-        """Read one file.
-
-        Raises:
-            ResourceNotFoundError: the globs do not match the path, or the file does not exist.
-            ExecutionError: the file is too large, cannot be read, or takes too long to read.
-        """
-        data = await self.reader.read_matched(self.globs, path, invocation) if self.means(path) else None
-        if data is None:
-            raise ResourceNotFoundError(self.uri_of(path))
-        return RawOutput(data=data, media_type=media_type_of(path))
-
     def means(self, path: str) -> bool:
         return _is_plain(path) and self.globs.matches(path)
 
 
-class ListedFile(msgspec.Struct, frozen=True):
+class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several files: the one at `path`, or the one that a URI variable names."""
+
     files: ServedFiles
-    path: str
+    path: str = ""
+    variable: str = ""
     digest: str | None = None
     """The hexadecimal SHA-256 of reviewed content. Other content is rejected."""
-
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return self.files.explain(self.path)
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        outcome = await self.files.read(self.path, invocation)
-        # The digest is checked on the returned bytes, because the file can change between two reads.
-        if self.digest is not None and hashlib.sha256(outcome.data).hexdigest() != self.digest:
-            raise ExecutionError("The file has changed since it was reviewed")
-        return outcome
-
-
-class RequestedFile(msgspec.Struct, frozen=True):
-    """The file named by a URI variable."""
-
-    files: ServedFiles
-    variable: str
 
     def match(self, uri: str) -> dict[str, str] | None:
         path = self.files.path_of(uri)
         return None if path is None else {self.variable: path}
 
     def explain(self, invocation: Invocation) -> Explanation:
-        return self.files.explain(invocation.arguments[self.variable])
+        root, path = self.files.globs.root, self._path_for(invocation)
+        facts = {"path": str(Path(root, path)), "root": root, "max_size": self.files.reader.max_size}
+        return Explanation(does=_READS, facts=facts)
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        return await self.files.read(invocation.arguments[self.variable], invocation)
+        path = self._path_for(invocation)
+        data = await self.files.reader.read_matched(self.files.globs, path, invocation)
+        if data is None:
+            raise ResourceNotFoundError(self.files.uri_of(path))
+        # The digest is checked on the returned bytes, because the file can change between two reads.
+        if self.digest is not None and hashlib.sha256(data).hexdigest() != self.digest:
+            raise ExecutionError("The file has changed since it was reviewed")
+        return RawOutput(data=data, media_type=media_type_of(path))
+
+    def _path_for(self, invocation: Invocation) -> str:
+        path = self.path or str(invocation.arguments[self.variable])
+        if not self.files.means(path):
+            raise ResourceNotFoundError(self.files.uri_of(path))
+        return path
 
 
 def _is_plain(path: str) -> bool:

@@ -13,7 +13,7 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.catalog.skills.snapshot import key_of
 from gateway.config.models.document import Document
 from gateway.json_types import Json
-from gateway.reload.candidate import DefinitionPlaces
+from gateway.reload.candidate import DefinitionPlaces, Place
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
 SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts", "skill": ""}
@@ -26,6 +26,7 @@ _KIND_OF_SECTION: Final = {
 }
 """Kinds of omitted definitions. Instructions of the server have no entry."""
 _FILES: Final = "files"
+_TEXTS: Final = ("title", "description", "annotations")
 
 
 class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,21 +105,20 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
         if lacks
         else _problem_of(upstream, snapshot)
     )
-    facts: dict[str, Json] = {
-        "kind": kind,
-        "name": primitive.name if kind in {"tool", "prompt"} else definition["name"],
-        **_optional({"uri": _uri_of(primitive), "title": definition.get("title")}),
-        **_optional({"description": definition.get("description"), "annotations": definition.get("annotations")}),
+    named = {"uri": _uri_of(primitive), **{name: definition.get(name) for name in _TEXTS}}
+    facts = {
+        **_bare(kind, primitive.name if kind in {"tool", "prompt"} else definition["name"], snapshot, place),
+        **{name: value for name, value in named.items() if value is not None},
         "tags": list(primitive.tags),
         "scopes": sorted(primitive.access.scopes),
         "views": list(_views(primitive, snapshot.whole)),
-        "backend": _backend(place, snapshot.document, upstream=upstream),
-        "source": snapshot.places.source_of(place) or snapshot.places.source_of(_entry_of(primitive, snapshot)),
-        "upstream": upstream,
         "offered": is_enabled and not lacks,
         "reason": reason,
         "takesInput": _takes_input(primitive),
     }
+    if upstream is not None:
+        facts |= {"backend": "upstream", "upstream": upstream}
+    facts["source"] = facts["source"] or snapshot.places.source_of(_entry_of(primitive, snapshot))
     return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
 
 
@@ -131,36 +131,33 @@ def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str
 
 
 def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
-    matter = skill.entry["frontmatter"]
-    facts = {
-        **_bare("skill", skill.name, backend=_FILES),
-        "uri": uri,
-        **_optional({"description": matter.get("description")}),
-        "source": snapshot.places.source_of(("skills", str(skill.index))),
-        "offered": True,
-    }
+    facts = _bare("skill", skill.name, snapshot, ("skills", str(skill.index)))
+    facts |= {"uri": uri, "backend": _FILES, "offered": True}
+    if (description := skill.entry["frontmatter"].get("description")) is not None:
+        facts["description"] = description
     return CatalogEntry(kind="skill", key=skill.name, facts=facts)
 
 
 def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
     kind = _KIND_OF_SECTION[absent.kind]
+    facts = {**_bare(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
     # Operations and skills have no definition in the document: they are requests and files.
-    backend = _backend((absent.kind, absent.name), snapshot.document, upstream=None)
-    backend = backend or ("http" if absent.kind == "openapi" else _FILES)
-    source = snapshot.places.source_of((absent.kind, absent.name))
-    facts = {**_bare(kind, absent.name, backend=backend), "source": source, "reason": absent.reason}
+    facts["backend"] = facts["backend"] or ("http" if absent.kind == "openapi" else _FILES)
     return CatalogEntry(kind=kind, key=absent.name, facts=facts)
 
 
-def _bare(kind: str, name: str, *, backend: str | None) -> dict[str, Json]:
+def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
+    """Return the facts of the definition at `place`. It is not available."""
+    definitions = getattr(snapshot.document, place[0], None)
+    definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
         "kind": kind,
         "name": name,
         "tags": [],
         "scopes": [],
         "views": [],
-        "backend": backend,
-        "source": None,
+        "backend": None if definition is None else str(definition.backend),
+        "source": snapshot.places.source_of(place),
         "upstream": None,
         "offered": False,
         "reason": None,
@@ -168,23 +165,11 @@ def _bare(kind: str, name: str, *, backend: str | None) -> dict[str, Json]:
     }
 
 
-def _optional(facts: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: value for name, value in facts.items() if value is not None}
-
-
 def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
     names = tuple(filter(None, (primitive.name, _uri_of(primitive))))
     return (
         name for name, view in catalog.views.items() if view.holds(primitive.kind, tags=primitive.tags, names=names)
     )
-
-
-def _backend(place: tuple[str, str], document: Document, *, upstream: str | None) -> str | None:
-    if upstream is not None:
-        return "upstream"
-    definitions = getattr(document, place[0], None)
-    definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
-    return None if definition is None else str(definition.backend)
 
 
 def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:

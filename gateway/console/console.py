@@ -90,7 +90,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
                 address, path = request.client_endpoint.address, request.raw.path
                 self.access.authenticator.record_denial(identity, address=address, path=path)
             if isinstance(identity, AuthError | HttpError):
-                return error_response(identity, _of_api(request).response_headers)
+                return error_response(identity, _of_api(request))
             return await endpoint(_of_api(request, identity))
 
         return answer
@@ -108,7 +108,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
     async def _static(self, request: HttpRequest) -> web.StreamResponse:
         found = self.files.get(request.raw.match_info["name"])
         if found is None:
-            return error_response(_NO_FILE, request.response_headers)
+            return error_response(_NO_FILE, request)
         return found.response(request.raw, request.response_headers)
 
     async def _session(self, request: HttpRequest) -> web.Response:
@@ -120,7 +120,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         """
         # Other sites must not sign a browser in.
         if not self.access.is_own(request):
-            return error_response(_NOT_OWN, request.response_headers)
+            return error_response(_NOT_OWN, request)
         if request.raw.method == "DELETE":
             response = no_content(request)
             self.access.cookies.take(endpoint=request.client_endpoint, response=response)
@@ -128,19 +128,18 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         return await self._sign_in(request)
 
     async def _sign_in(self, request: HttpRequest) -> web.Response:
-        headers = request.response_headers
         body = await read_json_object(request)
         if isinstance(body, HttpError):
-            return error_response(body, headers)
+            return error_response(body, request)
         token = body.get("token")
         if not isinstance(token, str) or not 0 < len(token.strip()) <= _MAX_TOKEN_LENGTH:
-            return error_response(_NO_TOKEN, headers)
+            return error_response(_NO_TOKEN, request)
         found = await self._identified(token.strip(), request)
         if isinstance(found, AuthError | HttpError):
-            return error_response(found, headers)
+            return error_response(found, request)
         response = no_content(request)
         is_given = self._give_cookie(found, request, response)
-        return response if is_given else error_response(_TOO_LARGE, headers)
+        return response if is_given else error_response(_TOO_LARGE, request)
 
     async def _follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
         """Exchange the token of a link for a cookie, and redirect without it. Return None for an invalid token."""
@@ -196,7 +195,7 @@ def _limited(methods: Sequence[str], endpoint: Endpoint) -> Endpoint:
 
     async def answer(request: HttpRequest) -> web.StreamResponse:
         if request.raw.method not in methods:
-            return error_response(error, request.response_headers)
+            return error_response(error, request)
         return await endpoint(request)
 
     return answer

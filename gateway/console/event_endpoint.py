@@ -120,7 +120,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if not self.feed.has_room:
-            return error_response(_NO_ROOM, request.response_headers)
+            return error_response(_NO_ROOM, request)
         since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
         stream = ResponseChannel(request, limits=self.limits, headers={**request.response_headers, **_FIELDS})

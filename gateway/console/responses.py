@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import orjson
@@ -84,10 +84,10 @@ def no_content(request: HttpRequest) -> web.Response:
     return web.Response(status=204, headers=request.response_headers)
 
 
-def error_response(error: HttpError | AuthError, headers: Mapping[str, str]) -> web.Response:
+def error_response(error: HttpError | AuthError, request: HttpRequest) -> web.Response:
     fields = error.headers(NO_CHALLENGE) if isinstance(error, AuthError) else error.headers
-    body = orjson.dumps({"error": error.message})
-    return web.Response(body=body, status=error.status, headers={"Content-Type": JSON, **headers, **fields})
+    headers = {"Content-Type": JSON, **request.response_headers, **fields}
+    return web.Response(body=orjson.dumps({"error": error.message}), status=error.status, headers=headers)
 
 
 async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:

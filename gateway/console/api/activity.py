@@ -73,7 +73,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
         try:
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
-            return error_response(HttpError(status=400, message=str(error)), request.response_headers)
+            return error_response(HttpError(status=400, message=str(error)), request)
         # Still encoded, because a decoded `#` would start a fragment.
         others = await self.ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self.calls.listed(wanted), *others], wanted), request)
@@ -84,7 +84,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
             path = f"calls/{int(request.raw.match_info['seq'])}"
             # Only ask other workers if necessary, because one that hangs would delay the response.
             found = await self.own.answer("GET", path, {}) or next(iter(await self.ask_others("GET", path)), None)
-        return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
+        return error_response(_NO_CALL, request) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
         sessions, status = await self._everywhere("sessions"), await self.status()
@@ -96,7 +96,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
         # It can belong to another worker: HTTP+SSE binds a session to the process of its stream.
         if error is NO_SESSION and await self.ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
-        return no_content(request) if error is None else error_response(error, request.response_headers)
+        return no_content(request) if error is None else error_response(error, request)
 
     async def _list_upstreams(self, request: HttpRequest) -> web.Response:
         return json_response(merged_upstreams(await self._everywhere("upstreams")), request)
@@ -106,7 +106,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
         name = request.raw.match_info["name"]
         error = reconnect(self.upstreams, name)
         if error is not None:
-            return error_response(error, request.response_headers)
+            return error_response(error, request)
         await self.ask_others("POST", f"upstreams/{quote(name, safe='')}")
         return json_response({"name": name}, request, status=202)
 

@@ -51,7 +51,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         """Return all entries that match the query; 400 if the query is too long."""
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
-            return error_response(_TOO_LONG, request.response_headers)
+            return error_response(_TOO_LONG, request)
         snapshot, redactor = self._snapshot(request), self.redactor
 
         def made() -> Json:
@@ -72,7 +72,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         # In a thread, because the facts of up to ten thousand entries are compared.
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
-            return error_response(_NO_ENTRY, request.response_headers)
+            return error_response(_NO_ENTRY, request)
         definition, written = _written(found, snapshot), await self.files.written()
         answer = {
             "entry": found.facts,

@@ -59,17 +59,16 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         2. the view in `?view=` exists, and the caller can use it (404)
         3. `StreamableHttp.handle`
         """
-        headers = request.response_headers
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
-            return error_response(_STATELESS, headers)
+            return error_response(_STATELESS, request)
         view = view_of(request, self.views)
         if isinstance(view, HttpError):
-            return error_response(view, headers)
+            return error_response(view, request)
         # The console has authenticated the caller, so the endpoint requires no credential.
         inner = HttpRequest(
             request.raw,
             client_endpoint=request.client_endpoint,
-            response_headers=headers,
+            response_headers=request.response_headers,
             identity=request.identity,
             view=view,
         )
@@ -78,11 +77,11 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _validate(self, request: HttpRequest) -> web.Response:
         body = await read_json_object(request)
         if isinstance(body, HttpError):
-            return error_response(body, request.response_headers)
+            return error_response(body, request)
         tool = self.store.current.tool(str(body.get("tool")))
         # A hidden tool must look like one that does not exist.
         if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
-            return error_response(_NO_TOOL, request.response_headers)
+            return error_response(_NO_TOOL, request)
         arguments = body.get("arguments")
         if not isinstance(arguments, dict):
             return json_response({"problems": [{"path": "", "message": "must be an object"}]}, request)
@@ -101,19 +100,19 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         """
         view = view_of(request, self.views)
         if isinstance(view, HttpError):
-            return error_response(view, request.response_headers)
+            return error_response(view, request)
         body = await read_json_object(request)
         if isinstance(body, HttpError):
-            return error_response(body, request.response_headers)
+            return error_response(body, request)
         asked = _asked(body)
         if asked is None:
-            return error_response(_NOT_EXPLAINED, request.response_headers)
+            return error_response(_NOT_EXPLAINED, request)
         try:
             explained = await self._explained(*asked, identity=request.identity, view=view)
         except RpcError as error:
-            return error_response(HttpError(status=422, message=error.message), request.response_headers)
+            return error_response(HttpError(status=422, message=error.message), request)
         if isinstance(explained, str):
-            return error_response(HttpError(status=422, message=explained), request.response_headers)
+            return error_response(HttpError(status=422, message=explained), request)
         return json_response({"explanation": explained.as_json()}, request)
 
     async def _explained(

@@ -140,7 +140,6 @@ def output_without_scratch(output: bytes) -> bytes:
 
 
 _FOLDER: Final = "files"
-_CHUNK: Final = 2**20
 _MAX_STEM: Final = 64
 
 
@@ -174,7 +173,10 @@ class FilePaths:
         try:
             self._directory.mkdir(mode=0o700)
             for path, file in self._files.items():
-                self._write_one(path, file.data)
+                # O_EXCL overwrites no file and follows no link (open(2)).
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                with os.fdopen(descriptor, "wb") as written:
+                    written.write(file.data)
         except OSError as error:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error
@@ -182,14 +184,6 @@ class FilePaths:
             # Checked last: the caller can have removed the directory before the last write.
             if self._is_abandoned.is_set():
                 remove_folder(self._folder)
-
-    def _write_one(self, path: Path, data: bytes) -> None:
-        # O_EXCL overwrites no file and follows no link (open(2)).
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            left = memoryview(data)
-            while left and not self._is_abandoned.is_set():
-                left = left[file.write(left[:_CHUNK]) :]
 
     def _placed(self, value: Json, name: str) -> Json:
         match value:

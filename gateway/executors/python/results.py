@@ -6,7 +6,7 @@ Structured values are converted to JSON and back, so that later changes by the p
 import inspect
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from inspect import Signature
 from typing import Any, Final, get_args
 
@@ -50,7 +50,26 @@ def outcome_of(returned: object) -> Outcome:
 
 def block_of(content: Content) -> JsonObject:
     """Convert a content class of `gateway.plugin` to a block in the wire format of 2026-07-28."""
-    block = _BLOCKS[type(content)](content)
+    block: dict[str, Json]
+    match content:
+        case Text():
+            block = {"type": "text", "text": valid_text(content.text)}
+        case Image() | Audio():
+            kind = "image" if isinstance(content, Image) else "audio"
+            block = {"type": kind, "data": b64encode(content.data).decode(), "mimeType": content.mime_type}
+        case EmbeddedResource(contents=contents):
+            resource = {
+                "uri": content.uri,
+                **({"mimeType": content.mime_type} if content.mime_type is not None else {}),
+            }
+            resource |= (
+                {"text": valid_text(contents)} if isinstance(contents, str) else {"blob": b64encode(contents).decode()}
+            )
+            block = {"type": "resource", "resource": resource}
+        case ResourceLink():
+            facts = {name: getattr(content, name) for name in ("uri", "name", "title", "description", "size")}
+            facts["mimeType"] = content.mime_type
+            block = {"type": "resource_link", **{key: value for key, value in facts.items() if value is not None}}
     if content.annotations:
         block["annotations"] = plain_json(content.annotations)
     return block
@@ -120,44 +139,6 @@ def _item_block(item: object) -> JsonObject:
             return {"type": "text", "text": valid_text(item)}
         case _:
             return {"type": "text", "text": exact_json.dumps(plain_json(item)).decode()}
-
-
-def _text(content: Text) -> dict[str, Json]:
-    return {"type": "text", "text": valid_text(content.text)}
-
-
-def _media(kind: str) -> Callable[[Image | Audio], dict[str, Json]]:
-    return lambda content: {"type": kind, "data": b64encode(content.data).decode(), "mimeType": content.mime_type}
-
-
-def _embedded(content: EmbeddedResource) -> dict[str, Json]:
-    if isinstance(content.contents, str):
-        contents = {"text": valid_text(content.contents)}
-    else:
-        contents = {"blob": b64encode(content.contents).decode()}
-    mime_type = {} if content.mime_type is None else {"mimeType": content.mime_type}
-    return {"type": "resource", "resource": {"uri": content.uri, **mime_type, **contents}}
-
-
-def _link(content: ResourceLink) -> dict[str, Json]:
-    facts = {
-        "uri": content.uri,
-        "name": content.name,
-        "title": content.title,
-        "description": content.description,
-        "mimeType": content.mime_type,
-        "size": content.size,
-    }
-    return {"type": "resource_link", **{key: value for key, value in facts.items() if value is not None}}
-
-
-_BLOCKS: Final[dict[type[Content], Callable[[Any], dict[str, Json]]]] = {
-    Text: _text,
-    Image: _media("image"),
-    Audio: _media("audio"),
-    EmbeddedResource: _embedded,
-    ResourceLink: _link,
-}
 
 
 _UNTOLD: Final = (Any, None, Signature.empty)

@@ -101,36 +101,29 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
-    options: list[str] = []
-    shown: dict[str, str] = {}
-    if config.memory is not None:
+    whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
+    seconds = None if config.cpu is None else max(1, math.ceil(config.cpu.total_seconds()))
+    limits = (
         # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
-        options.append(_option("as", config.memory))
-        shown["memory"] = f"{config.memory:,} bytes of memory for each process"
-    if config.cpu is not None:
-        seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
-        # The soft limit sends SIGXCPU, and the hard limit kills.
-        options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
-        shown["cpu"] = f"{seconds} s of processor time"
-    if config.processes is not None:
-        options.append(_option("nproc", config.processes))
-        whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
-        shown["processes"] = f"{config.processes} processes and threads {whose}"
-    if config.file_size is not None:
-        options.append(_option("fsize", config.file_size))
-        shown["file_size"] = f"{config.file_size:,} bytes in one file"
+        ("memory", "as", config.memory, "bytes of memory for each process"),
+        ("cpu", "cpu", seconds, "s of processor time"),
+        ("processes", "nproc", config.processes, f"processes and threads {whose}"),
+        ("file_size", "fsize", config.file_size, "bytes in one file"),
+    )
+    shown = {key: f"{value:,} {unit}" for key, _, value, unit in limits if value is not None}
+    options = [_option(name, value) for _, name, value, _ in limits if value is not None]
     # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
     return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), shown=shown)
 
 
 def _option(name: str, value: int) -> str:
-    attainable = _attainable(value, getattr(resource, f"RLIMIT_{name.upper()}"))
-    return f"--{name}={attainable}:{attainable}"
-
-
-def _attainable(value: int, kind: int) -> int:
-    hard = resource.getrlimit(kind)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+    """Return an option of prlimit(1). The limit is at most the daemon's own."""
+    most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+    # The soft limit for processor time sends SIGXCPU, and the hard limit kills.
+    soft, hard = value, value + (name == "cpu")
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    return f"--{name}={soft}:{hard}"
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):

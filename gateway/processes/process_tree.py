@@ -272,24 +272,24 @@ def _start_error(command: Command, error: OSError | ValueError) -> str:
     program, directory = (*command.before, *command.argv)[0], command.directory
     match error:
         case BlockingIOError():  # EAGAIN (fork(2), execve(2))
-            program = command.argv[0]
-            problem = (
-                "cannot be started because a limit for processes is reached (RLIMIT_NPROC of the user, TasksMax of the"
-                " service, the pids limit of the container, or pid_max of the kernel)"
+            message = (
+                f"the program {command.argv[0]!r} cannot be started because a limit for processes is reached"
+                " (RLIMIT_NPROC of the user, TasksMax of the service, the pids limit of the container, or pid_max of the"
+                " kernel)"
             )
         # Popen reports the directory if chdir(2) failed in the child, otherwise the program.
         case OSError() if error.filename == _encoded(directory) and program != directory:
-            return f"cannot change to the working directory {directory!r}: {error.strerror}"
+            message = f"cannot change to the working directory {directory!r}: {error.strerror}"
         case OSError(errno=errno.E2BIG):
-            return f"the arguments of {program!r} are too long. Use `stdin`, which has no such limit"
+            message = f"the arguments of {program!r} are too long. Use `stdin`, which has no such limit"
         case FileNotFoundError():
             path = str(Path(directory, program)) if "/" in program else program
-            if shutil.which(path, path=command.environment.get("PATH")) is not None:
-                return f"the interpreter in the first line of {program!r} does not exist"
             hint = f". If it has arguments, write [{', '.join(program.split())}]" if " " in program else ""
-            problem = f"does not exist{hint}"
+            message = f"the program {program!r} does not exist{hint}"
+            if shutil.which(path, path=command.environment.get("PATH")) is not None:
+                message = f"the interpreter in the first line of {program!r} does not exist"
         case PermissionError():
-            problem = "is not executable by this user"
+            message = f"the program {program!r} is not executable by this user"
         case _:
-            problem = f"cannot be started: {getattr(error, 'strerror', None) or error}"
-    return f"the program {program!r} {problem}"
+            message = f"the program {program!r} cannot be started: {getattr(error, 'strerror', None) or error}"
+    return message

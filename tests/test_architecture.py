@@ -217,16 +217,16 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_558,
+    "lines": 78_400,
     "files": 495,
-    "classes": 825,
+    "classes": 824,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 36,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,
-    "class names used twice": 13,
+    "class names used twice": 12,
 }
 """Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""
 

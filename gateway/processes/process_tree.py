@@ -273,8 +273,9 @@ def _start_error(command: Command, error: OSError | ValueError) -> str:
     match error:
         case BlockingIOError():  # EAGAIN (fork(2), execve(2))
             message = (
-                f"the program {command.argv[0]!r} cannot be started because a limit for processes is reached (RLIMIT_NPROC"
-                " of the user, TasksMax of the service, the pids limit of the container, or pid_max of the kernel)"
+                f"the program {command.argv[0]!r} cannot be started because a limit for processes is reached"
+                " (RLIMIT_NPROC of the user, TasksMax of the service, the pids limit of the container, or pid_max"
+                " of the kernel)"
             )
         # Popen reports the directory if chdir(2) failed in the child, otherwise the program.
         case OSError() if error.filename == _encoded(directory) and program != directory:

@@ -20,7 +20,6 @@ must set or remove every header listed above.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -89,8 +88,6 @@ class TrustedProxies:
         self._trusts_unix: Final = UNIX in listed
         self._public_url: Final = public_url.rstrip("/") if public_url else None
         self._public_prefix: Final = urlsplit(self._public_url).path if self._public_url else None
-        # A cache on the method would be shared by all instances and keep them alive.
-        self._trusts: Final = lru_cache(maxsize=1024)(self._is_listed)
 
     @property
     def prefix(self) -> str:
@@ -105,22 +102,12 @@ class TrustedProxies:
             host: The request's own `Host`.
             fields: All request headers.
         """
-        return self.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=self.believed_lines(peer, fields))
-
-    def believed_lines(self, peer: str, fields: MultiMapping[str]) -> tuple[Lines, ...]:
-        """Return the forwarded headers of a trusted peer. Empty for all other peers."""
-        if not (self._networks or self._trusts_unix) or not self._trusts(plain_address(peer)):
-            return ()
-        return tuple(tuple(fields.getall(name, ())) for name in _NAMES)
-
-    def client_endpoint_of(self, *, peer: str, scheme: str, host: str, lines: tuple[Lines, ...]) -> ClientEndpoint:
-        """Like `client_endpoint`, for the result of `believed_lines`."""
         address = plain_address(peer)
-        if not lines:
+        if not (self._networks or self._trusts_unix) or not self._trusts(address):
             return ClientEndpoint(
                 address=address, scheme=scheme, host=host, prefix=self.prefix, public_url=self._public_url
             )
-        told = self._believed(address, lines)
+        told = self._believed(address, [tuple(fields.getall(name, ())) for name in _NAMES])
         return ClientEndpoint(
             address=told.address or address,
             scheme=told.scheme or scheme,
@@ -129,14 +116,14 @@ class TrustedProxies:
             public_url=self._public_url,
         )
 
-    def _is_listed(self, address: str) -> bool:
+    def _trusts(self, address: str) -> bool:
         # Peers on Unix sockets have no address.
         if not address:
             return self._trusts_unix
         parsed = _parsed_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
-    def _believed(self, peer: str, lines: tuple[Lines, ...]) -> _ForwardedValues:
+    def _believed(self, peer: str, lines: Sequence[Lines]) -> _ForwardedValues:
         *theirs_lines, standard_lines = lines
         theirs, standard = self._x_forwarded(peer, *theirs_lines), self._forwarded(peer, standard_lines)
         return _ForwardedValues(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, NamedTuple, Protocol, cast
 
 from aiohttp import HttpVersion, web
@@ -15,7 +15,7 @@ from gateway.access.dpop import ProofRequest
 from gateway.access.identity import ANONYMOUS, UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding
 from gateway.transports.errors import HttpError
-from gateway.transports.http.forwarded import ClientEndpoint, Lines, TrustedProxies
+from gateway.transports.http.forwarded import ClientEndpoint, TrustedProxies
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard, host_of, refusal_of
 from gateway.transports.http.request import Endpoint, HeaderFields, HttpRequest, MakeChallenge, read_fields
 from gateway.transports.http.resource_metadata import ResourceMetadata
@@ -30,18 +30,6 @@ _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "*",
 }
-_MAX_CACHED: Final = 1024
-"""Combinations of peer, host, origin and forwarded headers."""
-_MAX_CACHED_LENGTH: Final = 512
-"""Characters. Longer combinations are not cached."""
-
-
-class _PeerCheck(NamedTuple):
-    """The cached result of checking a peer, host and origin."""
-
-    client_endpoint: ClientEndpoint
-    refusal: HttpError | None
-    headers: Mapping[str, str]
 
 
 class _Head(NamedTuple):
@@ -52,8 +40,9 @@ class _Head(NamedTuple):
     """The index of `Content-Length`, the only value that can differ."""
     version: HttpVersion
     fields: HeaderFields
-    peer_check: _PeerCheck
+    client_endpoint: ClientEndpoint
     refusal: HttpError | None
+    response_headers: Mapping[str, str]
 
     def __repr__(self) -> str:
         """Hide the headers, which contain credentials."""
@@ -62,7 +51,7 @@ class _Head(NamedTuple):
     def fits(self, lines: RawHeaders) -> bool:
         """Return whether the headers are the same except for the content length."""
         at, known = self.length_at, self.lines
-        return (
+        return lines == known or (
             len(lines) == len(known)
             and lines[:at] == known[:at]
             and lines[at + 1 :] == known[at + 1 :]
@@ -102,7 +91,6 @@ class Middleware:
         self._proxies: Final = proxies
         self._is_draining: Final = is_draining
         self._mask: Final = mask
-        self._cached_peer_check: Final = lru_cache(maxsize=_MAX_CACHED)(self._make_peer_check)
 
     def public(self, endpoint: Endpoint) -> Handler:
         """Accept every request. Health probes can have any Host."""
@@ -121,13 +109,13 @@ class Middleware:
 
     def checked(self, endpoint: Endpoint) -> Handler:
         """Accept requests with an allowed host and origin."""
-        return self._handler(endpoint)
+        return self.authenticated(endpoint, scopes=None)
 
     def authenticated(
         self,
         endpoint: Endpoint,
         *,
-        scopes: frozenset[str] = frozenset(),
+        scopes: frozenset[str] | None = frozenset(),
         binding: Binding = Binding.STREAMABLE_HTTP,
         names_view: bool = False,
     ) -> Handler:
@@ -136,35 +124,9 @@ class Middleware:
         1. The host and origin: see `Guard.check`. Preflights end here, because they contain no credential.
         2. The credential: see `Authenticator.identify`.
         3. The scopes, and the view if the path names one: see `_denial`.
+
+        With `scopes` None, callers are not authenticated.
         """
-        return self._handler(endpoint, scopes=scopes, binding=binding, names_view=names_view)
-
-    def cors_public(self, endpoint: Endpoint) -> Handler:
-        """Accept requests with an allowed Host from any origin, because the response is public."""
-
-        async def handle(raw: web.Request) -> web.StreamResponse:
-            peer_check = self._check_peer(raw, origin=None)
-            refusal = refusal_of(raw) or peer_check.refusal
-            if refusal is not None:
-                return self._refuse(refusal)
-            headers = {**self._headers(SERVER), **_FOR_EVERY_PAGE}
-            if raw.method not in {"GET", "HEAD"}:
-                status = 204 if raw.method == "OPTIONS" else 405
-                return web.Response(status=status, headers={"Allow": "GET, HEAD", **headers})
-            client_endpoint = peer_check.client_endpoint
-            return await endpoint(HttpRequest(raw, client_endpoint=client_endpoint, response_headers=headers))
-
-        return handle
-
-    def _handler(
-        self,
-        endpoint: Endpoint,
-        *,
-        scopes: frozenset[str] | None = None,
-        binding: Binding = Binding.STREAMABLE_HTTP,
-        names_view: bool = False,
-    ) -> Handler:
-        """Return the handler of a path. `scopes` is None without authentication."""
         make_challenge: MakeChallenge | None = None
         if scopes is not None:
             make_challenge = partial(self.metadata.challenge, scopes=scopes)
@@ -173,7 +135,7 @@ class Middleware:
             head = self._head(raw)
             if head.refusal is not None:
                 return self._refuse(head.refusal)
-            headers = self._headers(head.peer_check.headers)
+            headers = self._headers(head.response_headers)
             # Fetch: preflights contain no credential.
             if raw.method == "OPTIONS":
                 return self._options(raw, _origin(raw), headers)
@@ -187,7 +149,7 @@ class Middleware:
                 request = HttpRequest(
                     raw,
                     fields=head.fields,
-                    client_endpoint=head.peer_check.client_endpoint,
+                    client_endpoint=head.client_endpoint,
                     response_headers=headers,
                     identity=identity if isinstance(identity, Identity) else UNAUTHENTICATED,
                     binding=binding,
@@ -203,6 +165,22 @@ class Middleware:
                 # memory.
                 error.__context__ = None
                 raise error.with_traceback(None)  # noqa: B904 - re-raised
+
+        return handle
+
+    def cors_public(self, endpoint: Endpoint) -> Handler:
+        """Accept requests with an allowed Host from any origin, because the response is public."""
+
+        async def handle(raw: web.Request) -> web.StreamResponse:
+            client_endpoint = self.client_endpoint(raw)
+            refusal = refusal_of(raw) or self._guard.check(host=client_endpoint.host, origin=None)
+            if refusal is not None:
+                return self._refuse(refusal)
+            headers = {**self._headers(SERVER), **_FOR_EVERY_PAGE}
+            if raw.method not in {"GET", "HEAD"}:
+                status = 204 if raw.method == "OPTIONS" else 405
+                return web.Response(status=status, headers={"Allow": "GET, HEAD", **headers})
+            return await endpoint(HttpRequest(raw, client_endpoint=client_endpoint, response_headers=headers))
 
         return handle
 
@@ -234,7 +212,7 @@ class Middleware:
     async def _identify(self, raw: web.Request) -> Identity | AuthError:
         proofs, request = raw.headers.getall("DPoP", ()), None
         if proofs:
-            url = f"{self._head(raw).peer_check.client_endpoint.base_url}{raw.rel_url.raw_path}"
+            url = f"{self._head(raw).client_endpoint.base_url}{raw.rel_url.raw_path}"
             request = ProofRequest(proofs=proofs, method=raw.method, url=url)
         return await self.authenticator.identify(
             authorization=raw.headers.getall("Authorization", ()),
@@ -250,43 +228,22 @@ class Middleware:
         last = connection.last_head if is_plain else None
         lines = raw.raw_headers
         # The HTTP version affects the result too.
-        if last is not None and last.version == raw.version:
-            if last.lines == lines:
-                return last
-            if last.fits(lines):
-                fields = last.fields.with_length(lines[last.length_at][1].decode())
-                head = connection.last_head = last._replace(lines=lines, fields=fields)
-                return head
-        peer_check = self._check_peer(raw, origin=_origin(raw))
+        if last is not None and last.version == raw.version and last.fits(lines):
+            return last
+        origin, endpoint = _origin(raw), self.client_endpoint(raw)
         head = _Head(
             lines=lines,
             length_at=next((at for at, (name, _) in enumerate(lines) if name.lower() == b"content-length"), -1),
             version=raw.version,
             fields=read_fields(raw),
-            peer_check=peer_check,
-            refusal=refusal_of(raw) or peer_check.refusal,
+            client_endpoint=endpoint,
+            refusal=refusal_of(raw) or self._guard.check(host=endpoint.host, origin=origin),
+            response_headers={**SERVER, **self._guard.cors(origin)},
         )
         # `fits` only ignores the content length, so requests without one are not cached.
         if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
-
-    def _check_peer(self, raw: web.Request, *, origin: str | None) -> _PeerCheck:
-        peer, host = raw.remote or "", host_of(raw)
-        lines = self._proxies.believed_lines(peer, raw.headers)
-        # Clients choose these values, so do not cache long ones.
-        length = len(host) + len(origin or "")
-        if lines:
-            length += sum(len(line) for several in lines for line in several)
-        look = self._cached_peer_check if length <= _MAX_CACHED_LENGTH else self._make_peer_check
-        return look(peer, raw.scheme, host, origin, lines)
-
-    def _make_peer_check(
-        self, peer: str, scheme: str, host: str, origin: str | None, lines: tuple[Lines, ...]
-    ) -> _PeerCheck:
-        endpoint = self._proxies.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=lines)
-        refusal = self._guard.check(host=endpoint.host, origin=origin)
-        return _PeerCheck(endpoint, refusal, {**SERVER, **self._guard.cors(origin)})
 
     def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         return {**headers, **_CLOSE} if self._is_draining() else headers

@@ -27,18 +27,17 @@ MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 _SESSION_FIELD: Final = SESSION_HEADER.lower()
-_CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key")
+_HIDDEN: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key", "content-length")
 
 
 class HeaderFields(msgspec.Struct, frozen=True):
     """The headers of a request, shared by requests with the same headers."""
 
     by_name: Mapping[str, str]
-    """Headers by lower-case name, without credentials. Repeated headers are joined (RFC 9110 §5.3)."""
+    """Headers by lower-case name, without credentials and the content length. Repeated headers are joined (RFC 9110
+    §5.3).
+    """
     accepted: Accepted
-
-    def with_length(self, length: str) -> "HeaderFields":
-        return HeaderFields({**self.by_name, "content-length": length}, self.accepted)
 
 
 def read_fields(raw: web.BaseRequest) -> HeaderFields:
@@ -47,7 +46,7 @@ def read_fields(raw: web.BaseRequest) -> HeaderFields:
     if len(fields) < len(raw.headers):
         for name in fields:
             fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
-    for name in _CREDENTIALS:
+    for name in _HIDDEN:
         fields.pop(name, None)
     return HeaderFields(fields, parse_accept(raw.headers.get("Accept")))
 

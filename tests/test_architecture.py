@@ -217,12 +217,12 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_401,
+    "lines": 78_295,
     "files": 495,
-    "classes": 824,
+    "classes": 819,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 36,
+    "assignments to other objects' attributes": 34,
     "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
     "import cycles": 0,

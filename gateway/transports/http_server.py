@@ -1,9 +1,10 @@
 """The HTTP server: Streamable HTTP, HTTP+SSE and the admin API with their listeners."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from socket import socket
 from types import MappingProxyType
@@ -170,19 +171,16 @@ class HttpServer:
         """
         if admin is not None:
             await self._open_admin(stack, admin, admin_api)
-        app = HttpApp(
-            middleware=self._middleware(main),
-            mcp=self.streamable_http,
-            sse=self.http_sse,
-            path=self._listen.path,
-            dispatcher=self._dispatcher,
-            own=admin_api if admin is None else None,
-            prefix=self._proxies.prefix,
-            cards=self._cards(),
-            pages=self._pages,
-        )
+        middleware = self._middleware(main)
+        application = self._application(middleware, admin_api if admin is None else None)
+        # The MCP endpoint bypasses the router, which is slower.
+        handler = middleware.authenticated(self.streamable_http.handle)
+        direct = {
+            URL.build(path=path).raw_path: handler
+            for path in (self._listen.path, self._proxies.prefix + self._listen.path)
+        }
         self._main = await self._start(
-            stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
+            stack, main, application, direct=direct, tls=self._tls, limits=self.limits.connections
         )
         # Port 0 has been replaced by the actual port.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
@@ -297,10 +295,57 @@ class HttpServer:
         stack.push_async_callback(listener.close)
         return listener
 
-    def _cards(self) -> ServerCards | None:
+    def _application(self, middleware: Middleware, admin_api: AdminApi | None) -> web.Application:
+        """Map the paths of the main listener. `admin_api` is None if it has its own listener."""
+        application, prefix = web.Application(), self._proxies.prefix
+        router = application.router
+        # With and without the prefix of a reverse proxy, because some proxies remove it.
+        for path, handler in self._paths(middleware):
+            # A set, because aiohttp rejects duplicate routes.
+            for each in {*_with_and_without_slash(path), *_with_and_without_slash(prefix + path)}:
+                router.add_route("*", each, handler)
+        for path, document in chain(self._metadata.endpoints(prefix), self._card_endpoints()):
+            for each in _with_and_without_slash(path):
+                router.add_route("*", each, middleware.cors_public(document))
+        if admin_api is not None:
+            admin_api.mount(router, middleware, prefixes=("", prefix))
+        if self._pages is not None:
+            self._pages.mount(router, middleware, prefixes=("", prefix))
+        has_console = admin_api is not None and admin_api.console is not None
+        # aiohttp's own 404 would bypass the guard.
+        router.add_route("*", "/{path:.*}", middleware.checked(partial(self._not_found, has_console=has_console)))
+        return application
+
+    def _paths(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
+        """Yield the MCP paths, with and without a view."""
+        endpoints: list[tuple[str, Endpoint, Binding]] = [
+            (self._listen.path, self.streamable_http.handle, Binding.STREAMABLE_HTTP)
+        ]
+        if self.http_sse is not None:
+            endpoints += [
+                (SSE_PATH, self.http_sse.connect, Binding.HTTP_SSE),
+                (MESSAGES_PATH, self.http_sse.post, Binding.HTTP_SSE),
+            ]
+        for path, endpoint, binding in endpoints:
+            yield path, middleware.authenticated(endpoint, binding=binding)
+            yield f"{path.rstrip('/')}{VIEW}", middleware.authenticated(endpoint, binding=binding, names_view=True)
+
+    async def _not_found(self, request: HttpRequest, *, has_console: bool) -> web.Response:
+        if wants_page(request):
+            return welcome_page(
+                request,
+                self._dispatcher,
+                path=self._listen.path,
+                has_console=has_console,
+                is_open=self._authenticator.is_open,
+            )
+        where = f"{request.client_endpoint.prefix}{self._listen.path}"
+        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
+
+    def _card_endpoints(self) -> Iterable[tuple[str, Endpoint]]:
         if self._listen.public_url is None:
-            return None
-        return ServerCards(
+            return ()
+        cards = ServerCards(
             public_url=self._listen.public_url,
             path=self._listen.path,
             sse_path=SSE_PATH if self._listen.sse else None,
@@ -308,6 +353,7 @@ class HttpServer:
             server_info=lambda: self._dispatcher.store.current.server_info,
             views=self._dispatcher.views.entries,
         )
+        return cards.endpoints(self._proxies.prefix)
 
     def _middleware(self, where: ListenAddress) -> Middleware:
         guard = Guard(
@@ -324,74 +370,6 @@ class HttpServer:
             is_draining=self._is_draining,
             mask=self._mask,
         )
-
-
-class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
-    """Maps the paths of a listener to endpoints."""
-
-    middleware: Middleware
-    mcp: StreamableHttp
-    sse: HttpSse | None
-    path: str
-    dispatcher: Dispatcher
-    own: AdminApi | None
-    """None if the admin API has its own listener."""
-    pages: BrowserPages | None = None
-    cards: ServerCards | None = None
-    """None without a public URL."""
-    prefix: str = ""
-    """The path under which a reverse proxy mounts the gateway. The MCP paths are served with and without it, because
-    some proxies remove the prefix.
-    """
-
-    def application(self) -> web.Application:
-        application = web.Application()
-        router = application.router
-        for path, handler in self._paths():
-            # A set, because aiohttp rejects duplicate routes.
-            for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
-                router.add_route("*", each, handler)
-        cards = () if self.cards is None else self.cards.endpoints(self.prefix)
-        for path, document in chain(self.middleware.metadata.endpoints(self.prefix), cards):
-            for each in _with_and_without_slash(path):
-                router.add_route("*", each, self.middleware.cors_public(document))
-        if self.own is not None:
-            self.own.mount(router, self.middleware, prefixes=("", self.prefix))
-        if self.pages is not None:
-            self.pages.mount(router, self.middleware, prefixes=("", self.prefix))
-        # aiohttp's own 404 would bypass the guard.
-        router.add_route("*", "/{path:.*}", self.middleware.checked(self._not_found))
-        return application
-
-    def direct(self) -> Mapping[str, Handler]:
-        """Return the handlers of the MCP endpoint, which bypass the router."""
-        handler = self.middleware.authenticated(self.mcp.handle)
-        return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
-
-    def _paths(self) -> Iterator[tuple[str, Handler]]:
-        yield from self._with_views(self.path, self.mcp.handle)
-        if self.sse is not None:
-            yield from self._with_views(SSE_PATH, self.sse.connect, binding=Binding.HTTP_SSE)
-            yield from self._with_views(MESSAGES_PATH, self.sse.post, binding=Binding.HTTP_SSE)
-
-    def _with_views(
-        self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
-    ) -> Iterator[tuple[str, Handler]]:
-        yield path, self.middleware.authenticated(endpoint, binding=binding)
-        yield f"{path.rstrip('/')}{VIEW}", self.middleware.authenticated(endpoint, binding=binding, names_view=True)
-
-    async def _not_found(self, request: HttpRequest) -> web.Response:
-        if wants_page(request):
-            has_console = self.own is not None and self.own.console is not None
-            return welcome_page(
-                request,
-                self.dispatcher,
-                path=self.path,
-                has_console=has_console,
-                is_open=self.middleware.authenticator.is_open,
-            )
-        where = f"{request.client_endpoint.prefix}{self.path}"
-        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
 
 
 def _with_and_without_slash(path: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ It is deprecated since 2025-03-26, but older clients use it with every legacy re
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from gateway.errors import StoreUnavailableError
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
+from gateway.state.mailbox import Mailbox
 from gateway.state.replica import Replica
 from gateway.transports.duplex_session import DuplexSession
 from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, RETRY, HttpError
@@ -79,7 +80,9 @@ class HttpSse:
         self._bounds: Final = bounds
         self._clients: Final[dict[str, _Client]] = {}
         self._is_draining = False
-        self._remote: Final = None if replica is None else RemoteStreams(replica, take=self._take_passed_on)
+        self._replica: Final = replica
+        if replica is not None:
+            replica.mailbox.on(_KIND, self._receive)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -106,8 +109,8 @@ class HttpSse:
 
     async def _connect(self, request: HttpRequest) -> web.StreamResponse:
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        if self._remote is not None:
-            session_id = self._remote.named(session_id)
+        if self._replica is not None:
+            session_id = f"{self._replica.name}.{session_id}"
         client = self._client(request)
         self._clients[session_id] = client
         task, identity = current_task(), request.identity
@@ -140,8 +143,8 @@ class HttpSse:
             return request.refuse(_only("POST"))
         session_id = request.raw.query.get("session_id", "")
         client = self._client_of(session_id, request.caller)
-        is_elsewhere = self._remote is not None and self._remote.holds(session_id)
-        if client is None and not is_elsewhere:
+        holder = self._holder_of(session_id)
+        if client is None and holder is None:
             return request.refuse(_UNKNOWN)
         # Check the session first: bodies are only read for callers with a session.
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
@@ -153,8 +156,8 @@ class HttpSse:
             return request.refuse(message, revision=None if session is None else session.revision)
         if client is not None:
             refusal = await self._take(message, client, session_id, request.caller)
-        elif self._remote is not None:
-            refusal = await self._remote.post(session_id, body, request.caller)
+        elif self._replica is not None and holder is not None:
+            refusal = await self._forward(self._replica.mailbox, holder, session_id, body, request.caller)
         if refusal is not None:
             return request.refuse(refusal, message)
         return web.Response(status=202, text="Accepted", headers=request.response_headers)
@@ -163,6 +166,37 @@ class HttpSse:
         if (refusal := self._refusal_of(message, client, session_id)) is None:
             await client.channel.take(message, caller)
         return refusal
+
+    def _holder_of(self, session_id: str) -> str | None:
+        """Return the name of the other replica that holds a session, or None if its id names none."""
+        # Clients could invent the id, and the name becomes part of a key in the store.
+        name, dot, _ = session_id.partition(".")
+        if self._replica is None or not (dot and name.isalnum() and name.isascii()):
+            return None
+        return None if name == self._replica.name else name
+
+    @staticmethod
+    async def _forward(
+        mailbox: Mailbox, holder: str, session_id: str, message: bytes, caller: Caller
+    ) -> HttpError | None:
+        """Forward a message to the replica that holds its stream. Return an error if it was not accepted."""
+        passed_on = StreamMessage(
+            session_id=session_id,
+            message=message,
+            identity=caller.identity,
+            view=caller.view,
+            address=caller.address,
+        )
+        try:
+            reply = await mailbox.ask(holder, _KIND, msgspec.msgpack.encode(passed_on))
+            if reply is not None:
+                return _REFUSALS.decode(reply)
+            return _SILENT if await mailbox.is_there(holder) else _GONE
+        except StoreUnavailableError as error:
+            return HttpError(status=503, message=error.message, headers=RETRY)
+
+    async def _receive(self, body: bytes) -> bytes:
+        return msgspec.msgpack.encode(await self._take_passed_on(_MESSAGES.decode(body)))
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
         """Handle a message from another replica with the headers and token of the stream's request."""
@@ -235,47 +269,6 @@ class HttpSse:
         if not request.accepted.event_stream:
             return NO_STREAM_ACCEPTED
         return DRAINING if self._is_draining else None
-
-
-class RemoteStreams:
-    """Forwards messages to the replicas that hold their streams."""
-
-    def __init__(self, replica: Replica, *, take: Callable[[StreamMessage], Awaitable[HttpError | None]]) -> None:
-        """`take` handles messages from other replicas."""
-        self._replica: Final = replica
-        self._take: Final = take
-        replica.mailbox.on(_KIND, self._taken)
-
-    def named(self, session_id: str) -> str:
-        """Return a session id that contains the name of this replica."""
-        return f"{self._replica.name}.{session_id}"
-
-    def holds(self, session_id: str) -> bool:
-        """Return whether the id contains the name of another replica."""
-        # Clients could invent the id, and the name becomes part of a key in the store.
-        name, dot, _ = session_id.partition(".")
-        return bool(dot) and name.isalnum() and name.isascii() and name != self._replica.name
-
-    async def post(self, session_id: str, message: bytes, caller: Caller) -> HttpError | None:
-        """Forward a message. Return an error if it was not accepted."""
-        name = session_id.partition(".")[0]
-        passed_on = StreamMessage(
-            session_id=session_id,
-            message=message,
-            identity=caller.identity,
-            view=caller.view,
-            address=caller.address,
-        )
-        try:
-            reply = await self._replica.mailbox.ask(name, _KIND, msgspec.msgpack.encode(passed_on))
-            if reply is not None:
-                return _REFUSALS.decode(reply)
-            return _SILENT if await self._replica.mailbox.is_there(name) else _GONE
-        except StoreUnavailableError as error:
-            return HttpError(status=503, message=error.message, headers=RETRY)
-
-    async def _taken(self, body: bytes) -> bytes:
-        return msgspec.msgpack.encode(await self._take(_MESSAGES.decode(body)))
 
 
 _MESSAGES: Final = msgspec.msgpack.Decoder(StreamMessage)

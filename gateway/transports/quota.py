@@ -121,6 +121,10 @@ class ResourceQuota(Usage):
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
+    def count_in(self, store: RedisSessionCount) -> None:
+        """Report the quota as shared. `Sessions` counts in the store."""
+        self.store = store
+
     def share(self, store: RedisSemaphores) -> None:
         """Count a configured quota across all replicas."""
         if self.is_written:

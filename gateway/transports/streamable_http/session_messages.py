@@ -25,13 +25,6 @@ _CANCELLED: Final = "notifications/cancelled"
 _ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
 
-class SessionMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A notification or response of a session's client, as JSON."""
-
-    session_id: str
-    message: bytes
-
-
 class SessionMessages:
     def __init__(self, sessions: Sessions, replica: Replica, *, dispatcher: Dispatcher) -> None:
         self._sessions: Final = sessions
@@ -66,10 +59,10 @@ class SessionMessages:
         await self._replica.mailbox.ask(asked_by, FORWARDED, _body(live, {"id": request_id, **outcome}))
 
     async def _receive(self, body: bytes) -> bytes:
-        forwarded = _DECODER.decode(body)
-        live = self._sessions.served_here(forwarded.session_id)
+        session_id, encoded = _DECODER.decode(body)
+        live = self._sessions.served_here(session_id)
         if live is not None:
-            message = self._dispatcher.decode(forwarded.message)
+            message = self._dispatcher.decode(encoded)
             match message:
                 case Response():
                     live.session.take_answer(message)
@@ -84,7 +77,8 @@ class SessionMessages:
         return _RECEIVED
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(SessionMessage)
+_DECODER: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
+"""The id of the session, and a notification or response of its client as JSON."""
 _CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
 
 
@@ -96,4 +90,4 @@ def _is_for_others(notification: Notification, live: LiveSession) -> bool:
 
 def _body(live: LiveSession, members: dict[str, Json]) -> bytes:
     message = jsonrpc.encode({"jsonrpc": jsonrpc.VERSION, **members})
-    return msgspec.msgpack.encode(SessionMessage(session_id=live.session.id, message=message))
+    return msgspec.msgpack.encode((live.session.id, message))

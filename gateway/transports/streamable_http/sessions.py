@@ -8,7 +8,7 @@ credential. When the process ends, running calls are cancelled, but the session 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -89,11 +89,11 @@ class Sessions:
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
         """Copies of events for other replicas; None for a single process."""
-        self._count: Final = (
-            SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._record_seconds)
-            if self.replica is not None and quota.is_written
-            else None
-        )
+        self._count: Final = self.replica.session_count if self.replica is not None and quota.is_written else None
+        """The session count of all replicas (`limits.sessions`)."""
+        if self._count is not None:
+            quota.count_in(self._count)
+        self._counting: Final = BackgroundTasks()
         self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process in event ids, unique per start."""
         self._slack: Final = ttl.total_seconds() / 4
@@ -126,8 +126,7 @@ class Sessions:
             _, stuck = await asyncio.wait(self._ending, timeout=SHUTDOWN_GRACE_SECONDS)
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
-        if self._count is not None:
-            await self._count.close()
+        await self._counting.wait()
         if self.copies is not None:
             await self.copies.close()
 
@@ -141,7 +140,7 @@ class Sessions:
     async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
         """Create the id of a new session and register it, unless all replicas together have too many."""
         claims = self._ids.issue(session)
-        if self._count is not None and (refusal := await self._count.refusal_of(claims.nonce, caller)) is not None:
+        if (refusal := await self._refusal_of_count(claims.nonce, caller)) is not None:
             session.end()
             return refusal
         live = self._keep(session, claims.nonce, caller=caller)
@@ -205,8 +204,8 @@ class Sessions:
                     )
                 )
             # The session could have ended while the store was read.
-            if self._count is not None and live.session.id in self._live:
-                self._count.keep_soon([live])
+            if live.session.id in self._live:
+                self._keep_counted([live])
             if is_lost and live.session.id in self._live:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
@@ -234,7 +233,7 @@ class Sessions:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._record_end(live.nonce)})
             if self._count is not None:
-                self._count.remove_soon(live.nonce)
+                self._counting.begin(self._count.remove(live.nonce), name="session count: remove")
 
     def _stop_serving(self, session_id: str) -> None:
         """Stop serving an idle session. Other replicas can continue it."""
@@ -355,8 +354,30 @@ class Sessions:
         records = {live.nonce: self._record(live) for live in sessions}
         if records:
             self._store.save_soon(records, before=before)
+        self._keep_counted(sessions)
+
+    async def _refusal_of_count(self, nonce: str, caller: str) -> HttpError | None:
+        """Count a new session of all replicas. Return an error if there are too many."""
+        if self._count is None:
+            return None
+        quota, expires = self.quota, self._clock() + self._record_seconds
+        admission = await self._count.add(
+            nonce, caller, expires=expires, in_all=quota.in_all, per_caller=quota.per_caller
+        )
+        if admission is SessionAdmission.ADMITTED:
+            return None
+        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
+
+    def _keep_counted(self, sessions: Iterable[LiveSession]) -> None:
+        """Renew the count of sessions in the background."""
+
+        async def keep(count: RedisSessionCount, counted: Sequence[tuple[str, str]]) -> None:
+            for nonce, caller in counted:
+                await count.keep(nonce, caller, expires=self._clock() + self._record_seconds)
+
         if self._count is not None:
-            self._count.keep_soon(sessions)
+            counted = [(each.nonce, each.caller) for each in sessions]
+            self._counting.begin(keep(self._count, counted), name="session count: keep")
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
@@ -374,45 +395,6 @@ class Sessions:
                 self._store.forget_expired()
             except Exception:  # Boundary: without this task nothing would expire.
                 log.exception("session sweep failed")
-
-
-class SharedSessionCount:
-    """This process's part in the session count of all replicas (`limits.sessions`)."""
-
-    def __init__(self, count: RedisSessionCount, quota: ResourceQuota, *, expires: Callable[[], float]) -> None:
-        """`expires` returns the expiry of a session that is used now."""
-        self._count: Final = count
-        quota.store = count
-        self._quota: Final = quota
-        self._expires: Final = expires
-        self._writes: Final = BackgroundTasks()
-
-    async def close(self) -> None:
-        await self._writes.wait()
-
-    async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session. Return an error if there are too many."""
-        quota = self._quota
-        admission = await self._count.add(
-            nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller
-        )
-        if admission is SessionAdmission.ADMITTED:
-            return None
-        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
-
-    def keep_soon(self, sessions: Iterable[LiveSession]) -> None:
-        """Renew the count of sessions in the background."""
-        self._writes.begin(self._keep([(each.nonce, each.caller) for each in sessions]), name="session count: keep")
-
-    async def remove(self, nonce: str) -> None:
-        await self._count.remove(nonce)
-
-    def remove_soon(self, nonce: str) -> None:
-        self._writes.begin(self.remove(nonce), name="session count: remove")
-
-    async def _keep(self, sessions: Iterable[tuple[str, str]]) -> None:
-        for nonce, caller in sessions:
-            await self._count.keep(nonce, caller, expires=self._expires())
 
 
 def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:

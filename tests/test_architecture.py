@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_295,
+    "lines": 78_314,
     "files": 495,
     "classes": 819,
     "patches of libraries or the standard library": 0,

@@ -116,8 +116,6 @@ _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 _MIN_TELLING_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
 """Minimum similarity of a misspelt keyword, from 0 to 1. Keys such as `within` and `enumNames` are below it."""
-_WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
-"""Methods that change data. POST is left out, because many searches use it."""
 
 
 def lint(  # noqa: PLR0913 - all that is served
@@ -221,25 +219,24 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
     The effect of a command cannot be determined. An explicit `destructive` is always trusted.
     """
-    method, said = None if config.http is None else config.http.method, config.annotations
+    http, said = config.http, config.annotations
+    if http is None or not http.changes_data:
+        return
     if said is not None and said.destructive is not None:
         return
     if said is not None and said.read_only:
-        if method in _WRITING:
-            message = (
-                f"has `read_only: true` but sends {method}; if it does not destroy data, also set `destructive: false`"
-            )
-            problems.at("annotations").warning(message)
-    elif method == "DELETE":
+        message = (
+            f"has `read_only: true` but sends {http.method}; if it does not destroy data, also set `destructive: false`"
+        )
+        problems.at("annotations").warning(message)
+    elif http.method == "DELETE":
         problems.warning("sends DELETE: set `annotations: {destructive: true}`, or `false` if it does not destroy data")
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
     """Warn about a cached tool that changes data, because repeated calls do not run the tool."""
     said = config.annotations is not None and config.annotations.destructive
-    method = None if config.http is None else config.http.method
-    writes = config.sql is not None and config.sql.writes
-    if config.cache and (said or writes or method in _WRITING):
+    if config.cache and (said or models.trait_of(config, "changes_data")):
         problems.at("cache").warning(
             "caches the result of a tool that changes data, so repeated calls do not run the tool"
         )

@@ -21,10 +21,16 @@ MODEL: Final = '''
 class Reverse(Model):
     """Text, backwards."""
 
+    connection: Annotated[str | None, EntryOf("connections")] = None
+    """Name of an entry in `connections`."""
     text: Annotated[Template, Use.SECRET]
     """What to turn around."""
     timeout: PositiveDuration | None = None
     """How long it may take."""
+
+    @property
+    def is_read_only(self) -> bool:
+        return True
 '''
 
 FIELD: Final = '''    reverse: Annotated[Reverse | None, BACKEND] = None
@@ -75,6 +81,13 @@ tools:
     output: {template: "${env:SECRET_WORD} {{ length }}"}
 resources:
   page: {uri: "turn://{word}", reverse: {text: "{{ word }}"}}
+  own: {uri: "own://{word}", reverse: {connection: api, text: "{{ word }}"}}
+connections:
+  api:
+    base_url: https://api.example.com
+    auth:
+      authorization_code:
+        issuer: https://login.example.com
 """
 
 
@@ -122,6 +135,16 @@ def test_backend_requires_only_model_executor_and_row(copy: Path) -> None:
     assert run(copy, "call", "config.yaml", "turn", "word=stressed").strip() == "desserts (8)"
     assert run(copy, "read", "config.yaml", "turn://live").strip() == "evil"
     assert "turns text around" in run(copy, "call", "config.yaml", "turn", "word=abc", "--explain")
+
+
+@pytest.mark.build
+def test_keys_and_properties_of_the_model_apply_as_for_other_backends(copy: Path) -> None:
+    turn = orjson.loads(run(copy, "list", "config.yaml", "tools", "--json"))["tools"][0]
+    assert turn["annotations"]["readOnlyHint"]
+    shared, own = (
+        orjson.loads(run(copy, "read", "config.yaml", f"{scheme}://live", "--raw")) for scheme in ("turn", "own")
+    )
+    assert (shared["cacheScope"], own["cacheScope"]) == ("public", "private")
 
 
 @pytest.mark.build

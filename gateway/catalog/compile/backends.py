@@ -16,11 +16,11 @@ from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Connection, Http, PythonCall
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition, Output
-from gateway.config.models.definitions import Resource, Tool
+from gateway.config.models.definitions import Prompt, Resource, Tool, trait_of
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
-from gateway.executors.http.executor import HttpExecutor, compile_http
+from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
@@ -64,40 +64,39 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
 
 
 def cached(
-    executor: Executor, config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
+    executor: Executor,
+    config: Tool | Resource | Prompt,
+    signature: Signature | None,
+    *,
+    problems: Problems,
+    context: CompileContext,
 ) -> Executor:
-    """Add a cache to the executor if the definition asks for one."""
+    """Add a cache to the executor if the definition asks for one. `cache_key` of an executor replaces the key."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
     version = definition_version(config, signature, problems=problems, context=context)
     key_prefix = f"{problems.path} {version}"
-    # For HTTP, the key is the whole request.
-    key_of = executor.cache_key if isinstance(executor, HttpExecutor) else None
+    key_of = getattr(executor, "cache_key", None)
     return CachingExecutor(
         executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=key_prefix, key_of=key_of
     )
 
 
-def cache_of(config: Definition) -> timedelta | None:
+def cache_of(config: Tool | Resource | Prompt) -> timedelta | None:
     """Return the lifetime of cached results from `cache`, or from its old name in `http`."""
-    http = _http_of(config)
-    return config.cache if http is None or config.cache is not None else http.cache
+    lifetime: timedelta | None = trait_of(config, "cache") if config.cache is None else config.cache
+    return lifetime
 
 
-def connection_of(config: Definition, *, context: CompileContext) -> Connection | None:
-    http = _http_of(config)
-    return None if http is None else context.connections.get(http.connection or "")
+def connection_of(config: Tool | Resource | Prompt, *, context: CompileContext) -> Connection | None:
+    return context.connections.get(trait_of(config, "connection") or "")
 
 
-def has_answer_per_caller(config: Definition, *, context: CompileContext) -> bool:
+def has_answer_per_caller(config: Tool | Resource | Prompt, *, context: CompileContext) -> bool:
     """Whether the service sees requests of different callers as different users."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
-
-
-def _http_of(config: Definition) -> Http | None:
-    return config.http if isinstance(config, Tool | Resource) else None
 
 
 def with_defaults(output: Output | None, defaults: Output) -> Output:

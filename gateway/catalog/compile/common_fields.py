@@ -8,7 +8,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.config.models.backends import Connection
 from gateway.config.models.definition_keys import ASK_TIMEOUT
-from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.definitions import Prompt, Resource, Tool, trait_of
 from gateway.json_types import empty
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
@@ -56,7 +56,7 @@ def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: Compil
 
 
 def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None, *, default: timedelta) -> timedelta:
-    own: timedelta | None = getattr(getattr(config, config.backend), "timeout", None)
+    own: timedelta | None = trait_of(config, "timeout")
     row = BACKENDS.get(config.backend)
     if row is not None and row.timeout_bounds == "attempt":
         attempt = own or (connection.timeout if connection is not None else None)

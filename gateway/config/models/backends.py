@@ -336,6 +336,11 @@ class Http(Model):
     """Pagination of a GET request."""
 
     @property
+    def changes_data(self) -> bool:
+        """Whether the method changes data. POST is left out, because many searches use it."""
+        return self.method in {"PUT", "PATCH", "DELETE"}
+
+    @property
     def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:
         if "json_" in self.model_fields_set:  # null is a body too
             return "json_"
@@ -393,6 +398,14 @@ class Sql(SqlCompletion):
     """Return the only row as an object. It is an error if the query returns no row or several rows."""
     decimals: Literal["string", "number"] = "string"
     """Format of decimals: exact strings, or numbers, which many JSON parsers round."""
+
+    @property
+    def changes_data(self) -> bool:
+        return self.writes
+
+    @property
+    def is_read_only(self) -> bool:
+        return not self.writes
 
 
 class PythonCall(Model):

@@ -93,6 +93,15 @@ def backends_of(model: type[Model]) -> tuple[str, ...]:
     return tuple(name for name, field in model.model_fields.items() if BACKEND in field.metadata)
 
 
+def trait_of(config: "Tool | Resource | Prompt", name: str) -> Json:
+    """Return a key or property of the backend's model, or None if the model lacks it.
+
+    These names have the same meaning in every model: `connection`, `timeout`, `cache`, `is_read_only` (the default of
+    `annotations.read_only`) and `changes_data`.
+    """
+    return getattr(getattr(config, config.backend), name, None)
+
+
 def _word_or_schema(value: Json) -> str | dict[str, Json]:
     if isinstance(value, str):
         return str(value)
@@ -176,11 +185,12 @@ class Tool(Definition):
 
     @property
     def hints(self) -> ToolAnnotations | None:
-        """Return `annotations` with defaults of the backend: a query without `writes` is read-only."""
-        if self.sql is None or (self.annotations is not None and self.annotations.read_only is not None):
+        """Return `annotations` with defaults of the backend."""
+        is_read_only = trait_of(self, "is_read_only")
+        if is_read_only is None or (self.annotations is not None and self.annotations.read_only is not None):
             return self.annotations
         said = self.annotations or defaults_of(ToolAnnotations)
-        return said.model_copy(update={"read_only": not self.sql.writes})
+        return said.model_copy(update={"read_only": is_read_only})
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

@@ -20,48 +20,25 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
-    """Return the number of processors that the affinity and the cgroup quotas allow, rounded up.
-
-    A quota applies to a group and its descendants (cgroups(7)): `cpu.max` in version 2, `cpu.cfs_quota_us` in version
-    1.
-    """
-    quotas = [math.ceil(quota) for quota in _quotas(groups, mount)]
-    return max(1, min([processors_of_affinity(), *quotas]))
+    """Return the number of processors that the affinity and the quotas of cgroups version 2 allow, rounded up."""
+    return max(1, min([processors_of_affinity(), *map(math.ceil, _quotas(groups, mount))]))
 
 
 def _quotas(groups: Path, mount: Path) -> Iterator[float]:
     for line in _read(groups).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        # cgroups(7): version 2 lists no controllers.
-        if not controllers:
-            for folder in _upwards(mount, path):
-                yield from _quota(_read(folder / "cpu.max").split())
-        elif "cpu" in controllers.split(","):
-            # Version 1 mounts or links each controller separately.
-            for folder in _upwards(mount / "cpu", path):
-                yield from _quota([_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
-
-
-def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """Yield the directories of a group and its ancestors. In a container, `path` can be that of the host."""
-    folder = root / path.strip("/")
-    while folder != root:
-        yield folder
-        folder = folder.parent
-    yield root
-
-
-def _quota(words: list[str]) -> Iterator[float]:
-    """Yield the quota from its CPU time and period, unless it is unlimited (`max` or -1)."""
-    if len(words) == 2 and all(each.isdigit() for each in words) and int(words[0]) and int(words[1]):
-        yield int(words[0]) / int(words[1])
+        if not line.startswith("0::"):  # cgroups(7): a hierarchy of version 1
+            continue
+        # The quota of a group also applies to its descendants. In a container, the path can be that of the host.
+        group = Path(line.removeprefix("0::/"))
+        for folder in (group, *group.parents):
+            quota, _, period = _read(mount / folder / "cpu.max").partition(" ")
+            if quota.isdigit() and period.strip().isdigit() and int(quota) and int(period):  # not `max`
+                yield int(quota) / int(period)
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    # Missing with the other version of cgroups, or without cgroups.
     except (OSError, ValueError):
         return ""
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from urllib.parse import parse_qs, unquote
 
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.config.machine_facts import usable_processors
 from gateway.config.models.address import Address
@@ -54,14 +54,6 @@ def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
     return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
 
 
-def _switch(value: Json) -> Json:
-    if isinstance(value, str):
-        if value.lower() not in _SWITCHES:
-            raise ValueError("expected true or false")
-        return _SWITCHES[value.lower()]
-    return value
-
-
 def _workers(value: Json) -> Json:
     if value == "auto":
         return None
@@ -74,10 +66,6 @@ def _workers(value: Json) -> Json:
     return count
 
 
-_SWITCHES: Final = {"true": True, "1": True, "yes": True, "on": True} | dict.fromkeys(
-    ("false", "0", "no", "off"), False
-)
-Switch = Annotated[bool, BeforeValidator(_switch)]
 Seconds = Annotated[Duration, WrapValidator(_bare_seconds)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]
@@ -93,15 +81,15 @@ class Settings(BaseSettings):
     """The configuration file, or a directory that contains the files."""
     http: Annotated[Address | None, BeforeValidator(_address)] = None
     """Address to listen on. Default: `listen.http` in the file."""
-    stdio: Switch = False
+    stdio: bool = False
     """Serve standard input and output. HTTP is then served only if `http` is set too."""
-    allow_anonymous: Switch = False
+    allow_anonymous: bool = False
     """Listen on other addresses than loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
     """Scopes of the stdio caller. Default: all. Unlike other variables, an empty one is not ignored."""
     view: str | None = None
     """View for the stdio caller. Default: everything."""
-    no_watch: Switch = False
+    no_watch: bool = False
     """Reload only on SIGHUP or request."""
     poll: Seconds = timedelta(seconds=30)
     """Interval for comparing files while no file events arrive. 0 disables the comparison."""
@@ -122,18 +110,6 @@ class Settings(BaseSettings):
     """Keys for cursors, request states and session ids: one per line, newest first. Default: in the state directory."""
     secret_key_file: Path | None = None
     """File with the secret keys. It is read again when it changes."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings hands over all five
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Never read `.env` files. Looking for them is also slow."""
-        return init_settings, env_settings
 
     @property
     def serves_http(self) -> bool:
@@ -235,6 +211,8 @@ def _passwords(url: str) -> Iterator[str]:
 def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
     field = str(detail["loc"][0])
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if detail["type"] == "bool_parsing":
+        message = "expected true or false"
     # The message is printed and logged, so possible secrets are not quoted.
     given = "" if "secret" in field or "store" in field else f", not {detail['input']!r}"
     if not message.startswith("expected"):

@@ -11,11 +11,6 @@ from gateway.platform_facilities import processors_of_affinity
 from tests.programs import linux_only
 
 ALL = processors_of_affinity()
-V1 = {"cpu.cfs_quota_us": "{}\n", "cpu.cfs_period_us": "100000\n"}
-
-
-def v1(folder: str, quota: int) -> dict[str, str]:
-    return {f"cpu{folder}/{name}": text.format(quota) for name, text in V1.items()}
 
 
 @pytest.mark.parametrize(
@@ -28,9 +23,8 @@ def v1(folder: str, quota: int) -> dict[str, str]:
         ("0::/\n", {"cpu.max": "99999999 100000\n"}, ALL),
         ("0::/a/b\n", {"a/cpu.max": "100000 100000\n", "a/b/cpu.max": "max 100000\n"}, 1),
         ("0::/of/the/host\n", {"cpu.max": "100000 100000\n"}, 1),
-        ("4:cpu,cpuacct:/a\n0::/\n", v1("/a", 100_000), 1),
-        ("4:cpu,cpuacct:/of/the/host\n", v1("", 50_000), 1),
-        ("4:cpu,cpuacct:/a\n3:cpuset:/\n", v1("/a", -1), ALL),
+        ("4:cpu,cpuacct:/a\n0::/\n", {"cpu.max": "100000 100000\n"}, 1),
+        ("4:cpu,cpuacct:/a\n", {"cpu.max": "100000 100000\n"}, ALL),
         ("0::/\n", {"cpu.max": "what\n"}, ALL),
         ("", {}, ALL),
     ],

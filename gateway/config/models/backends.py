@@ -22,6 +22,7 @@ from gateway.config.models.base import (
     Template,
     Use,
     exactly_one,
+    given_keys,
     matching,
     misplaced,
     text_for,
@@ -286,6 +287,10 @@ class HttpPages(Model):
     """Maximum number of pages. The result reports missing pages."""
 
 
+BodyKind = Literal["json_", "form", "multipart", "body"]
+_BODIES: Final[tuple[BodyKind, ...]] = ("json_", "form", "multipart", "body")
+
+
 class Http(Model):
     """An HTTP request. `url` is an RFC 6570 template; all other templates are Jinja."""
 
@@ -341,21 +346,14 @@ class Http(Model):
         return self.method in {"PUT", "PATCH", "DELETE"}
 
     @property
-    def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:
-        if "json_" in self.model_fields_set:  # null is a body too
-            return "json_"
-        if self.form is not None:
-            return "form"
-        if self.multipart is not None:
-            return "multipart"
-        return "body" if self.body is not None else None
+    def body_kind(self) -> BodyKind | None:
+        return next(iter(given_keys(self, _BODIES)), None)
 
     @model_validator(mode="after")
     def _check_one_body(self) -> Self:
-        others = [name for name in ("form", "multipart", "body") if getattr(self, name) is not None]
-        given = ["json", *others] if "json_" in self.model_fields_set else others
+        given = given_keys(self, _BODIES)
         if len(given) > 1:
-            context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}
+            context = {"given": " and ".join(f"`{name.rstrip('_')}`" for name in given), "culprit": given[1]}
             raise PydanticCustomError("two_bodies", "has {given}; only one of them can be the body", context)
         if self.optional_body and not given:
             raise misplaced("optional_body", requires="json")

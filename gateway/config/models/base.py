@@ -94,6 +94,7 @@ class Model(BaseModel):
 
 
 M = TypeVar("M", bound=Model)
+K = TypeVar("K", bound=str)
 
 
 def defaults_of(model: type[M], **given: Json) -> M:
@@ -142,9 +143,10 @@ def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
     Raises:
         PydanticCustomError: none or several have a value.
     """
-    given = [name for name in of if getattr(model, name) is not None]
+    given = given_keys(model, of)
     if not given:
-        raise PydanticCustomError("nothing_given", "needs {what}: one of {names}", {"what": what, "names": _listed(of)})
+        names = ", ".join(map(_quoted, of))
+        raise PydanticCustomError("nothing_given", "needs {what}: one of {names}", {"what": what, "names": names})
     if len(given) > 1:
         context = {"given": " and ".join(map(_quoted, given)), "culprit": given[1].rstrip("_")}
         raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
@@ -157,18 +159,23 @@ def not_together(model: Model, first: str, second: str) -> None:
     Raises:
         PydanticCustomError: both are present.
     """
-    if getattr(model, first) is not None and getattr(model, second) is not None:
+    if len(given_keys(model, (first, second))) > 1:
         context = {"first": _quoted(first), "second": _quoted(second), "culprit": second.rstrip("_")}
         raise PydanticCustomError("not_together", "has {first} and {second}; only one is allowed", context)
+
+
+def given_keys(model: Model, names: Iterable[K]) -> list[K]:
+    """Return the names of fields with a value. In a field for JSON, null is a value."""
+    return [
+        name
+        for name in names
+        if getattr(model, name) is not None or (name == "json_" and name in model.model_fields_set)
+    ]
 
 
 def misplaced(key: str, *, requires: str) -> PydanticCustomError:
     context = {"key": key, "other": requires, "culprit": key}
     return PydanticCustomError("misplaced", "`{key}` requires `{other}`", context)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(map(_quoted, names))
 
 
 def _quoted(name: str) -> str:

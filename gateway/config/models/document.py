@@ -123,8 +123,26 @@ LISTS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
 """Sections that clients can list, in display order."""
 
 
-class Fragment(Model):
-    """Sections allowed in every file: the main file and its includes."""
+class Audit(Model):
+    """The audit log: who called what, and the outcome, as JSON lines in a file."""
+
+    file: NotEmpty
+    """Path of the log file, relative to this file. It is reopened on SIGHUP and when it has been moved away."""
+    arguments: Literal["digest", "full"] = "digest"
+    """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
+    labels: dict[NotEmpty, str] = {}
+    """Further fields of each call's record, such as `team: "{{ caller.claims.team }}"`."""
+
+
+def _is_no_flag(value: Json) -> Json:
+    value = typed_interpolation(value)
+    if isinstance(value, bool):  # Python treats true as 1
+        raise PydanticCustomError("version", "expected 1")
+    return value
+
+
+class Document(Model):
+    """The main file, merged with its includes."""
 
     include: list[str] = []
     """Globs of YAML files to include, relative to this file."""
@@ -153,29 +171,6 @@ class Fragment(Model):
     """Globs of directories with a SKILL.md. Each is a skill that agents can load (SEP-2640)."""
     views: dict[str, View] = {}
     """Subsets of the catalog, by name. Each has a separate endpoint."""
-
-
-class Audit(Model):
-    """The audit log: who called what, and the outcome, as JSON lines in a file."""
-
-    file: NotEmpty
-    """Path of the log file, relative to this file. It is reopened on SIGHUP and when it has been moved away."""
-    arguments: Literal["digest", "full"] = "digest"
-    """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
-    labels: dict[NotEmpty, str] = {}
-    """Further fields of each call's record, such as `team: "{{ caller.claims.team }}"`."""
-
-
-def _is_no_flag(value: Json) -> Json:
-    value = typed_interpolation(value)
-    if isinstance(value, bool):  # Python treats true as 1
-        raise PydanticCustomError("version", "expected 1")
-    return value
-
-
-class Document(Fragment):
-    """The main file, merged with its includes."""
-
     version: Annotated[Literal[1], BeforeValidator(_is_no_flag)] = 1
     """The version of the configuration language."""
     server: Annotated[Server, Use.SHOWN] = defaults_of(Server)
@@ -192,5 +187,5 @@ class Document(Fragment):
     """Defaults of tools, resources and prompts."""
 
 
-MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - frozenset(Fragment.model_fields)
+MAIN_FILE_ONLY: Final = frozenset({"version", "server", "listen", "auth", "audit", "limits", "defaults"})
 """Sections that included files cannot contain."""

@@ -13,6 +13,7 @@ from gateway.config.models.base import (
     VerbatimObject,
     exactly_one,
     keep_text,
+    not_together,
     plain_text,
     typed_interpolation,
 )
@@ -67,13 +68,7 @@ class Expectation(Model):
 
     @model_validator(mode="after")
     def _check_one_key(self) -> Self:
-        given = [name for name in ("text", "json_", "error") if name in self.model_fields_set]
-        if not given:
-            raise PydanticCustomError("nothing_given", "needs an expectation: one of `text`, `json`, `error`")
-        if len(given) > 1:
-            named = " and ".join(f"`{name.rstrip('_')}`" for name in given)
-            context = {"given": named, "culprit": given[1].rstrip("_")}
-            raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
+        exactly_one(self, of=("text", "json_", "error"), what="an expectation")
         return self
 
 
@@ -94,8 +89,7 @@ class StubResponse(Model):
 
     @model_validator(mode="after")
     def _check_one_body(self) -> Self:
-        if self.has_json and self.file is not None:
-            raise PydanticCustomError("not_together", "has `json` and `file`; only one is allowed", {"culprit": "file"})
+        not_together(self, "json_", "file")
         return self
 
 

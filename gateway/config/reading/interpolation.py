@@ -22,7 +22,7 @@ import msgspec
 from pydantic import BaseModel
 
 from gateway.config.models.base import SHOWN, Use, alternatives, use_of
-from gateway.config.models.document import LISTS, Document
+from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
 from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, has_surrogate, read_bytes
@@ -284,27 +284,9 @@ def _suggestion(content: str) -> str:
 
 @cache
 def section_uses(section: str) -> Uses:
-    """Return the uses of all values in a section, as a tree of keys.
-
-    A key in the wrong kind of definition keeps the use of its own kind, so that errors mask its secrets.
-    """
-    uses = _declared(section)
-    if section not in LISTS:
-        return uses
-    # Reversed, so that tools win if kinds differ.
-    known = {key: use for kind in reversed(LISTS) for key, use in _keys_of(step(_declared(kind), ANY)).items()}
-    return {**_keys_of(uses), ANY: {**known, **_keys_of(step(uses, ANY))}}
-
-
-@cache
-def _declared(section: str) -> Uses:
+    """Return the uses of all values in a section, as a tree of keys."""
     field = Document.model_fields[section]
     return _uses_of(field.annotation, use_of(field.metadata, default=Use.PLAIN))
-
-
-def _keys_of(uses: Uses) -> Map[str, Uses]:
-    assert not isinstance(uses, Use)  # noqa: S101 - of a model
-    return uses
 
 
 def step(uses: Uses, key: str | int) -> Uses:
@@ -341,10 +323,11 @@ def _below(kind: object, use: Use) -> Uses:
     return _uses_in(kind, use) if isinstance(kind, type) and issubclass(kind, BaseModel) else use
 
 
-@cache
+@cache  # many models occur several times
 def _uses_in(model: type[BaseModel], use: Use) -> Uses:
-    """Cached, because many models occur several times."""
-    return {
+    fields = {
         field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
         for name, field in model.model_fields.items()
     }
+    # Values of misplaced and misspelt keys can be secrets, which their errors must not show.
+    return {**fields, ANY: Use.SECRET}

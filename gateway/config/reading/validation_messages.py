@@ -47,8 +47,7 @@ _LIMITS: Final = {
     "too_long": "must have at most {max_length} items",
 }
 
-_ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})
-_ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
+_AT_KEY: Final = frozenset({"extra_forbidden", "missing", "nothing_given"})
 """Errors that point at the key instead of the value."""
 
 
@@ -62,22 +61,13 @@ def diagnostics_of(  # noqa: PLR0913 - what was validated, and where it was writ
     kinds: Container[str] | None = None,
 ) -> Iterator[Diagnostic]:
     """Locate errors, or only those of `kinds`, in the file. `data` of `item` was validated as `model`."""
-    problems = [each for each in error.errors(include_url=False) if kinds is None or each["type"] in kinds]
-    misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
-    for details in problems:
-        # The misspelt key is reported instead.
-        if details["type"] == "missing" and details["loc"] in misspelt:
+    for details, steps, pointed in _located(error, data, model):
+        # An unreadable value was reported when it was read.
+        if (kinds is not None and details["type"] not in kinds) or isinstance(_at(data, pointed), Invalid):
             continue
-        loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
-        steps = _written(loc, data)
-        culprit = details.get("ctx", {}).get("culprit")
-        pointed = steps if culprit is None else (*steps, culprit)
-        # Reported when the value was read.
-        if isinstance(_at(data, pointed), Invalid):
-            continue
-        at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
-        found_entry, found, _ = find(item.node, pointed, entry=item)
-        place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
+        entry, node, _ = find(item.node, pointed, entry=item)
+        is_at_key = pointed != steps or details["type"] in _AT_KEY
+        place = entry.place if is_at_key and entry is not None else place_of(entry, node)
         yield Diagnostic(message=_message(details, model), path=(*path, *steps), place=place)
 
 
@@ -86,20 +76,12 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
 
     Misspelt keys are corrected. Names of inputs and arguments are kept, because templates use them.
     """
-    problems = [] if error is None else error.errors(include_url=False)
-    misspelt = {each["loc"]: _meant(each, model) for each in problems if each["type"] == "extra_forbidden"}
     paths = list(_invalid_values(data, ()))
     copied = _copied(data)
-    for details in problems:
-        loc, culprit = details["loc"], details.get("ctx", {}).get("culprit")
-        if details["type"] == "missing":
-            if loc in misspelt.values():
-                continue
-            loc = loc[:-1]
-        path = _written(loc, data) if culprit is None else (*_written(loc, data), culprit)
+    for details, _, path in () if error is None else _located(error, data, model):
         if not path:
             return None
-        if (meant := misspelt.get(loc)) is not None:
+        if details["type"] == "extra_forbidden" and (meant := _meant(details, model)) is not None:
             holder = _at(copied, path[:-1])
             holder.setdefault(meant[-1], holder[path[-1]])
         paths.append(path)
@@ -109,6 +91,24 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
     for path in sorted(set(paths), key=lambda path: [(isinstance(step, int), step) for step in path], reverse=True):
         _remove(copied, path)
     return copied
+
+
+def _located(
+    error: ValidationError, data: Json, model: object
+) -> Iterator[tuple[ErrorDetails, DocumentPath, DocumentPath]]:
+    """Yield each error with the path of the invalid value in `data`, and the path of its cause."""
+    problems = error.errors(include_url=False)
+    misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
+    for details in problems:
+        loc = details["loc"]
+        if details["type"] == "missing":
+            # The misspelt key is reported instead.
+            if loc in misspelt:
+                continue
+            loc = loc[:-1]
+        steps = _written(loc, data)
+        culprit = details.get("ctx", {}).get("culprit")
+        yield details, steps, steps if culprit is None else (*steps, culprit)
 
 
 _NAMED: Final = frozenset({"input", "arguments"})

@@ -68,33 +68,17 @@ _HOMES_OF_SECRETS: Final = frozenset({"headers", "query", "env", "form", "json",
 
 
 def masked_document(model: Model) -> JsonObject:
-    """Return the keys that were written, with their names in the file."""
-    return _model(model, ())
+    """Return the keys that were written, with their names in the file, in the order of the models."""
+    masked: JsonObject = _masked(model.model_dump(by_alias=True, exclude_unset=True), ())
+    return masked
 
 
-def _model(model: Model, path: DocumentPath) -> dict[str, Json]:
-    names = {name: field.alias or name for name, field in type(model).model_fields.items()}
-    return {
-        names[name]: _value(getattr(model, name), (*path, names[name]))
-        for name in names  # in the order of the model, not of the file
-        if name in model.model_fields_set
-    }
-
-
-def _value(value: object, path: DocumentPath) -> Json:
+def _masked(value: object, path: DocumentPath) -> Json:
     match value:
-        case Model():
-            return _model(value, path)
         case Mapping():
-            return {str(key): _value(member, (*path, str(key))) for key, member in value.items()}
+            return {str(key): _masked(member, (*path, str(key))) for key, member in value.items()}
         case list() | tuple():
-            return [_value(item, (*path, index)) for index, item in enumerate(value)]
-        case _:
-            return _scalar(value, path)
-
-
-def _scalar(value: object, path: DocumentPath) -> Json:
-    match value:
+            return [_masked(item, (*path, index)) for index, item in enumerate(value)]
         case timedelta():
             return duration_text(value)
         case str():

@@ -315,7 +315,7 @@ def test_text_around_a_masked_secret_is_unchanged() -> None:
 
 def test_word_with_an_encoded_secret_is_masked_whole() -> None:
     encoded = SECRET.replace("-", "\\u002D")
-    assert Redactor([SECRET]).text(f"a=b%20{encoded}%20c&d, {encoded} e") == "a=***, *** e"
+    assert Redactor([SECRET]).text(f"a=b%20{encoded}%20c&d, {encoded} e") == "a=***&d, *** e"
     assert Redactor([SECRET]).text(f"a=b%20{SECRET}%20c&d") == "a=b%20***%20c&d"
 
 

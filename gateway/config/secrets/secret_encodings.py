@@ -137,9 +137,9 @@ def canonical(data: bytes) -> bytes:
     return data.translate(_TABLE, _OMITTED)
 
 
-_WORD_BYTES: Final = rb"\\%&#;{}0-9A-Za-z"
-"""Bytes of escapes. An escape never contains another byte."""
-_WORD: Final = re.compile(rb"[%b]+|[\x80-\xff]+|." % _WORD_BYTES, re.DOTALL)
+_WORD_BYTES: Final = rb"\\%#;{}0-9A-Za-z"
+"""Bytes of escapes. An escape contains no other byte, except for `&` at its start."""
+_WORD: Final = re.compile(rb"&?[%b]+|[\x80-\xff]+|." % _WORD_BYTES, re.DOTALL)
 _CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
 
 

@@ -217,9 +217,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 78_230,
-    "files": 495,
-    "classes": 818,
+    "lines": 78_188,
+    "files": 494,
+    "classes": 814,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

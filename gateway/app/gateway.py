@@ -17,7 +17,7 @@ import structlog
 
 from gateway.access.identity import ANONYMOUS, Identity
 from gateway.app.build import build
-from gateway.app.listeners import check_view, drain, open_listeners, take_sockets
+from gateway.app.listeners import check_view, drain, open_listeners
 from gateway.app.parts import App
 from gateway.app.signals import ExitWatchdog, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
@@ -32,7 +32,7 @@ from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
 from gateway.reload.interpreter_tuning import return_free_memory, tune_interpreter
 from gateway.telemetry.observer import Observer
-from gateway.transports.listener.socket_activation import Inherited
+from gateway.transports.listener.socket_activation import Inherited, take_inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.stdio import StandardStreams
 
@@ -84,7 +84,7 @@ class Gateway:
         """Load the configuration and start every part except the listeners. Raise ConfigError for invalid files."""
         # Plugins may print or start child processes, which must not use the client's streams or inherit sockets.
         standard_streams = StandardStreams.take() if self._settings.stdio else None
-        self._inherited = take_sockets() if self._worker is None else self._worker.sockets
+        self._inherited = take_inherited() if self._worker is None else self._worker.sockets
         async with AsyncExitStack() as stack:
             self.app = await build(
                 self._settings,

@@ -1,5 +1,4 @@
 import asyncio
-import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
 from typing import Final
@@ -18,7 +17,7 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
 from gateway.transports.http_server import HttpServer, ListenAddress
-from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
+from gateway.transports.listener.socket_activation import ADMIN, Inherited, address_of
 from gateway.transports.stdio.stdio import Stdio
 
 log: Final = structlog.get_logger(__name__)
@@ -29,14 +28,6 @@ _NOTICE_SHARE: Final = 0.25
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
 """Time for open connections when another process takes over the sockets."""
-
-
-def take_sockets() -> Inherited:
-    """Take over the sockets of the service manager. Raise ConfigError if one is not a listening socket."""
-    try:
-        return take_inherited(os.environ)
-    except InheritedError as error:
-        raise ConfigError([Problem(message=str(error), path="LISTEN_FDS")]) from error
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import HttpRequest, current_task
-from gateway.transports.http.request_limits import RequestLimits
+from gateway.transports.quota import RequestLimits
 from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.upstreams.source import UpstreamSource
 

@@ -19,7 +19,6 @@ from yarl import URL
 from gateway.access.authenticator import Authenticator
 from gateway.config.models.address import Address
 from gateway.config.models.server import Limits, Listen
-from gateway.errors import ConfigError, Problem
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -29,16 +28,15 @@ from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
-from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.resource_metadata import VIEW, ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http.welcome_page import wants_page, welcome_page
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener, ListenError
+from gateway.transports.listener.http_listener import HttpListener
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
-from gateway.transports.quota import ResourceQuota, WriteQuota, admin_connection_quota, connection_quota
+from gateway.transports.quota import RequestLimits, ResourceQuota, WriteQuota, admin_connection_quota, connection_quota
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
@@ -283,15 +281,13 @@ class HttpServer:
         listener = HttpListener(
             application,
             address=where.address,
+            source=where.source,
             direct=direct,
             inherited=where.sockets,
             tls=tls,
             connection_limits=limits,
         )
-        try:
-            await listener.start()
-        except ListenError as error:
-            raise ConfigError([Problem(message=str(error), path=where.source)]) from error
+        await listener.start()
         stack.push_async_callback(listener.close)
         return listener
 

@@ -25,8 +25,7 @@ from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NO_STREAM_A
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest, current_task
-from gateway.transports.http.request_limits import RequestLimits
-from gateway.transports.quota import ResourceQuota
+from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 

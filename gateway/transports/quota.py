@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from gateway.config.models.server import Quota, SizeShares
@@ -26,6 +27,8 @@ EXEMPT_BYTES: Final = 64 * 1024
 """Bytes per connection that are not counted, because they fit the connection's buffers. aiohttp's `StreamWriter.write`
 waits for the reader after each 64 KiB once the transport holds more than its high-water mark (asyncio: 64 KiB).
 """
+WRITE_TIMEOUT_SECONDS: Final = 30.0
+"""The timeout of a write to a slow reader."""
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
 """Totals up to this number are not divided between callers."""
@@ -240,6 +243,18 @@ class WriteQuota(Usage):
                 self._waiting.release(caller, size)
                 self.acquire(caller, size)
                 granted.set_result(None)
+
+
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
+    keepalive: float
+    """The interval between keep-alive comments of event streams, in seconds."""
+    max_body: int = 0
+    """Bytes."""
+    receive_seconds: float = 30.0
+    """The timeout for receiving the body."""
+    write_timeout: float = WRITE_TIMEOUT_SECONDS
+    quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
+    """The quota of response bytes that wait for their readers."""
 
 
 def _has_room(usage: Usage, caller: str, size: int) -> bool:

@@ -9,7 +9,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from gateway.config.models.address import Address
-from gateway.transports.listener.http_listener import HttpListener, ListenError
+from gateway.errors import ConfigError
+from gateway.transports.listener.http_listener import HttpListener
 from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 PAGE = "http://localhost:3000"
@@ -141,7 +142,7 @@ async def test_status_is_only_available_locally() -> None:
 async def test_address_in_use_is_reported() -> None:
     async with http_server() as served:
         app = HttpListener(web.Application(), address=served.address)
-        with pytest.raises(ListenError, match="already in use"):
+        with pytest.raises(ConfigError, match="already in use"):
             await app.start()
 
 
@@ -150,7 +151,7 @@ async def test_address_in_use_is_reported() -> None:
     [("192.0.2.1", "not an address of this machine"), ("no-such-host.invalid", "cannot be resolved")],
 )
 async def test_address_of_another_machine_is_reported(host: str, reason: str) -> None:
-    with pytest.raises(ListenError, match=reason):
+    with pytest.raises(ConfigError, match=reason):
         await HttpListener(web.Application(), address=Address(host, 0)).start()
 
 
@@ -159,7 +160,7 @@ async def test_ipv6_addresses_are_supported() -> None:
     listener = HttpListener(web.Application(), address=Address("::1", 0))
     try:
         await listener.start()
-    except ListenError:
+    except ConfigError:
         pytest.skip("this machine has no IPv6 loopback")
     assert listener.address.port
     assert str(listener.address).startswith("[::1]:")

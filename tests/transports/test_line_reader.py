@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transports.stdio.line_reader import LineMark, LineReader
+from gateway.transports.stdio.line_reader import LineReader
 
 LIMIT = 3_000_000
 
@@ -24,15 +24,15 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(descriptor)
 
 
-async def every_line(reader: LineReader) -> list[bytes | LineMark]:
-    lines: list[bytes | LineMark] = []
+async def every_line(reader: LineReader) -> list[bytes]:
+    lines: list[bytes] = []
     async with asyncio.timeout(10):
-        while (line := await reader.next()) is not LineMark.END:
+        while (line := await reader.next()) is not None:
             lines.append(line)
     return lines
 
 
-async def fed(pipe: tuple[int, int], *chunks: bytes, limit: int = LIMIT) -> list[bytes | LineMark]:
+async def fed(pipe: tuple[int, int], *chunks: bytes, limit: int = LIMIT) -> list[bytes]:
     """Return the lines that a reader makes of these chunks."""
     reading, writing = pipe
 
@@ -58,18 +58,18 @@ async def test_line_can_be_longer_than_any_buffer(pipe: tuple[int, int]) -> None
     assert await fed(pipe, long + b"\nshort\n") == [long, b"short"]
 
 
-async def test_a_line_over_the_limit_is_skipped_and_the_next_one_is_read(pipe: tuple[int, int]) -> None:
+async def test_a_line_over_the_limit_is_truncated_and_the_next_one_is_read(pipe: tuple[int, int]) -> None:
     lines = await fed(pipe, b"a\n" + b"x" * 500_000 + b"\nb\n", limit=1000)
-    assert lines == [b"a", LineMark.TOO_LONG, b"b"]
+    assert lines == [b"a", b"x" * 1001, b"b"]
 
 
 async def test_a_line_of_exactly_the_limit_passes_and_one_byte_more_does_not(pipe: tuple[int, int]) -> None:
-    assert await fed(pipe, b"1234\n12345\n", limit=4) == [b"1234", LineMark.TOO_LONG]
+    assert await fed(pipe, b"1234\n12345\n", limit=4) == [b"1234", b"12345"]
 
 
-async def test_several_lines_over_the_limit_are_one_mark_each(pipe: tuple[int, int]) -> None:
+async def test_several_lines_over_the_limit_are_each_returned_truncated(pipe: tuple[int, int]) -> None:
     over = b"x" * 100_000 + b"\n"
-    assert await fed(pipe, over + over + b"ok\n", limit=10) == [LineMark.TOO_LONG, LineMark.TOO_LONG, b"ok"]
+    assert await fed(pipe, over + over + b"ok\n", limit=10) == [over[:11], over[:11], b"ok"]
 
 
 async def test_the_last_line_needs_no_end(pipe: tuple[int, int]) -> None:
@@ -114,7 +114,7 @@ async def test_end_wakes_the_consumer_and_keeps_the_descriptor_open(pipe: tuple[
     await asyncio.sleep(0)
     reader.end()
     async with asyncio.timeout(20):
-        assert await waiting is LineMark.END
+        assert await waiting is None
     os.write(pipe[1], b"still open")
     assert os.read(pipe[0], 100) == b"still open"
 
@@ -143,9 +143,9 @@ async def test_reading_pauses_without_a_consumer(pipe: tuple[int, int]) -> None:
 def test_chunking_does_not_change_the_lines(chunks: list[bytes], limit: int) -> None:
     whole = b"".join(chunks)
     *lines, last = whole.split(b"\n")
-    expected = [line if len(line) <= limit else LineMark.TOO_LONG for line in (*lines, *([last] if last else []))]
+    expected = [line[: limit + 1] for line in (*lines, *([last] if last else []))]
 
-    async def read() -> list[bytes | LineMark]:
+    async def read() -> list[bytes]:
         ends = os.pipe()
         try:
             return await fed(ends, *chunks, limit=limit)

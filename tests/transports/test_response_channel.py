@@ -14,9 +14,8 @@ from gateway.config.models.server import SizeShares
 from gateway.protocol.exchange import Binding, Caller, Reply
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.listener.http_listener import HttpListener
-from gateway.transports.quota import EXEMPT_BYTES, WriteQuota
+from gateway.transports.quota import EXEMPT_BYTES, RequestLimits, WriteQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 
 KEY = Caller(binding=Binding.STREAMABLE_HTTP, identity=UNAUTHENTICATED).rate_limit_key

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 
 from gateway.app.gateway import Gateway
-from gateway.app.listeners import take_sockets
 from gateway.app.signals import cancelled_by_signals
 from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import Worker, take_worker
@@ -31,6 +30,7 @@ from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, variable_of
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import JsonObject
+from gateway.transports.listener.socket_activation import take_inherited
 
 log: Final = structlog.get_logger(__name__)
 
@@ -129,7 +129,7 @@ async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, where=given_by("workers", options))
-        return await Supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
+        return await Supervisor(settings, count=settings.worker_count, activated=take_inherited()).run()
     with cancelled_by_signals():
         async with Gateway(settings, worker=worker) as gateway:
             try:

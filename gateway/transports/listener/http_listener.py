@@ -16,6 +16,7 @@ from aiohttp import StreamReader, hdrs, web
 from aiohttp.http import RawRequestMessage
 
 from gateway.config.models.address import Address
+from gateway.errors import ConfigError, Problem
 from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
 
@@ -30,10 +31,6 @@ _BACKLOG: Final = 4096
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class ListenError(Exception):
-    """The address cannot be listened on. The message states the reason."""
-
-
 class HttpListener:
     """A listening address, or inherited sockets."""
 
@@ -42,6 +39,7 @@ class HttpListener:
         application: web.Application,
         *,
         address: Address,
+        source: str = "listen.http",
         direct: Mapping[str, Handler] = MappingProxyType({}),
         inherited: Sequence[socket.socket] = (),
         tls: ServerTls | None = None,
@@ -52,6 +50,7 @@ class HttpListener:
         Args:
             application: Handles requests.
             address: Where to listen.
+            source: The flag, key or variable that sets the address, for error messages.
             direct: Handlers of the most requested paths, which bypass the slower router.
             inherited: Sockets to listen on instead of `address`. They are closed at the end.
             tls: The TLS certificate.
@@ -60,6 +59,7 @@ class HttpListener:
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
         self._server: web.Server | None = None
+        self._source: Final = source
         self._direct: Final = direct
         self._connection_limits: Final = connection_limits or ConnectionLimits()
         self.address = address
@@ -73,7 +73,7 @@ class HttpListener:
         """Start accepting connections.
 
         Raises:
-            ListenError: The address is in use or unavailable.
+            ConfigError: The address is in use or unavailable.
         """
         await self._runner.setup()
         router = self._runner.server
@@ -88,7 +88,7 @@ class HttpListener:
                 self._servers.append(await self._serve(server, place))
         except OSError as error:
             await self.close()
-            raise ListenError(reason_of(error, self.address)) from error
+            raise ConfigError([Problem(message=reason_of(error, self.address), path=self._source)]) from error
         if not self._inherited:
             # Replace port 0 with the actual port.
             self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])

@@ -69,11 +69,12 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     if not _is_certificate(chain):
         problems.at("cert").error(f"{cert} contains no certificate in PEM format")
         return None
-    context, password = _new_context(), _PasswordCallback()
+    context = _new_context()
     try:
-        context.load_cert_chain(cert, key, password=password)
+        # Without a password, OpenSSL prompts on the terminal.
+        context.load_cert_chain(cert, key, password="")
     except ssl.SSLError as error:
-        problems.at("key").error(f"{key} {_ENCRYPTED if password.was_called else _fault(error)}")
+        problems.at("key").error(f"{key} {_ENCRYPTED if b'ENCRYPTED' in secret else _fault(error)}")
         return None
     except OSError as error:  # Removed since it was read.
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
@@ -118,16 +119,6 @@ def _fault(error: ssl.SSLError) -> str:
             return f"belongs to a certificate that is too weak for TLS ({error.reason})"
         case reason:
             return f"cannot be used: {reason or error}" if reason else "contains no private key in PEM format"
-
-
-class _PasswordCallback:
-    """Password callback. Without one, OpenSSL prompts on the terminal."""
-
-    was_called = False
-
-    def __call__(self) -> bytes:
-        self.was_called = True
-        return b""
 
 
 def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:

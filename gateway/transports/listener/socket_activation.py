@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Final
 
 from gateway.config.models.address import Address
+from gateway.errors import ConfigError, Problem
 
 FIRST_DESCRIPTOR: Final = 3
 ADMIN: Final = "admin"
@@ -20,18 +21,14 @@ Inherited = Mapping[str, tuple[socket.socket, ...]]
 """Sockets by listener. The key is `ADMIN` or empty."""
 
 
-class InheritedError(Exception):
-    """An inherited descriptor cannot be used. The message states the reason."""
-
-
-def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
+def take_inherited(environ: MutableMapping[str, str] = os.environ) -> Inherited:
     """Take the inherited sockets, and remove their variables from the environment of child processes.
 
     1. `LISTEN_PID` is this process. Otherwise return no sockets.
     2. Each descriptor is a listening stream socket.
 
     Raises:
-        InheritedError: A descriptor is not a listening stream socket.
+        ConfigError: A descriptor is not a listening stream socket.
     """
     process, count, names = (environ.pop(name, "") for name in _VARIABLES)
     # `isdigit` accepts `²`, which `int` rejects.
@@ -63,12 +60,16 @@ def _listening(descriptor: int) -> socket.socket:
         # A child process that inherits the socket would keep the port in use.
         taken.set_inheritable(False)
     except OSError as error:
-        raise InheritedError(f"descriptor {descriptor} was announced but is not a socket: {error.strerror}") from error
+        raise _unusable(f"descriptor {descriptor} was announced but is not a socket: {error.strerror}") from error
     if taken.type is not socket.SOCK_STREAM or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         # Detach, or the object would close a descriptor that belongs to other code.
         taken.detach()
-        raise InheritedError(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
+        raise _unusable(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
     return taken
+
+
+def _unusable(why: str) -> ConfigError:
+    return ConfigError([Problem(message=why, path="LISTEN_FDS")])
 
 
 def _address(listening: socket.socket) -> Address:

@@ -21,9 +21,8 @@ from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.exchange import Caller, Reply
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.response import response_fields, whole_response
-from gateway.transports.quota import EXEMPT_BYTES
+from gateway.transports.quota import EXEMPT_BYTES, RequestLimits
 from gateway.wire import jsonrpc
 from gateway.wire.accept import EVENT_STREAM
 

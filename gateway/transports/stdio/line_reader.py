@@ -8,20 +8,11 @@ import asyncio
 import os
 import select
 import stat
-from enum import Enum, auto
 from typing import Final
 
 _CHUNK: Final = 64 * 1024
 _ENOUGH: Final = 256 * 1024
 """Bytes to buffer before reading pauses."""
-
-
-class LineMark(Enum):
-    """A result of `LineReader.next` other than a line."""
-
-    TOO_LONG = auto()
-    """A line exceeds the limit and is skipped."""
-    END = auto()
 
 
 class LineReader:
@@ -39,7 +30,8 @@ class LineReader:
         self._arrival: asyncio.Future[None] | None = None
         """Done when there is more input or the end."""
 
-    async def next(self) -> bytes | LineMark:
+    async def next(self) -> bytes | None:
+        """Return the next line, or None at the end. A line over the limit is truncated to one byte more."""
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
@@ -68,29 +60,30 @@ class LineReader:
         self._unwatch()
         self._note_arrival()
 
-    def _take(self) -> bytes | LineMark | None:
+    def _take(self) -> bytes | None:
         """Return the next buffered line, or None if it is incomplete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
             self._scanned = len(self._buffer)
             if len(self._buffer) <= self._limit and not self._is_skipping:
                 return None
+            start = bytes(self._buffer[: self._limit + 1])
             self._buffer.clear()
             self._scanned = 0
             was_skipping, self._is_skipping = self._is_skipping, True
-            return None if was_skipping else LineMark.TOO_LONG
+            return None if was_skipping else start
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         self._scanned = 0
         if self._is_skipping:
             self._is_skipping = False
             return self._take()
-        return LineMark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
+        return line[: self._limit + 1] if len(line) > self._limit else line.removesuffix(b"\r")
 
-    def _last(self) -> bytes | LineMark:
+    def _last(self) -> bytes | None:
         line = bytes(self._buffer)
         self._buffer.clear()
-        return line or LineMark.END
+        return line or None
 
     def _watch(self) -> None:
         if self._is_always_readable:

@@ -17,7 +17,7 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSession
 from gateway.transports.errors import DRAINING, OPENERS
-from gateway.transports.stdio.line_reader import LineMark, LineReader
+from gateway.transports.stdio.line_reader import LineReader
 from gateway.transports.stdio.line_writer import MAX_WAITING_BYTES, LineWriter
 from gateway.wire.jsonrpc import Request
 
@@ -54,9 +54,6 @@ _LINES_OF_A_TURN: Final = 32
 """The number of lines handled before other tasks run."""
 STANDSTILL_SECONDS: Final = 1.0
 """How long to wait for a client that has disconnected and reads nothing, even if input remains."""
-
-
-_END: Final = LineMark.END
 
 
 class Stdio:
@@ -103,7 +100,7 @@ class Stdio:
         """Serve until the input ends, the output is closed, or `close` is called."""
         self._watch = asyncio.get_running_loop().create_task(self._end_when_nobody_reads(), name="stdout watch")
         taken = 0
-        while (line := await self._reader.next()) is not _END:
+        while (line := await self._reader.next()) is not None:
             await self._take(line)
             if not self._has_room:
                 await self._wait_for_room()
@@ -132,9 +129,9 @@ class Stdio:
         await self._channel.close()
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
-    async def _take(self, line: bytes | LineMark) -> None:
+    async def _take(self, line: bytes) -> None:
         """Handle one line. Only `_wait_for_room` waits for the client to read."""
-        if not isinstance(line, bytes):
+        if len(line) > self._max_line:
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
         elif line.strip():

@@ -17,8 +17,7 @@ from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS
 from gateway.transports.http.request import HttpRequest, Task, current_task
-from gateway.transports.http.request_limits import RequestLimits
-from gateway.transports.quota import ResourceQuota
+from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel, send_reply
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions

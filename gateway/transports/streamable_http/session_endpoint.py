@@ -18,9 +18,8 @@ from gateway.protocol.exchange import ChannelExchange, Exchange, Reply
 from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
-from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.http.response import whole_response
-from gateway.transports.quota import ResourceQuota
+from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.event_copies import RemotePlace
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event, send_reply
 from gateway.transports.sse.session_streams import Cursor, SessionStream

@@ -23,11 +23,7 @@ _ROLE_CLAIMS: Final = ("roles", "groups", "cognito:groups")
 
 @lru_cache(maxsize=64)
 def compile_claim(expression: str) -> ParsedResult:
-    """Compile the JMESPath expression of `roles.claim`.
-
-    Raises:
-        JMESPathError: the expression is not valid.
-    """
+    """Compile the expression of `roles.claim`. Raise JMESPathError if it is not valid."""
     return jmespath.compile(expression)
 
 
@@ -71,8 +67,7 @@ def strings_of(claim: Json) -> list[str]:
 def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
     """Return the identity for the claims of a token, or for the API key that `sub` names.
 
-    Raises:
-        ValueError: `auth` does not allow such a caller.
+    Raise ValueError if `auth` does not allow such a caller.
     """
     if auth is None:
         raise ValueError("a caller requires `auth`: without it, callers are not identified")

@@ -62,11 +62,7 @@ class Introspector:
         self._metadata_until = 0.0
 
     async def claims_of(self, token: str) -> JsonObject | None:
-        """Return the claims of an active token, or None.
-
-        Raises:
-            FetchError: the request failed, or the response is malformed.
-        """
+        """Return the claims of an active token, or None. Raise FetchError if the request fails."""
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._responses.get(digest)
         if claims is None:

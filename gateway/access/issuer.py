@@ -29,11 +29,7 @@ Fetch = Callable[[str], Awaitable[Json]]
 
 
 async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
-    """Return the URL of the key set.
-
-    Raises:
-        FetchError: the metadata cannot be fetched, or is not valid.
-    """
+    """Return the URL of the key set. Raise FetchError if the metadata cannot be fetched, or is not valid."""
     url, metadata = await issuer_metadata(issuer, fetch, advice="; set auth.oauth.jwks_url")
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):

@@ -62,15 +62,12 @@ def is_installed() -> bool:
 
 
 def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, str | None]:
-    """Return `alg` and `kid` of an unverified token.
+    """Return `alg` and `kid` of an unverified token, or raise TokenError.
 
     1. The token is a signed JWT (RFC 7519 §3) of limited length.
     2. `alg` is one of `ALGORITHMS`.
     3. `typ` is one of `types`.
     4. There is no `crit`, because no extensions are supported (RFC 7515 §4.1.11).
-
-    Raises:
-        TokenError: a check failed.
     """
     import jwt  # noqa: PLC0415 - of the extra
 
@@ -108,12 +105,7 @@ def is_signed_token(token: str) -> bool:
 
 
 def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, audience: str) -> JsonObject:
-    """Return the claims of a signed introspection response (RFC 9701).
-
-    Raises:
-        WrongKeyError: the token is not signed with this key.
-        TokenError: the response is not valid.
-    """
+    """Return the claims of a signed introspection response (RFC 9701). Raise WrongKeyError or TokenError."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -130,8 +122,7 @@ def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, 
 def read_proof(proof: str) -> tuple[JsonObject, str]:
     """Return the claims of a DPoP proof (RFC 9449 §4.2) and the SHA-256 thumbprint of its key (RFC 7638).
 
-    Raises:
-        TokenError: the proof is malformed, or its key did not sign it.
+    Raise TokenError if the proof is malformed, or its key did not sign it.
     """
     import jwt  # noqa: PLC0415 - of the extra
 
@@ -166,9 +157,7 @@ def encoded(data: bytes) -> str:
 def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonObject:
     """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`.
 
-    Raises:
-        WrongKeyError: the token is not signed with this key.
-        TokenError: the token is not valid.
+    Raise WrongKeyError if the token is not signed with this key, and TokenError if it is not valid.
     """
     import jwt  # noqa: PLC0415 - of the extra
 
@@ -229,11 +218,7 @@ def public_key(entry: Json) -> Json:
 
 
 def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
-    """Return the key of a PEM text (RFC 7468 §10), and its algorithms.
-
-    Raises:
-        ValueError: the key cannot be used. The text does not quote the key.
-    """
+    """Return the key of a PEM text (RFC 7468 §10), and its algorithms. Raise ValueError without quoting the key."""
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415 - of the extra
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - of the extra
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey  # noqa: PLC0415 - of the extra

@@ -81,8 +81,7 @@ class JwksCache:
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Json]:
         """Return the keys that could have signed a token.
 
-        Raises:
-            KeysUnavailableError: no known key matches, and a fetch failed or takes too long.
+        Raise KeysUnavailableError if no known key matches, and a fetch failed or takes too long.
         """
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)
@@ -139,11 +138,7 @@ class JwksCache:
 
 
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
-    """Return the signing keys of a JSON Web Key Set (RFC 7517 §5).
-
-    Raises:
-        FetchError: the document is not a key set, or has no supported signing key.
-    """
+    """Return the supported signing keys of a JSON Web Key Set (RFC 7517 §5). There must be at least one."""
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise FetchError(f"{url} is not a JSON Web Key Set")

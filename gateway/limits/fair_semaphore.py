@@ -326,7 +326,7 @@ class SharedCapacity:
         used = self._granted = semaphore.running  # No call starts until the reply.
         semaphore.resize(used)
         try:
-            claim = await self._store.claim(
+            capacity, running, waiting = await self._store.claim(
                 self._name,
                 limit=self._limit[0],
                 queue=self._limit[1] + semaphore.resuming,
@@ -339,12 +339,12 @@ class SharedCapacity:
             return False
         # The store counts again.
         self._is_own = False
-        self._granted = claim.capacity
-        self._elsewhere = (claim.running_elsewhere, claim.waiting_elsewhere)
-        semaphore.resize(claim.capacity)
+        self._granted = capacity
+        self._elsewhere = (running, waiting)
+        semaphore.resize(capacity)
         # After a concurrent change these numbers are outdated, and the next claim decides.
         if not self._changed.is_set():
-            semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere))
+            semaphore.shorten(max(0, self._limit[1] - waiting))
         return True
 
     def _count_alone(self) -> None:

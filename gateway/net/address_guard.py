@@ -39,21 +39,13 @@ class AddressGuard(msgspec.Struct, frozen=True):
     allows_all: bool = False
 
     def open_socket(self, info: AddrInfoType) -> socket.socket:
-        """Create the socket that will connect to `info`.
-
-        Raises:
-            AddressRefusedError: The address is not allowed.
-        """
+        """Create the socket that will connect to `info`. Raise AddressRefusedError if the address is not allowed."""
         family, kind, protocol, _, address = info
         self._check(_spelled_address(str(address[0])))
         return socket.socket(family=family, type=kind, proto=protocol)
 
     def check_spelled(self, host: str) -> None:
-        """Check a host that a proxy will resolve. Only its spelling is known here.
-
-        Raises:
-            AddressRefusedError: The host is spelled as an address that is not allowed.
-        """
+        """Check a host that a proxy will resolve by its spelling. Raise AddressRefusedError if it is not allowed."""
         host = host.lower().rstrip(".")
         # RFC 6761 §6.3: this name and its subdomains mean loopback. So does `ip6-localhost` in Debian's /etc/hosts.
         if host.endswith("localhost"):

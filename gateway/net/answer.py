@@ -23,12 +23,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.headers.get("Content-Type", "application/octet-stream").partition(";")[0].strip().lower()
 
     async def read(self, *, max_bytes: int) -> bytes:
-        """Read and decompress the body.
-
-        Raises:
-            BodyTooLargeError: The body exceeds the limit.
-            UnknownEncodingError: The content encoding is not supported.
-        """
+        """Read and decompress the body. Raise BodyTooLargeError or UnknownEncodingError."""
         chunks, size = [], 0
         while not self.content.at_eof():
             chunk = await self.content.readany()

@@ -65,11 +65,7 @@ class Authorization(Protocol):
         """
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
-        """Return whether to sign and send a rejected request again.
-
-        Raises:
-            ExecutionError: The caller must sign in first.
-        """
+        """Return whether to sign and send a rejected request again. Raise ExecutionError if the caller must sign in."""
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,10 +103,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     async def find_server(self, metadata_url: str | None) -> ServerMetadata:
-        """Return the metadata of the authorization server. `metadata_url` is that of a challenge, if any.
+        """Return the metadata of the authorization server, which must support PKCE.
 
-        Raises:
-            ExecutionError: The server cannot be found or does not support PKCE.
+        `metadata_url` is that of a challenge, if any.
         """
         server = await self._discover(metadata_url)
         if not server.authorization_url or not is_trustworthy(server.authorization_url):
@@ -144,11 +143,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             )
 
     async def register(self, server: ServerMetadata, redirect_uri: str) -> tuple[OAuthClient, float | None]:
-        """Register the gateway (RFC 7591), and return the client and the Unix time at which it expires.
-
-        Raises:
-            ExecutionError: The server does not register clients.
-        """
+        """Register the gateway (RFC 7591), and return the client and the Unix time at which it expires."""
         url = server.registration_url
         if url is None:
             raise ExecutionError(
@@ -203,12 +198,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return await self._request(tokens, form, secrets=[refresh_token], now=now)
 
     async def _request(self, before: Tokens, form: Mapping[str, str], *, secrets: Sequence[str], now: float) -> Tokens:
-        """Send a token request, and return the tokens of the response.
-
-        Raises:
-            TokenRejectedError: The server issued no token.
-            ExecutionError: The server cannot be reached.
-        """
+        """Send a token request, and return the tokens of the response."""
         if before.server.resource is not None:
             form = {**form, "resource": before.server.resource}
         client, key = before.client or self.client, before.proof_key

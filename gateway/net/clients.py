@@ -125,11 +125,7 @@ class HttpClients:
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
-        """Return the addresses of a host name.
-
-        Raises:
-            OSError: The lookup failed.
-        """
+        """Return the addresses of a host name. Raise OSError if the lookup fails."""
         resolver = DaemonResolver(self._lookups)
         return [found["host"] for found in await resolver.resolve(host)]
 

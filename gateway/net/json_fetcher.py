@@ -31,11 +31,7 @@ def issuer_sender(clients: HttpClients) -> Sender:
 
 
 async def post(sender: Sender, url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:
-    """Send a POST request to an endpoint of an authorization server.
-
-    Raises:
-        FetchError: The request failed.
-    """
+    """Send a POST request to an endpoint of an authorization server. Raise FetchError if it fails."""
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     try:
         request = Request(method="POST", url=parse_url(url, encoded=True), headers=bound(headers), body=body)

@@ -80,8 +80,7 @@ class SharedFetches(Generic[V]):
     async def get(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V:
         """Return the cached value, or call `fetch`, which returns a value and the seconds to cache it.
 
-        Raises:
-            ExecutionError: The fetch failed. All waiting callers get this error, and nothing is cached.
+        If the fetch fails, all waiting callers get its ExecutionError, and nothing is cached.
         """
         kept = self._kept.get(key)
         if kept is not None:
@@ -238,13 +237,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return server, _METADATA_SECONDS
 
     async def _obtain(self, server: ServerMetadata, subject: str | None) -> AccessToken:
-        """Request a token, in exchange for the caller's token if configured.
-
-        The token is bound to a key (DPoP) if the service or the authorization server asks for a proof.
-
-        Raises:
-            ExecutionError: No token was issued. The message contains the reason without secrets.
-        """
+        """Request a token, bound to a key (DPoP) if the service or the authorization server asks for a proof."""
         form = await self._form(server, subject)
         key = new_key() if self.key in self.outbound.bound else ""
         try:

@@ -53,11 +53,7 @@ def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse a URL or URL reference (RFC 3986 §4.1). `encoded` preserves it exactly as written.
-
-    Raises:
-        ValueError: The text is not a URL.
-    """
+    """Parse a URL or URL reference (RFC 3986 §4.1), or raise ValueError. `encoded` preserves it exactly as written."""
     try:
         return URL(text, encoded=encoded)
     except IndexError as error:  # for `//[]@`: https://github.com/aio-libs/yarl/issues/1822

@@ -61,7 +61,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
     """
     target = resolved(request.url, location, verb="redirects")
     following = replace(request, url=target)
-    if _becomes_get(request.method, status):
+    if (status == 303 and request.method not in {"GET", "HEAD"}) or (status in {301, 302} and request.method == "POST"):
         headers = tuple(header for header in request.headers if not header.name.lower().startswith("content-"))
         following = replace(following, method="GET", headers=headers, body=None)
     if origin_of(target) == origin_of(request.url):
@@ -72,11 +72,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def resolved(base: URL, location: str, *, verb: str) -> URL:
-    """Resolve a URL that a server chose for the next request.
-
-    Raises:
-        ExecutionError: The URL is refused.
-    """
+    """Resolve a URL that a server chose for the next request. Raise ExecutionError if it is refused."""
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
@@ -88,10 +84,6 @@ def resolved(base: URL, location: str, *, verb: str) -> URL:
     if base.scheme == "https" and target.scheme == "http":
         raise ExecutionError(f"{base.raw_host} {verb} from https to http, which is not followed")
     return target
-
-
-def _becomes_get(method: str, status: int) -> bool:
-    return (status == 303 and method not in {"GET", "HEAD"}) or (status in {301, 302} and method == "POST")
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,10 +243,11 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
             f"`{host}` has {refused.kind}, which is blocked. The operator can allow it: "
             f"{permission_for(host)}, or `true` for every address, in the tool's `http`, its connection or its upstream"
         )
-    for kind, explain in _EXPLANATIONS:
-        if isinstance(error, kind):
-            return explain(error, host)
-    return ConnectionFailedError(f"The request to {host} failed ({type(error).__name__})")
+    if "content-encoding" in getattr(error, "message", ""):  # `br` and `zstd`, without the libraries that decode them
+        return ExecutionError(f"The response of {host} has a content encoding that is not supported")
+    template = next(text for kind, text in _REASONS if isinstance(error, kind))
+    text = template.format(host=host, error=error, detail=_detail(error))
+    return ExecutionError(text) if isinstance(error, _FINAL) else ConnectionFailedError(text)
 
 
 def permission_for(host: str) -> str:
@@ -274,69 +267,39 @@ def warn_if_blocked(url: str, policy: AddressPolicy, problems: Problems) -> None
         problems.warning(f"`{host}` is {refused.kind}, which is blocked. Allow it with {permission_for(host)}")
 
 
-def _certificate(error: aiohttp.ClientConnectorCertificateError, host: str) -> ExecutionError:
-    reason = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
-    return ExecutionError(f"The certificate of {host} is not trusted: {reason}")
-
-
-def _tls(error: aiohttp.ClientConnectorSSLError, host: str) -> ExecutionError:
-    reason = getattr(error.os_error, "reason", None) or "handshake failed"
-    return ConnectionFailedError(f"TLS handshake with {host} failed: {str(reason).replace('_', ' ').lower()}")
-
-
-def _proxy(error: aiohttp.ClientProxyConnectionError, _host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The proxy cannot be reached: {_system_text(error.os_error)}")
-
-
-def _proxy_answer(error: aiohttp.ClientHttpProxyError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"The proxy cannot connect to {host}: status {error.status}")
-
-
-def _connect(error: aiohttp.ClientConnectorError, host: str) -> ExecutionError:
-    return ConnectionFailedError(f"Cannot connect to {host}:{error.port}: {_system_text(error.os_error)}")
-
-
-def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
-    return ExecutionError(f"{host} is not a host that can be connected to")
-
-
-def _too_large(error: BodyTooLargeError, host: str) -> ExecutionError:
-    return ExecutionError(f"The response of {host} exceeds {size_in_words(error.max_bytes)}. Request less data")
-
-
-def _encoding(error: UnknownEncodingError, host: str) -> ExecutionError:
-    return ExecutionError(f"The response of {host} has the content encoding `{error}`, which is not supported")
-
-
-def _malformed(error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
-    if "content-encoding" in error.message:  # `br` and `zstd`, without the libraries that decode them.
-        return ExecutionError(f"The response of {host} has a content encoding that is not supported")
-    return ConnectionFailedError(f"The response of {host} is not valid HTTP")
-
-
-def _system_text(error: OSError) -> str:
+def _detail(error: Json) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return str(getattr(error.os_error, "reason", None) or "handshake failed").replace("_", " ").lower()
+    if isinstance(error, BodyTooLargeError):
+        return size_in_words(error.max_bytes)
     # Error numbers of getaddrinfo are negative on Linux.
-    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
+    number = getattr(getattr(error, "os_error", None), "errno", None) or 0
+    return os.strerror(number).lower() if number > 0 else "no connection"
 
 
-def _saying(text: str) -> Callable[[Exception, str], ExecutionError]:
-    """Return a function that creates an error from a fixed text. `{}` is the host."""
-    return lambda _error, host: ConnectionFailedError(text.format(host))
-
-
-_EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]], ...]] = (
-    (aiohttp.ClientConnectorDNSError, _saying("The host {} cannot be found")),
-    (aiohttp.ClientConnectorCertificateError, _certificate),
-    (aiohttp.ClientConnectorSSLError, _tls),
-    (aiohttp.ClientProxyConnectionError, _proxy),
-    (aiohttp.ClientHttpProxyError, _proxy_answer),
-    (aiohttp.ClientConnectorError, _connect),
-    (aiohttp.ServerTimeoutError, _saying("{} did not respond in time")),
-    (aiohttp.InvalidURL, _url),
-    (BodyTooLargeError, _too_large),
-    (UnknownEncodingError, _encoding),
-    (aiohttp.ClientPayloadError, _saying("The response of {} is incomplete or encoded incorrectly")),
-    (aiohttp.ClientConnectionError, _saying("{} closed the connection without a response")),
-    (aiohttp.ClientResponseError, _malformed),
+_REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (aiohttp.ClientConnectorDNSError, "The host {host} cannot be found"),
+    (aiohttp.ClientConnectorCertificateError, "The certificate of {host} is not trusted: {detail}"),
+    (aiohttp.ClientConnectorSSLError, "TLS handshake with {host} failed: {detail}"),
+    (aiohttp.ClientProxyConnectionError, "The proxy cannot be reached: {detail}"),
+    (aiohttp.ClientHttpProxyError, "The proxy cannot connect to {host}: status {error.status}"),
+    (aiohttp.ClientConnectorError, "Cannot connect to {host}:{error.port}: {detail}"),
+    (aiohttp.ServerTimeoutError, "{host} did not respond in time"),
+    (aiohttp.InvalidURL, "{host} is not a host that can be connected to"),
+    (BodyTooLargeError, "The response of {host} exceeds {detail}. Request less data"),
+    (UnknownEncodingError, "The response of {host} has the content encoding `{error}`, which is not supported"),
+    (aiohttp.ClientPayloadError, "The response of {host} is incomplete or encoded incorrectly"),
+    (aiohttp.ClientConnectionError, "{host} closed the connection without a response"),
+    (aiohttp.ClientResponseError, "The response of {host} is not valid HTTP"),
+    (Exception, "The request to {host} failed ({error.__class__.__name__})"),
 )
 """The first match applies, so subclasses must precede their base classes."""
+_FINAL: Final = (
+    aiohttp.ClientConnectorCertificateError,
+    aiohttp.InvalidURL,
+    BodyTooLargeError,
+    UnknownEncodingError,
+)
+"""Errors after which a retry does not help."""

@@ -62,11 +62,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
-    """Fetch the metadata of an issuer.
-
-    Raises:
-        ExecutionError: The metadata cannot be fetched or is invalid.
-    """
+    """Fetch the metadata of an issuer. Raise ExecutionError if it is missing or invalid."""
     url, found = await issuer_metadata(issuer, partial(fetch_json, sender))
     token_url, methods = found.get("token_endpoint"), found.get("code_challenge_methods_supported")
     if not isinstance(token_url, str) or not is_trustworthy(token_url):
@@ -152,11 +148,7 @@ def asks_for_dpop(fields: Iterable[str]) -> bool:
 
 
 def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str | None:
-    """Return the metadata URL from a challenge (RFC 9728 §5.1).
-
-    Raises:
-        ExecutionError: The URL does not use https.
-    """
+    """Return the metadata URL from a challenge (RFC 9728 §5.1). Raise ExecutionError if it does not use https."""
     url = parameters.get("resource_metadata")
     if url is not None and not is_trustworthy(url):
         raise ExecutionError(f"The metadata URL {url} of {service_url} does not use https")
@@ -164,11 +156,7 @@ def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str
 
 
 def url_of(text: str) -> URL:
-    """Parse a URL.
-
-    Raises:
-        ExecutionError: The URL is invalid or does not use https.
-    """
+    """Parse a URL. Raise ExecutionError if it is invalid."""
     try:
         return parse_url(text, encoded=True)
     except ValueError:

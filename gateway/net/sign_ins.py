@@ -163,11 +163,8 @@ class SignIns:
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
         """Refresh the tokens, once for all waiting callers and processes.
 
-        Returns:
-            The new tokens, or None if the user has to sign in again.
-
-        Raises:
-            ExecutionError: The authorization server cannot be reached. The tokens are kept.
+        Return None if the user has to sign in again. Raise ExecutionError, and keep the tokens, if the server cannot be
+        reached.
         """
 
         async def fetch() -> tuple[Tokens | None, float]:
@@ -235,11 +232,7 @@ class SignIns:
         return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
 
     async def link(self, required: SignInRequiredError) -> str:
-        """Create a link with which the caller can sign in.
-
-        Raises:
-            ExecutionError: The caller cannot sign in here.
-        """
+        """Create a link with which the caller can sign in. Raise ExecutionError if the caller cannot sign in here."""
         if self.base_url is None and required.subject is not None and required.subject.key is not None:
             title = required.entry.title
             raise ExecutionError(
@@ -249,11 +242,7 @@ class SignIns:
         return f"{self.base_url}{PAGES}/{await self.begin(required)}"
 
     async def begin(self, required: SignInRequiredError) -> str:
-        """Create a sign-in, and return its secret.
-
-        Raises:
-            ExecutionError: The caller cannot sign in.
-        """
+        """Create a sign-in, and return its secret. Raise ExecutionError if the caller cannot sign in."""
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
             raise entry.unknown_user()
@@ -277,11 +266,7 @@ class SignIns:
         return await self._read(f"pending:{digest_of(secret)}", PendingSignIn)
 
     async def wait(self, link: str) -> None:
-        """Wait until the user of a link has signed in.
-
-        Raises:
-            ExecutionError: The user has not signed in, or the sign-in failed.
-        """
+        """Wait until the user of a link has signed in. Raise ExecutionError if the sign-in fails or takes too long."""
         secret = link.rpartition("/")[2]
         while True:
             pending = await self.pending(secret)
@@ -294,12 +279,9 @@ class SignIns:
             await asyncio.sleep(_POLL_SECONDS)  # Another process can complete the sign-in.
 
     async def start(self, pending: PendingSignIn, *, redirect_uri: str | None = None) -> tuple[str, str]:
-        """Return the URL of the authorization page, and a cookie for the browser.
+        """Return the URL of the authorization page, and a cookie for the browser. A link can only be used once.
 
         `redirect_uri` belongs to a program on this machine. The default is the gateway's own page.
-
-        Raises:
-            ExecutionError: The link was already used, or the authorization server cannot be used.
         """
         entry = self._known(pending.entry)
         redirect_uri = redirect_uri or entry.callback_url(self.base_url)
@@ -348,11 +330,7 @@ class SignIns:
         return pending if is_own and (entry is None or entry.name == name) else None
 
     async def finish(self, pending: PendingSignIn, response: Mapping[str, str]) -> ServiceEntry:
-        """Exchange the code of an authorization response for tokens, and store them.
-
-        Raises:
-            ExecutionError: The response is invalid, or the server issued no tokens.
-        """
+        """Exchange the code of an authorization response for tokens, and store them."""
         entry, wanted = self._known(pending.entry), pending.tokens
         # RFC 6749 §4.1.2: a code can only be used once.
         if not await self.store.claim(f"code:{pending.id}", expires=pending.expires_at):

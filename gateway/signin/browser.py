@@ -75,10 +75,7 @@ class BrowserSignIns:
     async def start(self, issuer: str, back: str, *, base_url: str | None) -> tuple[str, str, str]:
         """Return the URL of the issuer's page, `state`, and the content of a cookie for the browser.
 
-        `base_url` is the URL of the listener.
-
-        Raises:
-            ExecutionError: the issuer or `back` is not known, or the issuer cannot be used.
+        `base_url` is the URL of the listener. Raises ExecutionError if the issuer cannot be used.
         """
         entry = next((each for each in self.entries if each.issuer[0] == issuer), None)
         if entry is None or entry.browser is None or _BACK.fullmatch(back) is None:
@@ -112,8 +109,7 @@ class BrowserSignIns:
     async def finish(self, response: Mapping[str, str], cookie: str) -> tuple[Identity | AuthError, str]:
         """Return who has signed in, and the page to return to.
 
-        Raises:
-            ExecutionError: the response does not belong to a sign-in of this browser, or the issuer issued no tokens.
+        Raise ExecutionError if the response does not belong to a sign-in of this browser, or no tokens were issued.
         """
         name, store = _name(response.get("state", "")), self._sign_ins.store
         content = await store.read(name)

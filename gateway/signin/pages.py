@@ -380,11 +380,7 @@ def _page(
 
 
 async def _form(request: HttpRequest) -> Mapping[str, str]:
-    """Return the fields of a POST request. Empty for other methods.
-
-    Raises:
-        PageError: The form was not sent by a page of this server, or cannot be read.
-    """
+    """Return the fields of a POST request, which must come from a page of this server. Empty for other methods."""
     raw = request.raw
     if raw.method in _READ:
         return {}

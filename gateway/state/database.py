@@ -93,11 +93,7 @@ class StateDatabase:
         return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
-        """Run a transaction.
-
-        Raises:
-            NotDurableError: `durable` is set and the file cannot be written. The transaction was not run.
-        """
+        """Run a transaction. With `durable`, raise NotDurableError instead if the file cannot be written."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._put(Transaction(work, durable=durable, answer=answer))
         return await answer

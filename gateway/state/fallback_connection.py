@@ -126,11 +126,7 @@ class FallbackConnection:
                 job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs and commit them together. If a job fails, only the changes of that job are rolled back.
-
-        Raises:
-            sqlite3.Error: The file or disk failed. All jobs are rolled back.
-        """
+        """Run jobs and commit them together. If the file or disk fails, raise sqlite3.Error after a rollback."""
         connection = self._connection
         try:
             # A single statement needs no explicit transaction. IMMEDIATE acquires the lock before any work
@@ -150,11 +146,7 @@ class FallbackConnection:
             raise
 
     def _attempt(self, job: Transaction, *, is_alone: bool) -> None:
-        """Run a job in the open transaction, and roll it back if it fails.
-
-        Raises:
-            sqlite3.Error: The file or disk failed.
-        """
+        """Run a job in the open transaction, and roll back its changes if it fails."""
         connection = self._connection
         has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))
         if has_savepoint:

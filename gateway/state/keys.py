@@ -121,11 +121,7 @@ def own_keys(directory: Path | None) -> SigningKeys:
 
 
 def kept_keys(file: Path) -> SigningKeys:
-    """Return the keys of a file. Create it with a new key if it is missing or empty.
-
-    Raises:
-        OSError: The file cannot be read or written.
-    """
+    """Return the keys of a file. Create it with a new key if it is missing or empty. Raise OSError if that fails."""
     try:
         keys = keys_in(file.read_bytes())
     except FileNotFoundError:

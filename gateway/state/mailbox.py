@@ -33,7 +33,7 @@ _RECENT: Final = 10_000
 
 
 class Mailbox:
-    """The mailbox of this replica, which also sends to others."""
+    """The mailbox of this replica, which also sends to others. Methods raise StoreUnavailableError during an outage."""
 
     def __init__(self, store: RedisConnection, *, replica: str) -> None:
         self.replica: Final = replica
@@ -56,19 +56,11 @@ class Mailbox:
         self._handlers[kind] = handler
 
     async def tell(self, replica: str, kind: str, body: bytes) -> bool:
-        """Send a message. Return False if the replica does not exist.
-
-        Raises:
-            StoreUnavailableError: The message could not be sent.
-        """
+        """Send a message. Return False if the replica does not exist."""
         return await self._send(replica, kind, body, message_id=_new_id())
 
     async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
-        """Send a message and return the reply, or None if the replica does not exist or respond.
-
-        Raises:
-            StoreUnavailableError: The message could not be sent.
-        """
+        """Send a message and return the reply, or None if the replica does not exist or respond."""
         message_id = _new_id()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[message_id] = reply
@@ -83,19 +75,11 @@ class Mailbox:
             del self._asked[message_id]
 
     async def is_there(self, replica: str) -> bool:
-        """Return whether a replica is alive.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Return whether a replica is alive."""
         return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 
     async def tell_all(self, kind: str, body: bytes) -> None:
-        """Send a message to all other replicas.
-
-        Raises:
-            StoreUnavailableError: The message could not be sent.
-        """
+        """Send a message to all other replicas."""
         fields = self._fields(kind, body, message_id=_new_id())
         # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
         await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_MESSAGES, "*", *fields)

@@ -119,22 +119,14 @@ class RedisConnection:
         return f"{self.prefix}replica:{replica}"
 
     async def command(self, *words: str | bytes | float) -> Json:
-        """Send a command and return its reply.
-
-        Raises:
-            StoreUnavailableError: The reply did not arrive in time.
-        """
+        """Send a command and return its reply. Raise StoreUnavailableError if no reply arrives in time."""
         return await self._retry(lambda: self._client.execute_command(*words))
 
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script that is not idempotent, at most once. Fail at once during an outage.
-
-        Raises:
-            StoreUnavailableError: The reply did not arrive. The script could have run.
-        """
+        """Run a script that is not idempotent, at most once. Fail at once during an outage."""
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
         began = asyncio.get_running_loop().time()
@@ -215,11 +207,7 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until the store is available again.
-
-        Raises:
-            StoreUnavailableError: The store is still unavailable at the deadline.
-        """
+        """Wait until the store is available again."""
         if not self.is_unavailable:
             return
         try:

@@ -73,9 +73,6 @@ class RedisRates:
         """Count calls against rates (amount and seconds), or return the exceeded rate and the wait in seconds.
 
         Amounts up to `resolution`, the maximum number of times in a log, are exact.
-
-        Raises:
-            StoreUnavailableError: It is unknown whether the calls were counted.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreUnavailableError
@@ -81,14 +81,6 @@ return last >= now and 1 or 0
 """)
 
 
-class Claim(NamedTuple):
-    """The slots that this replica can use, and the numbers of the others."""
-
-    capacity: int
-    running_elsewhere: int
-    waiting_elsewhere: int
-
-
 class RedisSemaphores:
     """Semaphores by the name of their limit. Enter it to renew the lease."""
 
@@ -122,13 +114,12 @@ class RedisSemaphores:
 
     async def claim(  # noqa: PLR0913 - the facts of a claim
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
-    ) -> Claim:
+    ) -> tuple[int, int, int]:
         """Report the used slots and claim more. `again` is called when others free some.
 
-        At most `queue` calls wait at all replicas together.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
+        At most `queue` calls wait at all replicas together. Returns the slots that this replica can use, and the
+        numbers of
+        calls that run and wait at the others.
         """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
@@ -141,7 +132,7 @@ class RedisSemaphores:
         if first:
             # Notify the replica that has waited longest, which would otherwise claim much later.
             self._tasks.begin(self._tell_freed(first.decode(), key), name="limit: freed")
-        return Claim(capacity, running, waiting)
+        return capacity, running, waiting
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Register a callback for when the store could have lost this replica's slots."""

@@ -39,11 +39,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a URL.
-
-        Raises:
-            ValueError: The URL is invalid. The message does not contain the URL, which can contain a password.
-        """
+        """Parse a URL. Raise ValueError without the URL, which can contain a password."""
         from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
         parts = urlsplit(text.strip())
@@ -146,11 +142,7 @@ async def close(client: Json) -> None:
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:
-    """Parse a host with a port.
-
-    Raises:
-        ValueError: The host or port is invalid.
-    """
+    """Parse a host with a port."""
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("expected a host")

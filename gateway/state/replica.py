@@ -23,11 +23,7 @@ class Replica:
     """This process as a replica. Enter it to connect. `open` starts receiving messages."""
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
-        """Parse the URL.
-
-        Raises:
-            ConfigError: The URL is invalid, or the Redis library is not installed.
-        """
+        """Raise ConfigError if the URL is invalid, or the Redis library is not installed."""
         self.name: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process, unique per start."""
         self.store: Final = _connect(url, replica=self.name)

@@ -100,11 +100,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
-    """Migrate the tables of all stores to the newest version, in one transaction.
-
-    Raises:
-        NewerSchemaError: A store has an unknown version.
-    """
+    """Migrate the tables of all stores to the newest version, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_VERSIONS)
     found = dict(connection.execute("SELECT store, version FROM schema_versions"))

@@ -138,11 +138,7 @@ class StateDirectory:
 
 @asynccontextmanager
 async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIterator[EncryptedStore]:
-    """Open the encrypted store of a state directory, which a daemon can use at the same time.
-
-    Raises:
-        ConfigError: The directory or its database cannot be written.
-    """
+    """Open the encrypted store of a directory that a daemon can use too. Raise ConfigError if it cannot be written."""
     place = variable_of("state_dir")
     try:
         await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)

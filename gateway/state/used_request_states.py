@@ -54,11 +54,7 @@ class UsedStates:
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state among all replicas, for later calls of `take`.
-
-        Raises:
-            StoreUnavailableError: The store is unavailable.
-        """
+        """Claim a state among all replicas, for later calls of `take`."""
         if self.shared is None or self._used.get(nonce) is not None:
             return
         mark = secrets.token_hex(8)  # Recognizes a retried command.

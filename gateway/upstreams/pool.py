@@ -197,10 +197,6 @@ class SessionPool:
         """Call `ask` with the shared session, which has all capabilities that the entry allows.
 
         Fall back to the session of a client if `max_sessions` is reached or the server requires a caller.
-
-        Raises:
-            RpcError: the server's own error.
-            UpstreamError: the request failed.
         """
         held = self._held.get(SHARED)
         if held is None and len(self._held) >= self.config.max_sessions:

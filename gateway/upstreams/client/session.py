@@ -127,12 +127,7 @@ class Session:
         call: RelayedCall | None = None,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, and return its result.
-
-        Raises:
-            RpcError: the server's own error.
-            UpstreamError: the request failed.
-        """
+        """Send a request, and return its result. Raise RpcError or UpstreamError."""
         if call is not None and call.log_level is not None:
             await self._set_level(call.log_level)
         request_id = next(self._ids)

@@ -16,7 +16,7 @@ def template_of(node: ast.AST) -> str:
     """Return the text of a literal with `…` for each value in it."""
     match node:
         case ast.Constant(value=str(text)):
-            return text
+            return re.sub(r"\{[a-z][a-z_.]*\}", "…", text)  # of `str.format`
         case ast.JoinedStr(values=values):
             return "".join(map(template_of, values))
         case ast.FormattedValue():

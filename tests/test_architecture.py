@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_937,
+    "lines": 77_924,
     "files": 494,
     "classes": 813,
     "patches of libraries or the standard library": 0,

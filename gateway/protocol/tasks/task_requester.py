@@ -34,7 +34,7 @@ class TaskRequester(MrtrRequester):
         # ext-tasks, "Task Update Requests": keys are unique during the life of a task.
         self._round: Final = memory.round if is_same else memory.round + 1
         if is_same:
-            self._answers.update(memory.answers)
+            self.answers.update(memory.answers)
             self.results.update(memory.results)
         self._inside: Final[dict[str, InputRequest]] = {}
 
@@ -44,17 +44,14 @@ class TaskRequester(MrtrRequester):
         if self._inside and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None
 
-    async def request(
-        self,
-        questions: Mapping[str, InputRequest],
-        *,
-        pause: Suspension,
-        proven: bool = False,
-        where: Where | None = None,
-    ) -> Mapping[str, JsonObject]:
+    async def _ask(
+        self, questions: Mapping[str, InputRequest], pause: Suspension, *, proven: bool, where: Where | None
+    ) -> None:
         if self._asks_before(where):
-            return await super().request(questions, pause=pause, proven=proven)
-        return await self._answered(self.register(questions), beside=self._inside)
+            await super()._ask(questions, pause, proven=proven, where=where)
+        else:
+            await self.open(questions, beside=self._inside)
+            raise AwaitingInput
 
     @property
     def is_asking_before(self) -> bool:
@@ -67,7 +64,7 @@ class TaskRequester(MrtrRequester):
 
     def memory(self) -> bytes:
         """Return the encoded memory for the next run. Raise ExecutionError if it is too large."""
-        memory = TaskMemory(answers=self._answers, results=self.results, definition=self._definition, round=self._round)
+        memory = TaskMemory(answers=self.answers, results=self.results, definition=self._definition, round=self._round)
         encoded = encode_memory(memory)
         if len(encoded) > MAX_MEMORY_BYTES:
             raise ExecutionError(f"The responses and results so far exceed {MAX_MEMORY_BYTES} bytes")
@@ -75,7 +72,7 @@ class TaskRequester(MrtrRequester):
 
     @property
     def has_memory(self) -> bool:
-        return bool(self._answers or self.results)
+        return bool(self.answers or self.results)
 
     @property
     def is_waiting(self) -> bool:

@@ -29,9 +29,8 @@ class MrtrRequester(InputRequester):
     def __init__(self, call: Call, *, definition: str) -> None:
         super().__init__(call)
         self._scope = _scope(call, definition=definition)
-        self._has_state, self._responses, self._answers = self._brought()
-        """Whether the state is valid, the responses sent with it, and the accepted responses."""
-        self._needs_proof = False
+        self._has_state, self._responses = self._brought()
+        """Whether the state is valid, and the responses sent with it."""
         self._open: dict[str, InputRequest] = {}
 
     async def close(self, error: BaseException | None) -> None:
@@ -39,33 +38,20 @@ class MrtrRequester(InputRequester):
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self.result_with(self._open)) from None
 
-    async def request(
-        self,
-        questions: Mapping[str, InputRequest],
-        *,
-        pause: Suspension,
-        proven: bool = False,
-        where: Where | None = None,
-    ) -> Mapping[str, JsonObject]:
+    async def _ask(
+        self, questions: Mapping[str, InputRequest], pause: Suspension, *, proven: bool, where: Where | None
+    ) -> None:
         del pause, where  # the run does not wait, and is not a task
-        self._needs_proof |= proven
-        entered = self.register(questions)
-        for key, question in entered.items():
+        unanswered = dict(questions)
+        for key, question in questions.items():
             # Without a signed state, the response may be older than the request.
-            if key not in self._answers and key in self._responses and (self._has_state or not proven):
+            if key in self._responses and (self._has_state or not proven):
                 check_answer(key, question, self._responses[key])
-                self._answers[key] = self._responses[key]
-        return await self._answered(entered, beside=self._open)
-
-    async def _answered(
-        self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]
-    ) -> Mapping[str, JsonObject]:
-        """Return the responses. If one is missing, add its request to `beside` and raise AwaitingInput."""
-        unanswered = {key: question for key, question in questions.items() if key not in self._answers}
+                self.answers[key] = self._responses[key]
+                del unanswered[key]
         if unanswered:
-            await self.open(unanswered, beside=beside)
+            await self.open(unanswered, beside=self._open)
             raise AwaitingInput
-        return {key: self._answers[key] for key in questions}
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:
         """Return an `InputRequiredResult`, with a state if one is needed. Raise ExecutionError if it is too large.
@@ -76,23 +62,24 @@ class MrtrRequester(InputRequester):
             "resultType": "input_required",
             "inputRequests": {key: question.wire for key, question in {**self._open, **questions}.items()},
         }
-        if self._answers or self.results or self._needs_proof:
-            state = State(answers=self._answers, results=self.results)
-            result["requestState"] = self.call.server.state_signer.sign(state, self._scope, only_once=self._needs_proof)
+        if self.answers or self.results or self.needs_proof:
+            state = State(answers=self.answers, results=self.results)
+            result["requestState"] = self.call.server.state_signer.sign(state, self._scope, only_once=self.needs_proof)
         return result
 
-    def _brought(self) -> tuple[bool, JsonObject, dict[str, Json]]:
+    def _brought(self) -> tuple[bool, JsonObject]:
         responses = self.call.params.get("inputResponses", {})
         if not isinstance(responses, dict):
             raise InvalidRetryError("`inputResponses` must be an object")
         signed = self.call.params.get("requestState")
         if signed is None:
-            return False, responses, {}
+            return False, responses
         state = self.call.server.state_signer.open(signed, self._scope)
         if state is None:
-            return False, {}, {}  # the requests must be sent again
+            return False, {}  # the requests must be sent again
         self.results.update(state.results)
-        return True, responses, dict(state.answers)
+        self.answers.update(state.answers)
+        return True, responses
 
 
 def _scope(call: Call, *, definition: str) -> StateScope:

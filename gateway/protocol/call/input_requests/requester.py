@@ -37,10 +37,12 @@ class InputRequester(ABC):
     def __init__(self, call: Call) -> None:
         self.call: Final = call
         self._asked: dict[str, InputRequest] = {}
+        self.answers: dict[str, JsonObject] = {}
+        """The checked responses by key."""
         self.results: Final[dict[str, Json]] = {}
         """The results of `once`."""
+        self.needs_proof = False
 
-    @abstractmethod
     async def request(
         self,
         questions: Mapping[str, InputRequest],
@@ -63,12 +65,23 @@ class InputRequester(ABC):
             ExecutionError: the client refused, timed out or sent an invalid response (legacy), or a limit was exceeded.
             AwaitingInput: the client must respond first (modern).
         """
+        self.needs_proof |= proven
+        entered = self._register(questions)
+        if new := {key: question for key, question in entered.items() if key not in self.answers}:
+            await self._ask(new, pause, proven=proven, where=where)
+        return {key: self.answers[key] for key in questions}
+
+    @abstractmethod
+    async def _ask(
+        self, questions: Mapping[str, InputRequest], pause: Suspension, *, proven: bool, where: Where | None
+    ) -> None:
+        """Add the responses to `answers`, or raise an exception. See `request`."""
 
     @abstractmethod
     async def close(self, error: BaseException | None) -> None:
         """End with the run. Raise AwaitingInput if the client must respond first (modern)."""
 
-    def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
+    def _register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
         """Return the requests with secrets masked and tokens limited. Raise ExecutionError for too many."""
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():

@@ -23,33 +23,23 @@ class SessionRequester(InputRequester):
         super().__init__(call)
         self._session: Final = session
         self._timeout: Final = ask_timeout.total_seconds()
-        self._answers: Final[dict[str, JsonObject]] = {}
         self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
 
     async def close(self, _error: BaseException | None) -> None:
         if self._asking:
             await self._withdraw(self._asking)
 
-    async def request(
-        self,
-        questions: Mapping[str, InputRequest],
-        *,
-        pause: Suspension,
-        proven: bool = False,
-        where: Where | None = None,
-    ) -> Mapping[str, JsonObject]:
+    async def _ask(
+        self, questions: Mapping[str, InputRequest], pause: Suspension, *, proven: bool, where: Where | None
+    ) -> None:
         del where  # legacy revisions have no tasks
         del proven  # responses are matched by a unique id within the session
-        entered = self.register(questions)
-        new = {key: question for key, question in entered.items() if key not in self._answers}
-        if new:
-            # Unsupported requests must not count against a limit.
-            check_capabilities(new, self.call.terms.capabilities, self.call.revision)
-            cut = {key: for_revision(question, self.call.revision) for key, question in new.items()}
-            await self.charge(new)
-            async with pause():
-                self._answers.update(await self._all_or_none(cut))
-        return {key: self._answers[key] for key in questions}
+        # Unsupported requests must not count against a limit.
+        check_capabilities(questions, self.call.terms.capabilities, self.call.revision)
+        converted = {key: for_revision(question, self.call.revision) for key, question in questions.items()}
+        await self.charge(questions)
+        async with pause():
+            self.answers.update(await self._all_or_none(converted))
 
     async def _all_or_none(self, questions: Mapping[str, InputRequest]) -> Mapping[str, JsonObject]:
         """Send the requests concurrently. If one fails, cancel the others."""

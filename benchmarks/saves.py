@@ -6,6 +6,7 @@ while the event loop is ready to run, so other load on the machine does not coun
 
 import argparse
 import asyncio
+import gc
 import logging
 import tempfile
 import threading
@@ -15,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from gateway.reload.interpreter_tuning import tune_interpreter
+from gateway.platform_facilities import return_large_blocks
 from gateway.reload.pipeline import ReloadPipeline
 from tests.reload.pipelines import opened, reload
 
@@ -40,7 +41,8 @@ async def main() -> None:
     parser.add_argument("--saves", type=int, default=10)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    tune_interpreter()  # as in a daemon
+    return_large_blocks()  # as in a daemon, like the next line
+    gc.freeze()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "config.yaml")
         _write(path, tools=options.tools, edition=1)

@@ -12,6 +12,9 @@ from typing import Final
 
 IS_LINUX: Final = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER: Final = 36
+# Parameters of mallopt(3).
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 
 
 def can_find_processes() -> bool:
@@ -31,9 +34,16 @@ def processors_of_affinity() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc, or None with another C library."""
-    return _libc(name) if _libc("gnu_get_libc_version") is not None else None
+def return_large_blocks() -> None:
+    """Make glibc return blocks of memory above 1 MiB when they are freed.
+
+    By default it raises the threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks then
+    come from heaps, which rarely shrink.
+    """
+    mallopt = _libc("mallopt") if _libc("gnu_get_libc_version") is not None else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 2**20)
+        mallopt(_M_TRIM_THRESHOLD, 2 * 2**20)  # glibc's own default ratio.
 
 
 def missing_facilities() -> dict[str, str]:

@@ -58,8 +58,7 @@ from gateway.openapi.source import OpenApiSource
 from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.notifier import ChangeNotifier
-from gateway.reload.interpreter_tuning import gc_paused
-from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.pipeline import ReloadPipeline, gc_paused
 from gateway.reload.reloader import ReloadAttempt, Reloader
 from gateway.signin.pages import SignInPages
 from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared

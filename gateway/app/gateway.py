@@ -5,6 +5,7 @@ its cancellation is abandoned.
 """
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
-from gateway.reload.interpreter_tuning import return_free_memory, tune_interpreter
+from gateway.platform_facilities import return_large_blocks
 from gateway.telemetry.observer import Observer
 from gateway.transports.listener.socket_activation import Inherited, take_inherited
 from gateway.transports.memory import MemoryClient
@@ -128,16 +129,15 @@ class Gateway:
 
         self._watchdog = watchdog = ExitWatchdog(on_exit=exit_now)
         watchdog.start()
-        tune_interpreter()
+        return_large_blocks()
+        gc.freeze()  # objects of imported modules are never freed
         on_stop_signals(self._stop_wanted.set, watchdog=watchdog, seconds=seconds)
         if self._worker is not None:
             on_stop_signals(self._leave_sockets, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
         await self.start()
         if on_started is not None:
             await on_started()
-        returning = asyncio.create_task(return_free_memory(), name="return free memory")
         await self._stop_wanted.wait()
-        returning.cancel()
         # Not yet armed if standard input or the supervisor has ended.
         watchdog.arm(seconds=seconds)
         await self.stop()

@@ -27,8 +27,7 @@ from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.processes.processes import Processes
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reload.interpreter_tuning import gc_paused
-from gateway.reload.pipeline import CHECKS, with_identity
+from gateway.reload.pipeline import CHECKS, gc_paused, with_identity
 from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs
 from gateway.threads import DaemonThreadPool

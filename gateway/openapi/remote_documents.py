@@ -152,13 +152,13 @@ def _name_of(url: str) -> str:
 
 
 class RemoteDocuments:
-    def __init__(self, *, services: Services, documents: DocumentStore | None, is_at_start: bool = True) -> None:
-        """Without `documents`, nothing is stored. `is_at_start`: the first `follow` waits for its documents."""
+    def __init__(self, *, services: Services, documents: DocumentStore | None) -> None:
+        """Without `documents`, nothing is stored."""
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _RefreshedDocument] = {}
         self._following: Final = BackgroundTasks()
-        self._is_at_start = is_at_start
+        self._is_at_start = True
 
     def opened(self, name: str) -> FetchedDocuments | None:
         """Return the last fetched document of an entry, or None. Its URL can have changed since."""
@@ -171,6 +171,13 @@ class RemoteDocuments:
         return "" if followed is None else followed.reason
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        """Follow the documents of a configuration. The first call waits for them, up to `FIRST_SECONDS`."""
+
+        def notify() -> None:
+            # A start reads the definitions after its documents have arrived, so it needs no reload.
+            if not self._is_at_start:
+                changed()
+
         before, self._followed = self._followed, {}
         new: list[_RefreshedDocument] = []
         for name, config in document.openapi.items():
@@ -191,17 +198,20 @@ class RemoteDocuments:
                 documents=self._documents,
                 # The old document is used until a new one is fetched.
                 fetched=None if known is None else known.fetched,
-                is_awaited=self._is_at_start,
             )
             fetcher = compile_fetcher(config, connection, document=document, services=self._services)
-            made.start(self._following, fetcher, changed)
+            made.start(self._following, fetcher, notify)
             self._followed[name] = made
             new.append(made)
         for each in before.values():
             each.task.cancel()
-        if self._is_at_start:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_SECONDS):
+                    for each in new if self._is_at_start else ():
+                        await each.known.wait()
+        finally:
             self._is_at_start = False
-            await _first(new)
 
     async def close(self) -> None:
         await self._following.cancel()
@@ -218,7 +228,7 @@ class RemoteDocuments:
 
 
 class _RefreshedDocument:
-    def __init__(  # noqa: PLR0913 - the state of a document
+    def __init__(
         self,
         name: str,
         config: OpenApi,
@@ -226,7 +236,6 @@ class _RefreshedDocument:
         key: bytes,
         documents: DocumentStore | None,
         fetched: FetchedDocuments | None,
-        is_awaited: bool,
     ) -> None:
         self.url: Final = urldefrag(config.document)[0]
         self.key: Final = key
@@ -234,9 +243,7 @@ class _RefreshedDocument:
         self.reason = ""
         self.at: float | None = None
         self.known: Final = asyncio.Event()
-        """Set after the first attempt to fetch the document."""
-        self.is_awaited = is_awaited
-        """Whether a start is waiting for the document, so that it is not announced."""
+        """Set when the document is available, or the first attempt to fetch it has failed."""
         self.task: asyncio.Task[None]
         self._warning: Final = RepeatedWarning()
         self._name: Final = name
@@ -246,29 +253,21 @@ class _RefreshedDocument:
     def start(self, tasks: BackgroundTasks, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
         self.task = tasks.begin(self._run(fetcher, changed), name=f"follow openapi {self._name}")
 
-    def announce_later(self) -> None:
-        self.is_awaited = False
-
     async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
         try:
             if self.fetched is None or self.fetched.uri != self.url:
                 self.fetched = await self._recalled() or self.fetched
             if self.fetched is not None:
-                self._make_known(changed)
+                changed()
+                self.known.set()
             while True:
                 if await self._fetched(fetcher):
-                    self._make_known(changed)
+                    changed()
                 self.known.set()
                 await asyncio.sleep(self._refresh)
         finally:
             # Release a start that is waiting for the document.
             self.known.set()
-
-    def _make_known(self, changed: Callable[[], None]) -> None:
-        # A start reads the definitions after the first document has arrived, so it needs no reload.
-        if not self.is_awaited or self.known.is_set():
-            changed()
-        self.known.set()
 
     async def _fetched(self, fetcher: DocumentFetcher) -> bool:
         try:
@@ -304,18 +303,6 @@ class _RefreshedDocument:
             await self._documents.save(f"openapi:{self.url}", msgspec.msgpack.encode(fetched))
         except (OSError, ValueError) as error:
             log.warning("OpenAPI document cannot be stored", entry=self._name, reason=str(error))
-
-
-async def _first(new: list[_RefreshedDocument]) -> None:
-    """Wait for the first fetch of each document, up to `FIRST_SECONDS`."""
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_SECONDS):
-                for each in new:
-                    await each.known.wait()
-    finally:
-        for each in new:
-            each.announce_later()
 
 
 async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -29,11 +29,8 @@ class BreakingChange(msgspec.Struct, frozen=True, kw_only=True):
     what: str
 
 
-class _Reason(NamedTuple):
-    path: str
-    """Path of a field, such as `.filter.sizes[]`, or "" for the whole schema."""
-    text: str
-    """`{}` is replaced by the field."""
+_Reason = tuple[str, str]
+"""The path of a field, such as `.filter.sizes[]`, or "" for the whole schema, and a text with `{}` for the field."""
 
 
 def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:
@@ -88,7 +85,7 @@ class _Comparison:
             else:
                 reasons = self._of_choices(_choices(before, self._old), _choices(after, self._new))
             self._found[key] = list(dict.fromkeys(reasons))[:_MOST]
-        return [_Reason(path + inner, text) for inner, text in self._found[key]]
+        return [(path + inner, text) for inner, text in self._found[key]]
 
     def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
         """Every old input must match a new choice, and every new output an old choice."""
@@ -103,15 +100,15 @@ class _Comparison:
         olds, news = properties_of(before), properties_of(after)
         for name in after.get("required", ()):
             if name not in before.get("required", ()):
-                yield _Reason(f".{name}", "{} is now required" if name in olds else "{} is a new required input")
+                yield (f".{name}", "{} is now required" if name in olds else "{} is a new required input")
         is_closed = after.get("additionalProperties") is False
         for name, old in olds.items():
             if name in news:
                 yield from self._between(f".{name}", old, news[name])
             elif is_closed:
-                yield _Reason(f".{name}", "{} is no longer accepted")
+                yield (f".{name}", "{} is no longer accepted")
         if is_closed and before.get("additionalProperties") is not False:
-            yield _Reason("", "{} no longer accepts undeclared names")
+            yield ("", "{} no longer accepts undeclared names")
         if "items" in after:
             yield from self._between("[]", before.get("items", True), after["items"])
 
@@ -120,10 +117,10 @@ class _Comparison:
         news, required = properties_of(after), after.get("required", ())
         for name, old in properties_of(before).items():
             if name not in news:
-                yield _Reason(f".{name}", "{} is gone")
+                yield (f".{name}", "{} is gone")
                 continue
             if name in before.get("required", ()) and name not in required:
-                yield _Reason(f".{name}", "{} can be missing")
+                yield (f".{name}", "{} can be missing")
             yield from self._between(f".{name}", old, news[name])
         if "items" in before:
             yield from self._between("[]", before["items"], after.get("items", True))
@@ -132,11 +129,11 @@ class _Comparison:
         """None is any type."""
         if olds is not None and news is not None:
             if olds - news if self._is_input else news - olds:
-                yield _Reason("", f"the type of {{}} changed from {_listed(olds)} to {_listed(news)}")
+                yield ("", f"the type of {{}} changed from {_listed(olds)} to {_listed(news)}")
         elif news is not None and self._is_input:
-            yield _Reason("", f"{{}} must now be of type {_listed(news)}")
+            yield ("", f"{{}} must now be of type {_listed(news)}")
         elif olds is not None and not self._is_input:
-            yield _Reason("", f"{{}} can have any type, not only {_listed(olds)}")
+            yield ("", f"{{}} can have any type, not only {_listed(olds)}")
 
 
 def _fewer_values(olds: Sequence[Json] | None, news: Sequence[Json] | None) -> Iterator[_Reason]:
@@ -144,9 +141,9 @@ def _fewer_values(olds: Sequence[Json] | None, news: Sequence[Json] | None) -> I
     if news is None:
         return
     if olds is None:
-        yield _Reason("", f"{{}} accepts only {_quoted(news)}")
+        yield ("", f"{{}} accepts only {_quoted(news)}")
     elif lost := [value for value in olds if value not in news]:
-        yield _Reason("", f"{{}} no longer accepts {_quoted(lost)}")
+        yield ("", f"{{}} no longer accepts {_quoted(lost)}")
 
 
 def _other_limits(before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
@@ -155,12 +152,12 @@ def _other_limits(before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
         if not isinstance(new, int | float) or new == old:
             continue
         if not isinstance(old, int | float):
-            yield _Reason("", f"{{}} has a new `{keyword}`: {new}")
+            yield ("", f"{{}} has a new `{keyword}`: {new}")
         elif (new > old) is (keyword in _LOWER_BOUNDS):
-            yield _Reason("", f"{{}} has a stricter `{keyword}`: {new} instead of {old}")
+            yield ("", f"{{}} has a stricter `{keyword}`: {new} instead of {old}")
     for keyword in _OTHERS:
         if keyword in after and after[keyword] != before.get(keyword, ABSENT):
-            yield _Reason("", f"{{}} has a {'different' if keyword in before else 'new'} `{keyword}`")
+            yield ("", f"{{}} has a {'different' if keyword in before else 'new'} `{keyword}`")
 
 
 def _types(schema: JsonObject) -> frozenset[str] | None:

@@ -5,10 +5,11 @@ catalog. `swap` and `announce` cannot fail and run on the event loop. `Reloader`
 """
 
 import asyncio
+import gc
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,6 @@ from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox import forget_sandboxes
 from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
-from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.threads import DaemonThreadPool
 from gateway.transports.listener.server_tls import ServerIdentity, ServerTls, identity_files, load_identity
@@ -302,6 +302,31 @@ class ReloadPipeline:
 
     async def _follow_all(self, document: Document) -> None:
         await asyncio.gather(*(each.follow(document, self.source_changed.set) for each in self._sources))
+
+
+_YOUNG: Final = 3_000
+"""Objects per young collection during loads, which takes a millisecond or two."""
+_NEVER: Final = 2**31 - 1
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Limit garbage collection to young objects. If older objects are frozen already, freeze the survivors too.
+
+    Ten thousand tools are about a million objects, and each full collection would stop all threads for a second.
+    Loaded objects have few cycles except plugin types, so reference counting frees them.
+    """
+    before = gc.get_threshold()
+    if before[1] == _NEVER:  # Another load has paused it.
+        yield
+        return
+    gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # Survivors move to a generation that is not collected.
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if gc.get_freeze_count():
+            gc.freeze()
 
 
 def _with_gc_paused(job: Callable[[], T]) -> T:

@@ -25,9 +25,8 @@ from gateway.reload.watcher import Watcher
 
 log: Final = structlog.get_logger(__name__)
 
-_FIRST_RETRY_SECONDS: Final = 1.0
-"""The first delay before watching is retried. It doubles with each attempt."""
-_MAX_RETRY_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 10.0
+"""The longest delay before watching is retried."""
 
 _SETTLE_SECONDS: Final = 0.1
 """The time between two snapshots, if no event burst announced the change."""
@@ -96,31 +95,19 @@ class Reloader:
         self.is_watching = False
 
     async def run(self) -> None:
-        """Watch until cancelled. If file events are unavailable, retry with growing delays."""
-        clock = asyncio.get_running_loop().time
-        retry_seconds = _FIRST_RETRY_SECONDS
+        """Watch until cancelled. If file events are unavailable, look at the files at every retry."""
         while True:
             self._is_armed = True
-            is_overdue = False
-            retry_at = clock() + retry_seconds  # Until then, ignore hints.
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
                 self._note_watch_error(self._watcher.error)
                 await self._look(is_settled=False)
                 self.is_watching = True
-                while self._is_armed:
-                    is_settled = False
-                    try:
-                        async with asyncio.timeout_at(None if self._watcher.error is None else retry_at):
-                            is_settled = await self._watcher.hint()
-                    except TimeoutError:
-                        self._is_armed, is_overdue = False, True
+                while self._is_armed and self._watcher.error is None:
+                    is_settled = await self._watcher.hint()
                     self._note_watch_error(self._watcher.error)
                     await self._look(is_settled=is_settled)
-                failed = self._watcher.error is not None
-            if not failed:
-                retry_seconds = _FIRST_RETRY_SECONDS
-            elif is_overdue:  # Not after a reload, which creates new watches.
-                retry_seconds = min(2 * retry_seconds, _MAX_RETRY_SECONDS)
+            if self._watcher.error is not None:
+                await asyncio.sleep(min(self._poll.total_seconds() or _RETRY_SECONDS, _RETRY_SECONDS))
 
     async def run_for_sources(self) -> None:
         """Reload when a definition source reports a change, until cancelled. Also used without file watching."""

@@ -15,8 +15,7 @@ from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
-from gateway.reload.interpreter_tuning import gc_paused
-from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.pipeline import ReloadPipeline, gc_paused
 
 
 async def _nothing_to_send(url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:

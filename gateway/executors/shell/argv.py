@@ -6,6 +6,7 @@ enum).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -42,22 +43,17 @@ Item = Callable[[JsonObject], Sequence[Argument] | None]
 """Returns the arguments for the variables, or None if a value is absent and the item is left out."""
 
 
-def _text(template: TextTemplate, source: str) -> Item:
-    def arguments(variables: JsonObject) -> Sequence[Argument] | None:
-        if (copy := template.copy_of(variables)) is not None:
-            return [Argument(text=copy, source=source, begins_with_value=True)]
-        if template.single is not None:
-            value = template.value(variables)
-            if isinstance(value, list):
-                texts = [text_of(item) for item in value if item is not None]
-                # An empty list counts as absent, so its group is left out.
-                return [Argument(text=text, source=source, begins_with_value=True) for text in texts] or None
-        rendering = template.rendering(variables, in_element=True)
-        if rendering is None:
-            return None
-        return [Argument(text=rendering.text, source=source, begins_with_value=rendering.begins_with_value)]
-
-    return arguments
+def _text_arguments(template: TextTemplate, source: str, variables: JsonObject) -> Sequence[Argument] | None:
+    if template.single is not None:
+        value = template.value(variables)
+        if isinstance(value, list):
+            # An empty list counts as absent, so its group is left out.
+            texts = [text_of(item) for item in value if item is not None]
+            return [Argument(text=text, source=source, begins_with_value=True) for text in texts] or None
+    rendering = template.rendering(variables, in_element=True)
+    if rendering is None:
+        return None
+    return [Argument(text=rendering.text, source=source, begins_with_value=rendering.begins_with_value)]
 
 
 def _group(members: Sequence[Item]) -> Item:
@@ -155,7 +151,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
         if template.literal is not None:
             literal = Argument(text=str(source), source=source, ends_options=source == "--")
             return lambda _: (literal,)
-        return _text(template, source)
+        return partial(_text_arguments, template, source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:
         """Return the possible values of an input if it is always present and all its values are strings."""

@@ -1,5 +1,7 @@
 import os
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -18,7 +20,13 @@ _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 
 def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
     wanted = INHERITED.union(names)
-    return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
+    return _shared(tuple(each for each in os.environ.items() if each[0] in wanted or each[0].startswith("LC_")))
+
+
+@lru_cache(maxsize=16)
+def _shared(entries: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """Return the same mapping for equal entries, which most tools have."""
+    return MappingProxyType(dict(entries))
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import jsonschema_rs
 import msgspec
 import orjson
 from jsonschema_rs import ValidationErrorKind as Kind
+from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import DocumentPath, Json, JsonObject
@@ -45,32 +46,25 @@ _RESTRICTED_BY: Final = {
 """Keywords that would apply to more values if the first keyword were removed."""
 
 
-class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A compiled schema without descriptions. Tools with equal schemas share it."""
-
+class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     schema: JsonObject
     engine: jsonschema_rs.Validator
+    """Of the schema without descriptions. Tools with equal schemas share it."""
     cost: ValidationCost
     is_foreign: bool = False
     """Whether another server validates the value again. Values that are too expensive to check are then accepted."""
 
-
-class Validator:
-    def __init__(self, schema: JsonObject, shape: SchemaShape) -> None:
-        self.schema = schema
-        self.shape = shape
-        self.is_valid: Callable[[Json], bool] = shape.engine.is_valid
-        self._engine = shape.engine
-        self._cost = shape.cost
-        if not shape.cost.is_light:
-            self.is_valid = self._is_valid_and_no_excess
+    def is_valid(self, instance: Json) -> bool:
+        # Check the cost first: the engine cannot be interrupted and holds the GIL.
+        if self.cost.limit_exceeded(instance) is not None:
+            return self.is_foreign
+        return self.engine.is_valid(instance)
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
         """Return up to `MAX_ERRORS` errors. `noun` is the word for members of the outermost object."""
-        # Check the cost first: the engine cannot be interrupted and holds the GIL.
-        if (excess := self._cost.limit_exceeded(instance)) is not None:
-            return [] if self.shape.is_foreign else [SchemaError(path=(), message=excess)]
-        if self._engine.is_valid(instance):
+        if (excess := self.cost.limit_exceeded(instance)) is not None:
+            return [] if self.is_foreign else [SchemaError(path=(), message=excess)]
+        if self.engine.is_valid(instance):
             return []
         if self._is_too_large_for_words(instance):
             return self._errors_of_large(instance, noun=noun)
@@ -78,25 +72,20 @@ class Validator:
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of the engine, or none for large values."""
-        if self._is_too_large_for_words(instance) or self._cost.limit_exceeded(instance) is not None:
+        if self._is_too_large_for_words(instance) or self.cost.limit_exceeded(instance) is not None:
             return []
-        return list(self._engine.iter_errors(instance))
-
-    def _is_valid_and_no_excess(self, instance: Json) -> bool:
-        if self._cost.limit_exceeded(instance) is not None:
-            return self.shape.is_foreign
-        return self._engine.is_valid(instance)
+        return list(self.engine.iter_errors(instance))
 
     def _is_too_large_for_words(self, instance: Json) -> bool:
-        if _has_more_nodes(instance, than=min(_MAX_NODES, self._cost.worded_nodes)):
+        if _has_more_nodes(instance, than=min(_MAX_NODES, self.cost.worded_nodes)):
             return True
-        depth = self._cost.worded_depth
+        depth = self.cost.worded_depth
         return depth is not None and is_deeper(instance, than=depth)
 
     def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
         said = set()
-        for diagnostic in self._engine.iter_errors(instance):
-            if self.shape.is_foreign and isinstance(diagnostic.kind, Kind.BacktrackLimitExceeded):
+        for diagnostic in self.engine.iter_errors(instance):
+            if self.is_foreign and isinstance(diagnostic.kind, Kind.BacktrackLimitExceeded):
                 continue
             for error in describe(diagnostic, self.schema, noun=noun):
                 if str(error) not in said:
@@ -105,7 +94,7 @@ class Validator:
 
     def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
         cut: set[DocumentPath] = set()
-        depth = min(_KEPT_DEPTH, self._cost.worded_depth or _KEPT_DEPTH)
+        depth = min(_KEPT_DEPTH, self.cost.worded_depth or _KEPT_DEPTH)
         kept = _cut_down(instance, (), cut, depth)
 
         def is_of_the_cut(path: DocumentPath) -> bool:
@@ -135,7 +124,7 @@ def compile_schema(
         return compiled
     for schema_problem in compiled:
         problems.at(*place(schema_problem.path)).error(f"not a valid {what}: {schema_problem.message}")
-    return Validator({}, _ANYTHING)
+    return _ANYTHING
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
@@ -169,7 +158,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
         checked = rewritten(checked, _drop_negations)
         for problem in compiled:
             _leave_out(checked, problem.path)
-    return Validator({}, _ANYTHING), list(unchecked.values())
+    return _ANYTHING, list(unchecked.values())
 
 
 def _with_known_dialect(schema: JsonObject) -> JsonObject:
@@ -221,11 +210,11 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
     if isinstance(copy, SchemaError):
         return [copy]
     # The cache key is text, because 1, 1.0 and true are equal in Python.
-    shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
-    if isinstance(shape, SchemaShape):
-        return Validator(copy, shape)
+    shared = _shared(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
+    if isinstance(shared, Validator):
+        return replace(shared, schema=copy)
     problems = check_schema(copy)  # again with descriptions, which messages can quote
-    return problems if isinstance(problems, list) else shape
+    return problems if isinstance(problems, list) else shared
 
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
@@ -236,7 +225,7 @@ def _drop_free_text(schema: dict[str, Json]) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _shape(data: bytes, *, is_foreign: bool) -> SchemaShape | list[SchemaError]:
+def _shared(data: bytes, *, is_foreign: bool) -> Validator | list[SchemaError]:
     schema: dict[str, Json] = orjson.loads(data)
     cost, dialect = check_schema(schema), dialect_of(schema)
     if not isinstance(cost, ValidationCost):
@@ -252,7 +241,7 @@ def _shape(data: bytes, *, is_foreign: bool) -> SchemaShape | list[SchemaError]:
         )
     except ValueError as error:  # rejected by the engine only
         return [SchemaError(path=(), message=str(error).partition("\n")[0])]
-    return SchemaShape(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
+    return Validator(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
 
 
 def _anything(_text: str) -> bool:
@@ -269,7 +258,7 @@ _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
 
-_ANYTHING: Final = SchemaShape(schema={}, engine=jsonschema_rs.Draft202012Validator({}), cost=ValidationCost())
+_ANYTHING: Final = Validator(schema={}, engine=jsonschema_rs.Draft202012Validator({}), cost=ValidationCost())
 
 
 def _has_more_nodes(value: Json, *, than: int) -> bool:

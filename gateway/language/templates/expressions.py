@@ -6,6 +6,7 @@ lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -146,7 +147,11 @@ def _all_inputs(scope: Scope) -> Evaluate:
 
 def _input(name: str, scope: Scope) -> Evaluate:
     scope.used.add(name)
-    inputs = _nested_inputs if ALL_INPUTS in scope.names else _variables
+    return _reading(name, _nested_inputs if ALL_INPUTS in scope.names else _variables)
+
+
+@lru_cache(maxsize=1024)  # many templates read inputs of the same name
+def _reading(name: str, inputs: Evaluate) -> Evaluate:
     return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
 
 

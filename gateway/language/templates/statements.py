@@ -1,6 +1,7 @@
 """Compiles the statements of templates: text, `{{ … }}`, `if`, `for` and `set`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from jinja2 import nodes
@@ -61,8 +62,8 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
     return writing(compile_expression_node(node, names), is_value=not is_from_file(node))
 
 
+@lru_cache(maxsize=1024)  # many templates consist of the same input
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
-
     def run(frame: RenderState) -> None:
         value = evaluate(frame)
         if value is UNDEFINED and frame.in_element:

@@ -16,14 +16,13 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_inputs import holds_files_alone
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import (
-    ALL_INPUTS,
     Bindings,
     Evaluate,
     compile_expression_node,
     input_named_by,
     is_from_file,
 )
-from gateway.language.templates.render_state import MAX_TEXT_BYTES, UNDEFINED, OmitElement, RenderState
+from gateway.language.templates.render_state import UNDEFINED, OmitElement, RenderState
 from gateway.language.templates.statements import Run, compile_statements, writing
 
 EXPRESSION: Final = "\0"
@@ -31,8 +30,6 @@ EXPRESSION: Final = "\0"
 
 
 _START: Final = re.compile(r"\{[{%#]")
-_MAX_COPIED: Final = MAX_TEXT_BYTES // 4
-"""Characters that always fit into `MAX_TEXT_BYTES` (RFC 3629 §3)."""
 
 
 class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +40,13 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
     run: Run | None = None
     single: Evaluate | None = None
     input: str | None = None
-    copied: str | None = None
-    """Name of the variable, if the text is a copy of it."""
     shape: str = ""
     """The text with `EXPRESSION` for each expression and statement."""
 
     @property
     def only_copies(self) -> bool:
-        """Whether the text is literal, or a copy of one value."""
-        return self.run is None or self.copied is not None
+        """Whether the text is literal, or a copy of one input."""
+        return self.run is None or self.input is not None
 
     def render(self, variables: JsonObject) -> str:
         """Return the text. Missing values are empty.
@@ -59,19 +54,10 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: the text is too long, or a value has the wrong type for an operation.
         """
-        if (copy := self.copy_of(variables)) is not None:
-            return copy
         if self.run is None:
             return self.literal or ""
         rendering = self.rendering(variables, in_element=False)
         return "" if rendering is None else rendering.text
-
-    def copy_of(self, variables: JsonObject) -> str | None:
-        """Return the copied value, or None if the template must be rendered."""
-        if self.copied is None:
-            return None
-        value = variables.get(self.copied)
-        return value if isinstance(value, str) and len(value) <= _MAX_COPIED else None
 
     def render_element(self, variables: JsonObject) -> str | None:
         """Return the text, or None if a missing value omits the element.
@@ -156,14 +142,11 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
     match body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if _is_one_expression(body):
             single, named = compile_expression_node(only, names), input_named_by(only, names)
-            has_names_of_its_own = ALL_INPUTS in names.scope.names or named in names.scope.names
             return TextTemplate(
                 place=place,
                 run=writing(single, is_value=not is_from_file(only)),
                 single=single,
                 input=named,
-                # The name can mean something other than the input.
-                copied=None if has_names_of_its_own else named,
                 shape=EXPRESSION,
             )
         case _:

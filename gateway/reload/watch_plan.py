@@ -225,16 +225,17 @@ def _walk(root: str) -> Iterator[str]:
 def _meant(globs: Globs) -> Iterator[str]:
     root = str(globs.root)
     yield root
-    waiting = [(root, globs.start, 1)]
+    patterns = globs.patterns
+    waiting = [(root, patterns.start, 1)]
     while waiting:
         directory, places, depth = waiting.pop()
         for entry in _scan(directory):
-            after = globs.after(places, entry.name)
+            after = patterns.after(places, entry.name)
             if after and entry.is_dir(follow_symlinks=False):
                 yield entry.path
                 if depth < MAX_DEPTH:
                     waiting.append((entry.path, after, depth + 1))
-            elif after and globs.accepts(after):
+            elif after and patterns.accepts(after):
                 yield entry.path
 
 
@@ -242,9 +243,9 @@ def _leads(globs: Globs, path: str) -> bool:
     """Return whether the globs can match `path` or a path below it."""
     if not Path(path).is_relative_to(globs.root):
         return False
-    places = globs.start
+    places = globs.patterns.start
     for name in Path(path).relative_to(globs.root).parts:
-        places = globs.after(places, name)
+        places = globs.patterns.after(places, name)
     return bool(places)
 
 

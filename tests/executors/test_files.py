@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.catalog.compile.file_globs import compile_directory
+from gateway.catalog.file_dependencies import FileDependencies
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.files.executor import (
     FileReader,
     ServedFile,
     ServedFiles,
     SingleFile,
-    compile_file_globs,
 )
-from gateway.executors.files.globs import compile_globs
+from gateway.executors.files.globs import Globs, compile_globs
 from gateway.executors.invocation import RawOutput
 from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
@@ -262,7 +263,6 @@ async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(
         (["../*.md"], "docs", ["files.0: `..` leads outside the root `docs`"]),
         (["*/../../*.md"], None, ["files.0: `..` leads outside the root `.`"]),
         (["/etc/*"], "docs", ["files.0: `/etc/*` must be relative to `root`"]),
-        (["s3://bucket/*.md"], None, ["files: `s3://` is not supported. Use a directory"]),
         (["no/*.md"], None, ["files: the directory `no` does not exist"]),
         (["*.md"], "no", ["root: the directory `no` does not exist"]),
         ([""], None, ["files.0: expected a path or a glob such as docs/**/*.md"]),
@@ -274,17 +274,25 @@ def test_a_glob_written_wrongly_is_reported(
 ) -> None:
     (tmp_path / "docs").mkdir()
     scope = make_scope(folder=tmp_path)
-    assert compile_file_globs(globs, root=root, problems=scope.problems) is None
+    assert (
+        compile_directory(globs, root=root, problems=scope.problems, dependencies=FileDependencies(), is_listed=True)
+        is None
+    )
     assert messages_of(scope) == messages
 
 
 def test_glob_can_start_outside_the_files_directory(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "conf").mkdir()
-    scope = make_scope(folder=tmp_path / "conf")
-    globs = compile_file_globs(["../docs/./x//*.md"], root=None, problems=scope.problems)
-    assert globs is None
+
+    def compiled() -> Globs | None:
+        problems, dependencies = make_scope(folder=tmp_path / "conf").problems, FileDependencies()
+        return compile_directory(
+            ["../docs/./x//*.md"], root=None, problems=problems, dependencies=dependencies, is_listed=True
+        )
+
+    assert compiled() is None
     (tmp_path / "docs" / "x").mkdir()
-    globs = compile_file_globs(["../docs/./x//*.md"], root=None, problems=make_scope(folder=tmp_path / "conf").problems)
+    globs = compiled()
     assert globs is not None
     assert globs.root == str(tmp_path / "docs" / "x")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.executors.files.executor import compile_file_globs
+from gateway.catalog.compile.file_globs import compile_directory
+from gateway.catalog.file_dependencies import FileDependencies
 from gateway.executors.files.globs import Globs
 from gateway.reload.watch_plan import MAX_DEPTH, Snapshot, WatchPlan
 from tests.executors.recording import make_scope
@@ -16,8 +17,11 @@ from tests.reload.pipelines import opened
 
 def globs_of(root: Path, *patterns: str) -> Globs:
     problems = make_scope().problems
-    globs = compile_file_globs(list(patterns), root=str(root), problems=problems)
-    assert isinstance(globs, Globs)
+    dependencies = FileDependencies()
+    globs = compile_directory(
+        list(patterns), root=str(root), problems=problems, dependencies=dependencies, is_listed=True
+    )
+    assert globs is not None
     return globs
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.compile.backends import signature_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext
+from gateway.catalog.compile.file_globs import compile_file_globs
 from gateway.catalog.compile.sql import compile_sql
 from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.backends import Shell
@@ -17,8 +18,7 @@ from gateway.config.models.definitions import CommandCompletion
 from gateway.control_characters import visible_path
 from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, InsufficientScopeError
-from gateway.executors.files.executor import compile_file_globs
-from gateway.executors.files.globs import Globs, GlobSource
+from gateway.executors.files.globs import GlobSource
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
 from gateway.executors.python.executor import compile_python
 from gateway.executors.python.results import valid_text
@@ -126,11 +126,9 @@ def _compile_source(
     if config.sql is not None:
         query = compile_sql(config.sql, scope=scope.at("sql"), context=context, max_bytes=MAX_SIZE)
         return partial(_queried, query)
-    globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
+    globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems, context=context)
     if globs is None:
         return None
-    if isinstance(globs, Globs):
-        context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
     return partial(_listed, globs, context.services.worker_threads)
 
 

@@ -19,6 +19,7 @@ from gateway.catalog.compile.backends import (
 from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.completion import compile_completer, fixed_values
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
+from gateway.catalog.compile.file_globs import compile_file_globs
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, Resource, ResourceTemplate
@@ -31,9 +32,8 @@ from gateway.executors.files.executor import (
     FileReader,
     ServedFile,
     ServedFiles,
-    compile_file_globs,
 )
-from gateway.executors.files.globs import Globs, Listing
+from gateway.executors.files.globs import Listing
 from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
@@ -182,14 +182,8 @@ def _compile_files(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
 ) -> Sequence[Resource | ResourceTemplate]:
     found = _default_prefix(name, problems=problems) if config.uri is None else _own_prefix(config.uri, problems)
-    globs = compile_file_globs(
-        config.files or [], root=config.root, problems=problems, look_at=context.dependencies.files.add
-    )
+    globs = compile_file_globs(config.files or [], root=config.root, problems=problems, context=context, is_listed=True)
     _refuse_aliases(config, problems=problems)
-    if isinstance(globs, Globs):
-        context.dependencies.globs.add(globs)
-        place = problems.at("files" if config.root is None else "root")
-        context.dependencies.add_root(globs.root, place=globs.place, problems=place)
     if found is None or globs is None:
         return ()
     prefix, variable = found

@@ -6,19 +6,15 @@ Globs are matched again for each read, because files can appear and disappear af
 import errno
 import hashlib
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import is_directory
 from gateway.errors import ExecutionError, ResourceNotFoundError
-from gateway.executors.files.globs import Globs, GlobSource, compile_globs, split_glob
+from gateway.executors.files.globs import GlobSource
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_regular
 from gateway.executors.invocation import Explanation, Invocation, Outcome, RawOutput
 from gateway.language.files.media_types import media_type_of
@@ -95,7 +91,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         return path if self.means(path) else None
 
     def means(self, path: str) -> bool:
-        return _is_plain(path) and self.globs.matches(path)
+        return _is_plain(path) and self.globs.patterns.matches(path)
 
 
 class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +108,8 @@ class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
         return None if path is None else {self.variable: path}
 
     def explain(self, invocation: Invocation) -> Explanation:
-        root, path = self.files.globs.root, self._path_for(invocation)
-        facts = {"path": str(Path(root, path)), "root": root, "max_size": self.files.reader.max_size}
+        globs, path = self.files.globs, self._path_for(invocation)
+        facts = {"path": globs.location(path), "root": globs.root, "max_size": self.files.reader.max_size}
         return Explanation(does=_READS, facts=facts)
 
     async def execute(self, invocation: Invocation) -> Outcome:
@@ -135,57 +131,3 @@ class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def _is_plain(path: str) -> bool:
     return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
-
-
-def compile_file_globs(
-    globs: Sequence[str], *, root: str | None, problems: Problems, look_at: Callable[[Path], None] = lambda _: None
-) -> GlobSource | None:
-    """Compile globs below a root. Returns None after reporting a problem.
-
-    Without `root`, there is one glob, and its first part is the root. `look_at` receives a directory to watch.
-    """
-    scheme = _SCHEME.match(root or globs[0])
-    compile_source = SOURCES.get(scheme[1] if scheme else "")
-    if compile_source is None and scheme is not None:
-        problems.at("files" if root is None else "root").error(f"`{scheme[0]}` is not supported. Use a directory")
-    return None if compile_source is None else compile_source(globs, root, problems, look_at)
-
-
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-
-
-def _compile_directory(
-    globs: Sequence[str], root: str | None, problems: Problems, look_at: Callable[[Path], None]
-) -> Globs | None:
-    base, below = root, globs
-    if base is None:
-        base, glob = split_glob(globs[0])
-        below = [glob]
-    patterns = [_pattern(glob, root=base, problems=problems.at("files", index)) for index, glob in enumerate(below)]
-    directory = os.path.normpath(problems.directory / base)
-    look_at(Path(directory))
-    if not is_directory(directory):
-        problems.at("files" if root is None else "root").error(f"the directory `{base}` does not exist")
-        return None
-    good = [pattern for pattern in patterns if pattern is not None]
-    return compile_globs(directory, good) if len(good) == len(patterns) else None
-
-
-SOURCES: Final[
-    Mapping[str, Callable[[Sequence[str], str | None, Problems, Callable[[Path], None]], GlobSource | None]]
-] = {"": _compile_directory}
-"""Kinds of storage by URI scheme. A root without a scheme is a directory."""
-
-
-def _pattern(pattern: str, *, root: str, problems: Problems) -> str | None:
-    if pattern.startswith("/"):
-        problems.error(f"`{pattern}` must be relative to `root`")
-        return None
-    names = [name for name in pattern.split("/") if name not in {"", "."}]
-    if ".." in names:
-        problems.error(f"`..` leads outside the root `{root}`")
-        return None
-    if not names:
-        problems.error("expected a path or a glob such as docs/**/*.md")
-        return None
-    return "/".join(names)

@@ -46,8 +46,12 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
-    """Compile patterns relative to `root`. They contain no empty, `.` or `..` segments."""
-    return Globs(root, real_path(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
+    return Globs(root, real_path(root), compile_patterns(patterns))
+
+
+def compile_patterns(patterns: Iterable[str]) -> "GlobPatterns":
+    """Compile patterns without empty, `.` and `..` segments."""
+    return GlobPatterns(tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
 def _segment(name: str) -> _Segment:
@@ -74,16 +78,53 @@ class Listing(msgspec.Struct, frozen=True):
     """Links that lead outside the root or to a file that is not served."""
 
 
+# `dict` is for `cached_property`.
+class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
+    """Patterns of relative paths. Does not access any storage."""
+
+    alternatives: tuple[tuple[_Segment, ...], ...]
+
+    def matches(self, path: str) -> bool:
+        """Return whether a path without empty, `.` and `..` segments matches."""
+        if len(path) > _MAX_PATH_LENGTH:
+            return False
+        places = self.start
+        for name in path.split("/"):
+            places = self.after(places, name)
+        return self.accepts(places)
+
+    @cached_property
+    def start(self) -> Places:
+        """Return the state before the first name."""
+        return _settled(self.alternatives, ((number, 0) for number in range(len(self.alternatives))))
+
+    def after(self, places: Places, name: str) -> Places:
+        """Return the state after a name. It is empty if no path can match any more."""
+        return frozenset() if name.startswith(".") else _settled(self.alternatives, self._steps(places, name))
+
+    def accepts(self, places: Places) -> bool:
+        return any(behind == len(self.alternatives[number]) for number, behind in places)
+
+    def _steps(self, places: Places, name: str) -> Iterator[tuple[int, int]]:
+        for number, behind in places:
+            if behind == len(self.alternatives[number]):
+                continue
+            segment = self.alternatives[number][behind]
+            if segment is None:
+                yield number, behind
+            elif segment.fullmatch(name):
+                yield number, behind + 1
+
+
 class GlobSource(Protocol):
-    """The files that match globs in one kind of storage. `SOURCES` in `executor` lists the kinds."""
+    """The files that match patterns in one kind of storage. See `SOURCES` in `catalog/compile/file_globs.py`."""
 
     @property
     def root(self) -> str: ...
-    def matches(self, path: str) -> bool:
-        """Return whether a path matches.
-
-        It must contain no empty, `.` or `..` segments. Does not access the storage.
-        """
+    @property
+    def patterns(self) -> GlobPatterns: ...
+    def location(self, path: str) -> str:
+        """Return the full name of a file, for `explain`."""
 
     def listing(self, *, at_most: int) -> Listing:
         """List the matching files. Blocks."""
@@ -92,26 +133,22 @@ class GlobSource(Protocol):
         """Read a file. Blocks.
 
         Raises:
-            OSError: the file does not exist, is not served, is larger than `max_size`, or cannot be read.
+            NotServedError: the file does not exist, or is not served.
+            TooLargeError: the file is larger than `max_size`.
+            ExecutionError: the file cannot be read. An OSError with an `errno` is converted.
         """
 
 
-# `dict` is for `cached_property`.
-class Globs(msgspec.Struct, frozen=True, dict=True):
-    """Path patterns relative to a directory."""
+class Globs(msgspec.Struct, frozen=True):
+    """Patterns of paths below a directory."""
 
     root: str
     place: str
     """The real path of the root when the globs were compiled. A link that replaces it later is not followed."""
-    patterns: tuple[tuple[_Segment, ...], ...]
+    patterns: GlobPatterns
 
-    def matches(self, path: str) -> bool:
-        if len(path) > _MAX_PATH_LENGTH:
-            return False
-        places = self.start
-        for name in path.split("/"):
-            places = self.after(places, name)
-        return self.accepts(places)
+    def location(self, path: str) -> str:
+        return os.path.normpath(f"{self.root}/{path}")
 
     def listing(self, *, at_most: int) -> Listing:
         """List the matching regular files. Blocks.
@@ -131,28 +168,6 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
     def read(self, path: str, *, max_size: int) -> bytes:
         return read_beneath(self.place, path, max_size=max_size)
 
-    @cached_property
-    def start(self) -> Places:
-        """Return the state before the first name."""
-        return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
-
-    def after(self, places: Places, name: str) -> Places:
-        """Return the state after a name. It is empty if no path can match any more."""
-        return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
-
-    def accepts(self, places: Places) -> bool:
-        return any(behind == len(self.patterns[number]) for number, behind in places)
-
-    def _steps(self, places: Places, name: str) -> Iterator[tuple[int, int]]:
-        for number, behind in places:
-            if behind == len(self.patterns[number]):
-                continue
-            segment = self.patterns[number][behind]
-            if segment is None:
-                yield number, behind
-            elif segment.fullmatch(name):
-                yield number, behind + 1
-
 
 def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
     """Add states that are reached without a name, because `**` can match no directory."""
@@ -170,7 +185,7 @@ class _Walk:
 
     def __init__(self, globs: Globs) -> None:
         self._globs = globs
-        self._pending = deque([("", globs.start)])
+        self._pending = deque([("", globs.patterns.start)])
         """Pending directories relative to the root, with their matching states."""
         self._entered: set[tuple[int, int]] = set()
         self._entries_left = _MAX_ENTRIES
@@ -204,12 +219,12 @@ class _Walk:
         self.directories.append(directory)
         for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
-            here = self._globs.after(places, entry.name)
+            here = self._globs.patterns.after(places, entry.name)
             if not here:
                 continue
             if _is_directory(entry):
                 (self._pending.append if entry.is_symlink() else self._pending.appendleft)((path, here))
-            elif self._globs.accepts(here):
+            elif self._globs.patterns.accepts(here):
                 if facts := self._facts_of(entry, path):
                     yield Found(path, facts)
                 elif entry.is_symlink():

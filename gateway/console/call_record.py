@@ -50,22 +50,10 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     seq: int
     call: CallFacts | None
     """None after the call has ended."""
-    id: str
-    at: float
-    """Unix time."""
-    method: str
-    kind: str
-    name: str | None
+    facts: JsonObject
+    """Members of the summary that do not change. `client` is not masked."""
     asked: str | None
     """The name or URI in the parameters, if the caller's catalog has no such primitive."""
-    principal: str | None
-    address: str
-    title: str
-    """The client's request id."""
-    era: str
-    revision: str
-    transport: str
-    view: str | None
     session_id: str | None
     redactor: Redactor
     request: Body
@@ -116,40 +104,17 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     def kept_bytes(self) -> int:
         return self.log_size + len(self.request.text) + (0 if self.response is None else len(self.response.text))
 
-    @property
-    def state(self) -> str:
-        return RUNNING if self.outcome is None else self.outcome.value
-
-    @property
-    def shown_name(self) -> str | None:
-        if self.name is not None:
-            return self.name
-        return None if self.asked is None else self.redactor.text(self.asked)[:_MAX_NAME]
-
-    @property
-    def client(self) -> str:
-        return self.redactor.text(self.title)
-
     def summary(self) -> dict[str, Json]:
+        name = None if self.asked is None else self.redactor.text(self.asked)[:_MAX_NAME]
         return {
-            "seq": self.seq,
-            "id": self.id,
-            "at": timestamp(self.at),
+            **self.facts,
+            "name": self.facts["name"] or name,
+            "client": self.redactor.text(self.facts["client"]),
             "ms": milliseconds(self.seconds),
-            "method": self.method,
-            "kind": self.kind,
-            "name": self.shown_name,
-            "caller": self.principal,
-            "address": self.address,
-            "client": self.client,
-            "era": self.era,
-            "revision": self.revision,
-            "transport": self.transport,
-            "outcome": self.state,
+            "outcome": RUNNING if self.outcome is None else self.outcome.value,
             "reason": self.reason or None,
             "requestBytes": self.request.size,
             "responseBytes": None if self.response is None else self.response.size,
-            "view": self.view,
             "sessionId": None if self.session_id is None else short_id(self.session_id),
         }
 

@@ -124,29 +124,32 @@ class RecordedCalls:
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
             return
-        params, session_id = call.params, call.session_id
-        name = call.name
+        session_id, seq = call.session_id, self.numbers.next()
+        facts = {
+            "seq": seq,
+            "id": call.id,
+            "at": timestamp(self._clock()),
+            "method": call.method,
+            "kind": call.kind,
+            "name": call.name,
+            "caller": call.caller.principal,
+            "address": call.caller.address,
+            "client": title_of(call.terms.client_info),
+            "era": call.era.value,
+            "revision": call.revision,
+            "transport": call.caller.binding,
+            "view": call.caller.view,
+        }
         record = CallRecord(
-            seq=self.numbers.next(),
+            seq=seq,
             call=call,
-            id=call.id,
-            at=self._clock(),
-            method=call.method,
-            kind=call.kind,
-            name=name,
-            asked=None if name is not None else _asked(params),
-            principal=call.caller.principal,
-            address=call.caller.address,
-            title=title_of(call.terms.client_info),
-            era=call.era.value,
-            revision=call.revision,
-            transport=call.caller.binding,
-            view=call.caller.view,
+            facts=facts,
+            asked=None if call.name is not None else _asked(call.params),
             session_id=session_id,
             redactor=call.catalog.redactor,
             request=kept(_encoded(call)),
         )
-        self._running[id(call)] = self._by_id[record.id] = record
+        self._running[id(call)] = self._by_id[call.id] = record
         if session_id is not None:
             self._count(session_id, call.caller.address)
         if self._feed.wants_calls:
@@ -158,7 +161,7 @@ class RecordedCalls:
             return
         response = None if ending.response is None else kept(ending.response)
         record.end(ending, seq=self.numbers.next(), response=response)
-        if record.kind:
+        if call.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
         # Kept separately, so that many other calls do not displace them.
         if ending.is_over_limit:
@@ -217,12 +220,13 @@ class RecordedCalls:
         """Return the latest refused calls, oldest first."""
         return [
             {
-                "at": timestamp(record.at),
-                "caller": record.principal or record.address or None,
-                "what": " ".join(filter(None, (record.method, record.shown_name))),
+                "at": call["at"],
+                "caller": call["caller"] or call["address"] or None,
+                "what": " ".join(filter(None, (call["method"], call["name"]))),
                 "limit": record.limit,
             }
             for record in self.refusals
+            for call in [record.summary()]
         ]
 
     def _keep(self, record: CallRecord) -> None:
@@ -232,8 +236,8 @@ class RecordedCalls:
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
             self._bytes -= oldest.counted
-            if self._by_id.get(oldest.id) is oldest:
-                del self._by_id[oldest.id]
+            if self._by_id.get(oldest.facts["id"]) is oldest:
+                del self._by_id[oldest.facts["id"]]
 
     def _count(self, session_id: str, address: str) -> None:
         calls, _ = self.use_of(session_id)

@@ -36,7 +36,7 @@ def sessions_report(
     newest = sorted(open_sessions(), key=lambda found: -found[1].created_at)
     sessions = [_facts(binding, session, http, calls, redactor) for binding, session in newest[:MAX_LISTED]]
     # Open subscriptions of the modern era are running requests.
-    listening = (_stream(record) for record in calls.running if record.method == _LISTEN)
+    listening = (_stream(record) for record in calls.running if record.facts["method"] == _LISTEN)
     return {
         "sessions": sessions,
         "total": len(newest),
@@ -76,20 +76,16 @@ def _facts(
 
 
 def _stream(record: CallRecord) -> JsonObject:
+    call = record.summary()
     return {
+        **{name: call[name] for name in ("id", "client", "revision", "transport", "address", "view")},
         "kind": "listen",
-        "id": record.id,
-        "client": record.client,
-        "revision": record.revision,
-        "transport": record.transport,
-        "principal": record.principal,
-        "address": record.address,
-        "createdAt": timestamp(record.at),
-        "lastUsedAt": timestamp(record.at),
+        "principal": call["caller"],
+        "createdAt": call["at"],
+        "lastUsedAt": call["at"],
         "streams": 1,
         "subscriptions": sorted(map(record.redactor.text, _uris(record))),
         "calls": 0,
-        "view": record.view,
     }
 
 

@@ -12,7 +12,6 @@ from gateway.executors.http.multipart import (
     compile_media_type,
     compile_parts,
     multipart_body,
-    rendered_media_type,
 )
 from gateway.executors.http.styles import Style, style_of
 from gateway.executors.output.media_types import JSON, OCTETS
@@ -156,8 +155,7 @@ def _compile_file(body: FileBody, scope: Scope) -> BodyTemplate:
     media_type = compile_media_type(body.type, scope.at("type"))
 
     def render(arguments: JsonObject) -> Body | None:
-        given = rendered_media_type(media_type, arguments)
-        return next((_whole(file, given) for file in files(arguments)), None)
+        return next((_whole(file, media_type(arguments)) for file in files(arguments)), None)
 
     return render
 

@@ -234,20 +234,19 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     output: Output | None = None,
 ) -> Executor:
     """Compile an `http:` backend. `idempotent` comes from the tool's annotations. `output` is None for resources."""
-    connection = _find_connection(config, connections, scope)
-    sender = _compile_sender(config, connection, scope=scope, services=services)
-    if connection is not None and connection[1].auth is not None:
-        check_no_authorization(config.headers, scope.at("headers").problems)
-    request = compile_request(config, connection=connection, scope=scope)
-    if connection is not None:
-        beside = scope.problems.root.at("connections", connection[0], "base_url")
-        warn_if_blocked(connection[1].base_url, sender.policy, beside)
+    shared = _find_connection(config, connections, scope)
+    beside = replace(scope, problems=scope.problems.root.at("connections", config.connection or ""))
+    sender = _compile_sender(config, shared, scope=scope, beside=beside, services=services)
+    request = compile_request(config, shared, scope=scope, beside=beside)
+    if shared is not None:
+        if shared.auth is not None:
+            check_no_authorization(config.headers, scope.at("headers").problems)
+        warn_if_blocked(shared.base_url, sender.policy, beside.at("base_url").problems)
     elif not scope.problems.is_lenient:
         match request.url.authority:
             case [str(host)]:
                 warn_if_blocked(f"http://{host}", sender.policy, scope.problems.at("url"))
     _check_cache(config, request.method, scope)
-    shared = connection[1] if connection else None
     return HttpExecutor(
         request=request,
         sender=sender,
@@ -256,7 +255,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
         timeout=config.timeout or (shared.timeout if shared else None),
         sanitizer=Sanitizer(redactor=redactor),
         threads=services.worker_threads,
-        authorization=None if connection is None else authorizations.get(connection[0]),
+        authorization=authorizations.get(config.connection or ""),
         pages=None if config.pages is None else _compile_pages(config.pages, request.method, output, scope.at("pages")),
     )
 
@@ -275,26 +274,21 @@ def _compile_pages(config: HttpPages, method: str, output: Output | None, scope:
     )
 
 
-def _find_connection(
-    config: Http, connections: Mapping[str, Connection], scope: Scope
-) -> tuple[str, Connection] | None:
+def _find_connection(config: Http, connections: Mapping[str, Connection], scope: Scope) -> Connection | None:
     name = config.connection
-    if name is None:
-        return None
-    if name not in connections:
-        scope.at("connection").problems.error(f"unknown connection `{name}`{did_you_mean(name, [*connections])}")
-        # RFC 6761 §6.4: `invalid` never resolves. The remaining checks can continue.
-        return name, Connection(base_url="https://invalid")
-    return name, connections[name]
+    if name is None or name in connections:
+        return connections.get(name or "")
+    scope.at("connection").problems.error(f"unknown connection `{name}`{did_you_mean(name, [*connections])}")
+    # RFC 6761 §6.4: `invalid` never resolves. The remaining checks can continue.
+    return Connection(base_url="https://invalid")
 
 
 def _compile_sender(
-    config: Http, connection: tuple[str, Connection] | None, *, scope: Scope, services: OutboundServices
+    config: Http, shared: Connection | None, *, scope: Scope, beside: Scope, services: OutboundServices
 ) -> Sender:
     sender = Sender(clients=services.http)
-    if connection is not None:
-        name, shared = connection
-        sender = compile_sender(shared, scope.problems.root.at("connections", name), clients=services.http)
+    if shared is not None:
+        sender = compile_sender(shared, beside.problems, clients=services.http)
     if config.allow_private is not None:
         sender = replace(sender, policy=compile_policy(config.allow_private, scope.problems.at("allow_private")))
     return replace(sender, max_redirects=config.follow_redirects)

@@ -24,7 +24,7 @@ from gateway.language.files.file_inputs import is_file_input
 from gateway.language.files.media_types import media_type_of, suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
-from gateway.language.templates.templating import TextTemplate, compile_json, compile_text, has_expressions
+from gateway.language.templates.templating import compile_json, compile_text, has_expressions
 
 # RFC 6838 §4.2: at most 127 characters each for type and subtype.
 _MEDIA_TYPE: Final = re.compile(
@@ -90,40 +90,27 @@ def _may_be_files(schema: JsonObject) -> bool:
     return "type" not in schema or is_file_input(schema)
 
 
-def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None:
-    """Compile the `type` of a file. Reports an invalid literal."""
+def compile_media_type(written: str | None, scope: Scope) -> Callable[[JsonObject], str | None]:
+    """Compile the `type` of a file. The result raises `ExecutionError` for other values."""
     if written is None:
-        return None
+        return lambda _: None
     template = compile_text(written, scope)
-    if template.literal is not None:
-        try:
-            checked_media_type(template.literal, place="")
-        except ExecutionError:
-            scope.problems.error("expected a media type such as image/png")
-    return template
+    if template.literal is not None and not _MEDIA_TYPE.fullmatch(template.literal):
+        scope.problems.error("expected a media type such as image/png")
 
+    def media_type(arguments: JsonObject) -> str | None:
+        given = template.render_element(arguments)
+        if given and not _MEDIA_TYPE.fullmatch(given):
+            raise ExecutionError(f"{template.place}: {given[:60]!r} is not a media type")
+        return given or None
 
-def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) -> str | None:
-    """Render a `type`. Returns None if it is absent or empty.
-
-    Raises:
-        ExecutionError: the value is not a media type.
-    """
-    given = None if template is None else template.render_element(arguments)
-    return checked_media_type(given, place=template.place) if given and template is not None else None
+    return media_type
 
 
 def base_name(name: str) -> str:
     """Return a file name without directories of any system."""
     # RFC 7578 §4.2: paths must not be sent. The end is kept because it contains the suffix.
     return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
-
-
-def checked_media_type(media_type: str, *, place: str) -> str:
-    """Raises `ExecutionError` if the text is not a media type."""
-    if not _MEDIA_TYPE.fullmatch(media_type):
-        raise ExecutionError(f"{place}: {media_type[:60]!r} is not a media type")
-    return media_type
 
 
 _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
@@ -196,26 +183,24 @@ def _compile_part(field: str, written: str | Part, scope: Scope) -> PartTemplate
     if isinstance(written, str):
         return _compile_value(field, written, scope)
     media_type = compile_media_type(written.type, scope.at("type"))
-    name = None if written.name is None else compile_text(written.name, scope.at("name"))
+    named = compile_text(written.name or "", scope.at("name"))
     match written.kind:
         case "file":
             files = compile_files(written.file or "", scope.at("file"))
             return lambda arguments: (
-                _file_part(field, file, rendered_media_type(media_type, arguments), _name(name, arguments))
+                _file_part(field, file, media_type(arguments), named.render_element(arguments))
                 for file in files(arguments)
             )
         case "text":
             text = compile_text(written.text or "", scope.at("text"))
-            return lambda arguments: _contents(
-                field, text.render_element(arguments), rendered_media_type(media_type, arguments)
-            )
+            return lambda arguments: _contents(field, text.render_element(arguments), media_type(arguments))
         case _:
             template = compile_json(written.json_, scope.at("json").taking_files())
             return lambda arguments: _contents(
                 field,
                 None if (value := template(arguments)) is ABSENT else json_of(json_with_files(value)),
-                rendered_media_type(media_type, arguments) or JSON,
-                _name(name, arguments),
+                media_type(arguments) or JSON,
+                named.render_element(arguments) or None,
             )
 
 
@@ -242,7 +227,3 @@ def _compile_value(field: str, written: str, scope: Scope) -> PartTemplate:
                 yield from _contents(field, text_of(item))  # RFC 7578 §4.4: the default type is text/plain
 
     return contents
-
-
-def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
-    return None if template is None else template.render_element(arguments)

@@ -4,12 +4,11 @@ Values are always data. They are encoded in URLs and bodies, and rejected in hea
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec.structs import replace
 from yarl import URL
 
 from gateway.config.models.backends import Connection, Http, RequestField, StyledValue
@@ -217,20 +216,19 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         raise ExecutionError(f"the URL is not valid: {error}") from error
 
 
-def compile_request(config: Http, *, connection: tuple[str, Connection] | None, scope: Scope) -> RequestTemplate:
-    """Compile the request of an `http:` block. Reports problems there and at the connection."""
+def compile_request(config: Http, shared: Connection | None, *, scope: Scope, beside: Scope) -> RequestTemplate:
+    """Compile the request of an `http:` block. Reports problems at `scope`, and those of the connection `beside`."""
     query, headers, base_url = {}, {}, None
-    if connection is not None:
-        name, shared = connection
-        beside = replace(scope, problems=scope.problems.root.at("connections", name))
+    if shared is not None:
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query = compile_fields(shared.query, beside.at("query"), kind="query")
         # Bound: never sent to other origins after a redirect.
         headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
     query |= compile_fields(config.query, scope.at("query"), kind="query")
     headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
-    if config.multipart is not None:
-        _check_no_content_type(config.headers, scope.at("headers"))
+    for name in config.headers if config.multipart is not None else ():
+        if name.lower() == "content-type":  # it would not contain the boundary
+            scope.at("headers", name).problems.error("is set by `multipart`, with a new boundary for each request")
     cookies = compile_fields(config.cookies, scope.at("cookies"), kind="cookies")
     url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))
     return RequestTemplate(
@@ -253,13 +251,6 @@ def _files_of(config: Http) -> Iterator[str]:
         for part in field if isinstance(field, list) else [field]:
             if isinstance(part, Part) and part.file is not None:
                 yield part.file
-
-
-def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:
-    """Report a configured `Content-Type`: it would not contain the boundary of a multipart request."""
-    for name in names:
-        if name.lower() == "content-type":
-            scope.at(name).problems.error("is set by `multipart`, with a new boundary for each request")
 
 
 def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ class Deadline(msgspec.Struct, eq=False):
         """
         return Limit(self, what, seconds)
 
+    def within(self, seconds: float | None) -> float:
+        """Return the end of a part of the call that has at most `seconds`."""
+        return self.at if seconds is None else min(self.at, asyncio.get_running_loop().time() + seconds)
+
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
         """Return the error for a part of the call that timed out, or for the whole call if it timed out too."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)

@@ -55,7 +55,7 @@ def compile_spec(
 def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> ServerSpec:
     directory = config.cwd or os.getcwd()  # noqa: PTH109 - a path as text
     sandbox = compile_sandbox(config.sandbox, cwd=directory, env=config.env, problems=problems.at("sandbox"))
-    launcher = Launcher(limits=None, sandbox=sandbox)
+    launcher = Launcher(sandbox=sandbox)
     environment = {**inherited_environment(()), **config.env}
 
     def command(lasting: InputBuffer) -> Command:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import ExecutionError
 from gateway.executors.shell import launcher
-from gateway.executors.shell.launcher import ChildLimits
+from gateway.executors.shell.launcher import Launcher
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import linux_only, need, need_sandboxes
@@ -98,8 +98,8 @@ async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
     ],
 )
 def test_limit_is_recognized_by_signal_or_message(exit_code: int, stderr: str, *, is_met: bool) -> None:
-    limits = ChildLimits(shim=(), shown={"cpu": "5 s", "processes": "5"})
-    assert (limits.met(exit_code, stderr) is not None) is is_met
+    launcher = Launcher(limits={"cpu": "5 s", "processes": "5"})
+    assert (launcher.limit_met(exit_code, stderr) is not None) is is_met
 
 
 async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) -> None:

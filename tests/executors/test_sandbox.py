@@ -16,7 +16,7 @@ from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.launcher import compile_limits
+from gateway.executors.shell.launcher import Launcher, compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
 from gateway.processes.process_table import child, child_pids
@@ -190,19 +190,18 @@ async def test_limits_hold_inside(tool: Tool) -> None:
 def test_processes_are_counted_by_sandbox() -> None:
     """Run as a user without root, to whom the limit applies, with other processes."""
     scope = make_scope(folder=Path("/"))
-    limits = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
+    shim, shown = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
     sandbox = compile_sandbox(Sandbox(), cwd=None, env=(), problems=scope.problems)
-    assert limits is not None
     assert sandbox is not None
     become = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     others = [subprocess.Popen([*become, "sleep", "60"]) for _ in range(10)]
     try:
-        before = [*become, *sandbox.before(program="sh", directory="/", folder=None), *limits.shim]
+        before = [*become, *sandbox.before(program="sh", directory="/", folder=None), *shim]
         for count, is_fine in ((2, True), (20, False)):
             script = f"for n in $(seq {count}); do sleep 1 & done; echo all"
             done = subprocess.run([*before, "sh", "-c", script], capture_output=True, timeout=20, check=False)
             assert (done.stdout == b"all\n") is is_fine, done
-            assert is_fine or limits.met(done.returncode, done.stderr.decode()), done
+            assert is_fine or Launcher(limits=shown).limit_met(done.returncode, done.stderr.decode()), done
     finally:
         for other in others:
             other.kill()

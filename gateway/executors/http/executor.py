@@ -132,9 +132,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         raise result
 
     async def _attempt(self, request: Request, invocation: Invocation) -> Response | _NoResponse:
-        deadline = invocation.deadline.at
-        if self.timeout is not None:
-            deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
+        deadline = invocation.deadline.within(None if self.timeout is None else self.timeout.total_seconds())
         # A page of another origin does not receive credentials.
         if self.authorization is None or request.home is not None:
             return await self._send(request, invocation, deadline=deadline)

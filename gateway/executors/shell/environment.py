@@ -1,15 +1,13 @@
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
-from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.language.templates.templating import compile_text
 from gateway.telemetry.trace import TraceContext
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
@@ -29,38 +27,31 @@ def _shared(entries: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return MappingProxyType(dict(entries))
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    inherited: Mapping[str, str]
-    added: Mapping[str, TextTemplate]
-
-    def build(self, variables: JsonObject, *, trace: TraceContext | None) -> dict[str, str]:
-        """Return the environment. Variables with an absent value are omitted.
-
-        Raises:
-            ExecutionError: a value is too long or contains a NUL character.
-        """
-        environment = dict(self.inherited)
-        if trace is not None:
-            # OpenTelemetry "Environment Variables as Context Propagation Carriers".
-            environment |= {name.upper(): value for name, value in trace.fields.items()}
-        for name, template in self.added.items():
-            value = template.render_element(variables)
-            if value is None:
-                continue
-            if not fits(name, value):
-                raise ExecutionError(f"the environment variable {name} contains a NUL character or exceeds 128 KiB")
-            environment[name] = value
-        return environment
+EnvironmentTemplate = Callable[[JsonObject, TraceContext | None], dict[str, str]]
+"""Returns the environment for the variables. Raises `ExecutionError` for a value that is too long or contains NUL."""
 
 
-def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> Environment:
+def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> EnvironmentTemplate:
     for name in added:
         if not name or "=" in name or "\0" in name:
             scope.at(name).problems.error("the name of an environment variable must not be empty or contain `=`")
-    return Environment(
-        inherited=inherited_environment(inherit),
-        added={name: compile_text(value, scope.at(name)) for name, value in added.items()},
-    )
+    inherited = inherited_environment(inherit)
+    templates = {name: compile_text(value, scope.at(name)) for name, value in added.items()}
+
+    def environment(variables: JsonObject, trace: TraceContext | None) -> dict[str, str]:
+        # OpenTelemetry "Environment Variables as Context Propagation Carriers".
+        fields = {} if trace is None else {name.upper(): value for name, value in trace.fields.items()}
+        found = {**inherited, **fields}
+        for name, template in templates.items():
+            value = template.render_element(variables)
+            if value is None:  # absent
+                continue
+            if not fits(name, value):
+                raise ExecutionError(f"the environment variable {name} contains a NUL character or exceeds 128 KiB")
+            found[name] = value
+        return found
+
+    return environment
 
 
 def fits(name: str, value: str) -> bool:

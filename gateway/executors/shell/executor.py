@@ -1,4 +1,3 @@
-import asyncio
 import signal
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.argv import Argv, compile_argv
-from gateway.executors.shell.environment import Environment, compile_environment
+from gateway.executors.shell.environment import EnvironmentTemplate, compile_environment
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.shell.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
@@ -39,7 +38,7 @@ _SHOWN: Final = 4000
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     program: Argv | ShellScript
     launcher: Launcher
-    environment: Environment
+    environment: EnvironmentTemplate
     directory: str
     """The directory of the configuration file, which `cwd` is relative to."""
     cwd: TextTemplate
@@ -67,9 +66,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
-            limits = self.launcher.limits
-            limit = None if limits is None else limits.met(exit_code, said)
-            how = " ".join(filter(None, [_described(exit_code), limit]))
+            how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code, said)]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
         return RawOutput(
             data=self._output(stdout), omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said}
@@ -117,7 +114,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
                 command,
-                deadline=self._deadline(invocation),
+                deadline=invocation.deadline.within(self.timeout),
                 permit=invocation.permit,
                 sinks=sinks,
                 afterwards=partial(remove_folder, folder),
@@ -149,7 +146,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         directory = str(Path(self.directory, cwd)) if cwd else self.directory
         if "\0" in directory:
             raise ExecutionError("`cwd` contains a NUL character")
-        environment = self.environment.build(arguments, trace=trace)
+        environment = self.environment(arguments, trace)
         if isinstance(self.program, Argv):
             argv = self.program.build(arguments)
         else:
@@ -157,11 +154,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             argv, environment = self.program.write(arguments, environment, folder)
         command = Command(argv=argv, environment=environment, directory=directory, stdin=stdin)
         return self.launcher.confined(command, folder=folder)
-
-    def _deadline(self, invocation: Invocation) -> float:
-        if self.timeout is None:
-            return invocation.deadline.at
-        return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
     def _stream_ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}

@@ -48,23 +48,6 @@ _LIMIT_MESSAGES: Final = {
 """Error messages of programs at a limit."""
 
 
-class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
-    shim: tuple[str, ...]
-    """The command line that sets the limits and then runs the command."""
-    shown: Mapping[str, str]
-    """The limits by key, for messages."""
-
-    def met(self, exit_code: int, stderr: str) -> str | None:
-        """Return a sentence if the command has apparently reached a limit."""
-        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
-        if (key := _SIGNALS.get(number, "")) in self.shown:
-            return f"It reached its limit `shell.limits.{key}` ({self.shown[key]})."
-        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), which can have other causes.
-        found = (key for key, message in _LIMIT_MESSAGES.items() if key in self.shown and message.search(stderr))
-        key = "cpu" if number == signal.SIGKILL else next(found, "")
-        return f"It probably reached its limit `shell.limits.{key}` ({self.shown[key]})." if key in self.shown else None
-
-
 # Like prlimit(1), with its error message. Python ignores two signals, which the command would inherit.
 _SET_LIMITS: Final = """\
 import os, resource, signal, sys
@@ -83,21 +66,24 @@ except OSError as error:
 """
 
 
-def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
+def compile_limits(
+    config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the command line that sets the limits, and the limits by key, for messages."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
-        return None
+        return (), {}
     program = program_path("prlimit")
     if program is not None:
         shim = [real_path(program)]
     elif is_sandboxed:  # the daemon's Python can be invisible in the sandbox
         problems.error("requires the program `prlimit`. Install the package util-linux (Alpine: util-linux-misc)")
-        return None
+        return (), {}
     else:
         # -I and -S ignore the working directory, PYTHON* variables and site-packages.
         shim = [sys.executable, "-I", "-S", "-c", _SET_LIMITS]
     if config.memory is not None and not IS_LINUX:
         problems.at("memory").error("requires Linux")
-        return None
+        return (), {}
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
@@ -113,7 +99,7 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
     shown = {key: f"{value:,} {unit}" for key, _, value, unit in limits if value is not None}
     options = [_option(name, value) for _, name, value, _ in limits if value is not None]
     # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
-    return ChildLimits(shim=(*shim, "--core=0:0", *options, "--"), shown=shown)
+    return (*shim, "--core=0:0", *options, "--"), shown
 
 
 def _option(name: str, value: int) -> str:
@@ -127,29 +113,43 @@ def _option(name: str, value: int) -> str:
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
-    limits: ChildLimits | None
-    sandbox: CompiledSandbox | None
+    sandbox: CompiledSandbox | None = None
+    shim: tuple[str, ...] = ()
+    """The command line that sets the limits and then runs the command."""
+    limits: Mapping[str, str] = {}
+    """The limits by key, for messages."""
 
     def confined(self, command: Command, *, folder: Path | None = None) -> Command:
         """Return the command with its limits and sandbox. `folder` is the directory of the call."""
-        if self.sandbox is None and self.limits is None:
+        if self.sandbox is None and not self.shim:
             return command
         before: list[str] = []
         environment = command.environment
         if self.sandbox is not None:
             shown = None if folder is None else str(folder)
             before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
-        if self.limits is not None:
-            # Inside the sandbox, so that `processes` counts only those of its user namespace.
-            before += self.limits.shim
+        # Inside the sandbox, so that `processes` counts only those of its user namespace.
+        before += self.shim
         if loader_variables := [name for name in environment if name.startswith(_LOADER)]:
             before += (_ENV, *(f"{name}={environment[name]}" for name in loader_variables))
             environment = {name: value for name, value in environment.items() if name not in loader_variables}
         return replace(command, environment=environment, before=before, is_sandboxed=self.sandbox is not None)
 
+    def limit_met(self, exit_code: int, stderr: str) -> str | None:
+        """Return a sentence if the command has apparently reached a limit."""
+        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
+        if (key := _SIGNALS.get(number, "")) in self.limits:
+            return f"It reached its limit `shell.limits.{key}` ({self.limits[key]})."
+        # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), which can have other causes.
+        found = (key for key, message in _LIMIT_MESSAGES.items() if key in self.limits and message.search(stderr))
+        key = "cpu" if number == signal.SIGKILL else next(found, "")
+        return (
+            f"It probably reached its limit `shell.limits.{key}` ({self.limits[key]})." if key in self.limits else None
+        )
+
     def problem(self, exit_code: int, stderr: str) -> str | None:
         """Return why a confining program failed to start the command, if it did. Assumes an empty standard output."""
-        if exit_code not in _EXIT_CODES or (self.limits is None and self.sandbox is None):
+        if exit_code not in _EXIT_CODES or (self.sandbox is None and not self.shim):
             return None
         line = stderr.partition("\n")[0]
         message = next((match.expand(text) for form, text in _MESSAGES if (match := form.fullmatch(line))), None)
@@ -186,7 +186,9 @@ _MESSAGES: Final = tuple(
 
 def compile_launcher(config: Shell, *, scope: Scope) -> Launcher:
     written = None if config.cwd is None else compile_text(config.cwd, scope.at("cwd")).literal
+    shim, limits = compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None)
     return Launcher(
-        limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),
+        shim=shim,
+        limits=limits,
         sandbox=compile_sandbox(config.sandbox, cwd=written, env=config.env, problems=scope.problems.at("sandbox")),
     )

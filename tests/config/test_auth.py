@@ -10,7 +10,7 @@ from gateway.errors import Problem, Severity
 
 DIGEST = "ab" * 32
 DIGEST_FORM = "expected the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"
-KEY_FORM = "a key must have 1 to 4096 ASCII characters without spaces, because it is sent in a header"
+KEY_FORM = "expected 1 to 4096 ASCII characters without spaces, because a key is sent in a header"
 
 
 def errors_of(tmp_path: Path, text: str) -> list[Problem]:

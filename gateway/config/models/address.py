@@ -1,7 +1,7 @@
 """Network addresses: host:port (`listen.http`, `--http`) and ranges (`listen.trusted_proxies`)."""
 
 import re
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface
 from typing import Final, Self
 
 import msgspec
@@ -84,25 +84,16 @@ def parse_network(text: str) -> Network:
         ValueError: the text is not a network. The message describes the format.
     """
     try:
-        network = ip_network(text, strict=False)
+        interface = ip_interface(text)
     except ValueError:
         raise ValueError(_EXPECTED_NETWORK) from None
-    if not _is_exact(text):
+    network = interface.network
+    if interface.ip != network.network_address:
         # `10.1.2.3/8` is ambiguous, and the range is much larger than the address.
-        address = text.partition("/")[0]
-        raise ValueError(f"{text} has host bits set; write {network} for the range, or {address} for the address")
+        raise ValueError(f"{text} has host bits set; write {network} for the range, or {interface.ip} for the address")
     # Dual-stack sockets report IPv4 peers with mapped addresses.
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped
         if mapped is not None:
             return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
     return network
-
-
-def _is_exact(text: str) -> bool:
-    """Whether all host bits are zero."""
-    try:
-        ip_network(text)
-    except ValueError:
-        return False
-    return True

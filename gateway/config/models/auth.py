@@ -1,6 +1,5 @@
 """Models of `auth`: API keys, access tokens and rules."""
 
-import re
 from collections import Counter
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -27,18 +26,6 @@ MAX_KEY_LENGTH: Final = 4096
 MIN_KEY_LENGTH: Final = 16
 """Characters. Shorter keys are too easy to guess."""
 
-_KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_LENGTH}}}")
-
-
-def _sendable(value: str) -> str:
-    """Reject a key that cannot be sent in a header field. The error does not contain the key."""
-    if _KEY.fullmatch(value) is None:
-        raise PydanticCustomError(
-            "key",
-            f"a key must have 1 to {MAX_KEY_LENGTH} ASCII characters without spaces, because it is sent in a header",
-        )
-    return value
-
 
 def _trustworthy(value: str) -> str:
     """Reject a URL without TLS, because responses could be forged (RFC 8414 §2 requires https)."""
@@ -55,21 +42,21 @@ def _trustworthy(value: str) -> str:
     return value
 
 
-def _without_query(value: str) -> str:
-    if "?" in value:  # RFC 8414 §2
-        raise PydanticCustomError("issuer_query", "an issuer URL must not have a query")
-    return value
-
-
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-KeyText = Annotated[str, AfterValidator(_sendable)]
+KeyText = Annotated[
+    str,
+    matching(
+        rf"[\x21-\x7e]{{1,{MAX_KEY_LENGTH}}}",
+        f"1 to {MAX_KEY_LENGTH} ASCII characters without spaces, because a key is sent in a header",
+    ),
+]
 Digest = Annotated[
     str,
     matching("[0-9A-Fa-f]{64}", "the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"),
     AfterValidator(str.lower),
 ]
 TrustedUrl = Annotated[str, AfterValidator(_trustworthy)]
-IssuerUrl = Annotated[TrustedUrl, AfterValidator(_without_query)]
+IssuerUrl = Annotated[TrustedUrl, matching(r"[^?]*", "an issuer URL without a query")]  # RFC 8414 §2
 
 
 class ApiKey(Model):

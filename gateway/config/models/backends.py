@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from functools import partial
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
@@ -162,10 +163,6 @@ def _status(value: Json, *, words: tuple[str, ...] = ()) -> int | str:
     raise PydanticCustomError("status", message, {"others": others})
 
 
-def _retry_condition(value: Json) -> int | str:
-    return _status(value, words=("timeout",))
-
-
 _STATUS_SCHEMA: Final = {"type": "integer", "minimum": 100, "maximum": 599}
 
 StatusPattern = Annotated[
@@ -177,7 +174,7 @@ StatusPattern = Annotated[
 
 RetryCondition = Annotated[
     int | str,
-    PlainValidator(_retry_condition),
+    PlainValidator(partial(_status, words=("timeout",))),
     WithJsonSchema({"anyOf": [_STATUS_SCHEMA, {"type": "string", "pattern": r"^([1-5]xx|timeout|\$\{.*)$"}]}),
 ]
 

@@ -243,13 +243,7 @@ VerbatimObject = Annotated[dict[str, Json], AfterValidator(plain_text)]
 """A JSON object that is not a template, such as `_meta`."""
 
 
-def _something(value: str) -> str:
-    if not value:
-        raise PydanticCustomError("nothing_written", "must not be empty")
-    return value
-
-
-NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
+NotEmpty = Annotated[str, Field(min_length=1)]
 
 
 def matching(pattern: str, expected: str) -> AfterValidator:
@@ -295,11 +289,7 @@ DISTINCT: Final = Distinct()
 SOME_DISTINCT: Final = Distinct(at_least=1)
 
 
-def _listed_if_single(value: Json) -> Json:
-    return value if isinstance(value, list) or value is None else [value]
-
-
-ONE_OR_MANY: Final = ShortForm(_listed_if_single)
+ONE_OR_MANY: Final = ShortForm(lambda value: value if isinstance(value, list) or value is None else [value])
 """Allows a single item to be written without a list."""
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")

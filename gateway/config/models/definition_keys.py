@@ -22,6 +22,7 @@ from gateway.config.models.base import (
     Use,
     VerbatimObject,
     defaults_of,
+    matching,
     plain_text,
     typed_interpolation,
     value_for,
@@ -51,13 +52,10 @@ def interpolated_schema(schema: Json) -> Json:
         return [interpolated_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return plain_text(schema)
-    takes_text = _takes_text(schema.get("type"))
-    return {keyword: _typed(keyword, value, takes_text=takes_text) for keyword, value in schema.items()}
-
-
-def _takes_text(of: Json) -> bool:
+    kind = schema.get("type")
     # Without a type, text is allowed and stays text.
-    return of is None or of == "string" or (isinstance(of, list) and "string" in of)
+    takes_text = kind in (None, "string") or (isinstance(kind, list) and "string" in kind)
+    return {keyword: _typed(keyword, value, takes_text=takes_text) for keyword, value in schema.items()}
 
 
 def _typed(keyword: str, value: Json, *, takes_text: bool) -> Json:
@@ -81,16 +79,10 @@ SchemaObject = Annotated[dict[str, Json], AfterValidator(interpolated_schema)]
 ASK_TIMEOUT: Final = timedelta(minutes=10)
 
 
-def _web_or_data(value: str) -> str:
-    if not value.startswith(("https://", "data:")):
-        raise PydanticCustomError("icon", "expected an https: or data: URI; clients ignore others")
-    return value
-
-
 class Icon(Model):
     """An icon that clients can show."""
 
-    src: Annotated[str, AfterValidator(_web_or_data)]
+    src: Annotated[str, matching(r"(https://|data:)[\s\S]*", "an https: or data: URI; clients ignore others")]
     """An https: or data: URI."""
     mime_type: str | None = None
     """Media type, if that of the URI is missing or too general."""

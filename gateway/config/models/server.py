@@ -62,19 +62,13 @@ class Tls(Model):
 
 
 def _address(value: str) -> str:
-    try:
-        Address.parse(value)
-    except ValueError as error:
-        raise PydanticCustomError("address", "{reason}", {"reason": str(error)}) from None
+    Address.parse(value)
     return value
 
 
 def _network(value: str) -> str:
-    try:
-        if value != UNIX:
-            parse_network(value)
-    except ValueError as error:
-        raise PydanticCustomError("network", "{reason}", {"reason": str(error)}) from None
+    if value != UNIX:
+        parse_network(value)
     return value
 
 

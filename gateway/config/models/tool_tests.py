@@ -15,6 +15,7 @@ from gateway.config.models.base import (
     keep_text,
     not_together,
     plain_text,
+    text_for,
     typed_interpolation,
 )
 from gateway.json_types import Json
@@ -44,10 +45,6 @@ class TextMatch(Model):
         return self
 
 
-def _whole_text(value: Json) -> Json:
-    return value if isinstance(value, dict | TextMatch) else {"is": keep_text(value)}
-
-
 def _part_of_error(value: Json) -> Json:
     if value is True:
         return {"contains": ""}
@@ -59,7 +56,7 @@ def _part_of_error(value: Json) -> Json:
 class Expectation(Model):
     """The expected result. Exactly one key is required."""
 
-    text: Annotated[TextMatch, ShortForm(_whole_text, TEXT_SCHEMA)] | None = None
+    text: Annotated[TextMatch, text_for("is")] | None = None
     """The expected text, or with `contains` or `matches` a condition on it."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
     """The expected structured content, or otherwise the text parsed as JSON. The order of keys is ignored."""

@@ -90,10 +90,6 @@ _ALL_OR_NONE: Final = ShortForm(_all_or_none, {"type": "boolean"})
 """True means everything, false means nothing."""
 
 
-def _argv(value: Json) -> Json:
-    return [value] if isinstance(value, str) else value
-
-
 def _sandboxed(value: Json) -> Json:
     """Convert `read` and `write` to `readable` and `writable`."""
     if not isinstance(value, dict):
@@ -115,9 +111,7 @@ _OF_HTTP: Final = ("headers", "auth", "allow_private", "tls", "forward_headers")
 class Upstream(Model):
     """Another MCP server, defined by a `command` or a `url`. Its tools, resources and prompts are offered here."""
 
-    command: Annotated[
-        Annotated[list[Text], Field(min_length=1), ShortForm(_argv, SCALAR_SCHEMA)] | None, Use.SECRET
-    ] = None
+    command: Annotated[Annotated[list[Text], Field(min_length=1), ONE_OR_MANY] | None, Use.SECRET] = None
     """A program that uses MCP over its standard streams. A list also contains its arguments."""
     args: Annotated[list[Text], Use.SECRET] = []
     """Arguments of the program."""

@@ -43,6 +43,7 @@ _LIMITS: Final = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
+    "string_too_short": "must not be empty",
     "too_short": "needs at least {min_length} item",
     "too_long": "must have at most {max_length} items",
 }
@@ -253,7 +254,7 @@ def _message(details: ErrorDetails, model: object) -> str:
         return expected(what, details["input"])
     if kind in _LIMITS:
         return _LIMITS[kind].format_map(details.get("ctx", {}))
-    return details["msg"]
+    return details["msg"].removeprefix("Value error, ")
 
 
 def _literal_message(details: ErrorDetails) -> str:

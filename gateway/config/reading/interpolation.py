@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from gateway.config.models.base import SHOWN, Use, alternatives, use_of
 from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
-from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
+from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, has_surrogate, read_bytes
 from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_key
 from gateway.errors import Severity
@@ -77,62 +77,57 @@ class Interpolator:
         """All variables, set or not."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
-        self._path: list[str | int] = []
-        self._place: Place | None = None
 
     def fill(self, node: Node, path: DocumentPath) -> Json:
         """Return the interpolated value of `node` at `path`."""
         section, *below = path
         uses = section_uses(str(section))
         for key in below:
-            uses = step(uses, key)
-        self._path = list(path)
-        return self._value(node, uses, key=str(path[-1]))
+            uses = _step(uses, key)
+        return self._value(node, uses, path, str(path[-1]))
 
-    def _value(self, node: Node, uses: Uses, *, key: str) -> Json:
+    def _value(self, node: Node, uses: Uses, path: DocumentPath, key: str) -> Json:
         if isinstance(node, Scalar):
-            return self._scalar(node, uses, key)
-        path = self._path
+            return self._scalar(node, uses, path, key)
         if isinstance(node, Sequence):
-            values = []
-            path.append(0)
-            for index, item in enumerate(node.items):
-                path[-1] = index
-                values.append(self._value(item, uses, key=key))
-            path.pop()
-            return values
+            return [self._value(item, uses, (*path, index), key) for index, item in enumerate(node.items)]
         result = {}
+        # Everything below `api_keys` or `token` is secret, whatever its keys.
         is_telling = is_secret_key(key)
-        path.append("")
         for name, entry in node.entries.items():
-            path[-1] = name
+            below = (*path, name)
             if "${" in name:
-                self.check_key(name, tuple(path), entry.place)
-            # Everything below `api_keys` or `token` is secret, whatever its keys.
-            result[name] = self._value(entry.node, step(uses, name), key=key if is_telling else name)
-        path.pop()
+                self.check_key(name, below, entry.place)
+            result[name] = self._value(entry.node, _step(uses, name), below, key if is_telling else name)
         return result
 
-    def _scalar(self, node: Scalar, uses: Uses, key: str) -> Json:
-        value = node.value
-        use = text_use(uses)
+    def _scalar(self, node: Scalar, uses: Uses, path: DocumentPath, key: str) -> Json:
+        value, use = node.value, uses if isinstance(uses, Use) else uses.get(ITSELF, Use.PLAIN)
+        has_references = isinstance(value, str) and "${" in value
+        if use is Use.SECRET and is_secret_key(key):
+            # A default can be a literal secret, and so can digits without quotes.
+            is_literal = not has_references or ":-" in str(value)
+            if is_literal and value is not None and not isinstance(value, bool):
+                self.literal_secrets.append(node)
         if not isinstance(value, str):
-            if use is Use.SECRET and is_secret_key(key) and _is_number(value):
-                self.literal_secrets.append(node)  # digits without quotes
             return value
-        has_references = "${" in value
-        # A default can be a literal secret.
-        if use is Use.SECRET and (not has_references or ":-" in value) and is_secret_key(key):
+        if is_secret(value, path, belongs_here=use is Use.SECRET):
             self.literal_secrets.append(node)
-        if is_secret(value, self._path, belongs_here=use is Use.SECRET):
-            self.literal_secrets.append(node)
-            self._warn(ADVICE, place_of(None, node))
+            self.warnings.append(Diagnostic(message=ADVICE, path=path, place=node.place, severity=Severity.WARNING))
         if not has_references or use is Use.SCRIPT or isinstance(value, Invalid):
             return value
-        self._place = place_of(None, node)
-        return self._text(value, node.place.source, use)
+        try:
+            return self._text(value, node.place.source, use)
+        except UnreadableError as error:
+            self.diagnostics.append(Diagnostic(message=str(error), path=path, place=node.place))
+            return Invalid(value)
 
-    def _text(self, text: str, source: SourceFile, use: Use) -> str:
+    def _text(self, text: str, source: SourceFile, use: Uses) -> str:
+        """Return the text with its expressions replaced.
+
+        Raises:
+            UnreadableError: an expression is invalid, or has no value.
+        """
         parts: list[Part] = []
         literal = ""
         end = 0
@@ -141,27 +136,16 @@ class Interpolator:
             end = match.end()
             if match[0] == "$${":
                 literal += "${"
-                continue
-            inserted = self._inserted(match, source, use)
-            if inserted is None:
-                return Invalid(text)
-            if literal:
-                parts.append(literal)
-            parts.append(inserted)
-            literal = ""
+            else:
+                parts += [literal, self._inserted(match[1], source, use)]
+                literal = ""
         literal += text[end:]
-        if not parts:
-            return literal
-        if literal:
-            parts.append(literal)
-        return InterpolatedText(tuple(parts))
+        return InterpolatedText(tuple(part for part in (*parts, literal) if part != "")) if parts else literal
 
-    def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Interpolation | None:
-        """Return the value of one `${…}`, or None after reporting an error."""
-        content = match[1]
+    def _inserted(self, content: str | None, source: SourceFile, use: Uses) -> Interpolation:
+        """Return the value of `${content}`."""
         if content is None:
-            self._fail("`${` without a closing `}`; for a literal `${`, write `$${`")
-            return None
+            raise UnreadableError("`${` without a closing `}`; for a literal `${`, write `$${`")
         if content.startswith("file:"):
             return self._from_file(content.removeprefix("file:"), source, use)
         if source.is_of_client:
@@ -174,34 +158,30 @@ class Interpolator:
                 content = f"env:{content}"
         if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
             return self._from_environment(variable[1], variable[2], use)
-        self._fail(_suggestion(content))
-        return None
+        raise UnreadableError(_suggestion(content))
 
-    def _from_environment(self, name: str, default: str | None, use: Use) -> Interpolation | None:
+    def _from_environment(self, name: str, default: str | None, use: Uses) -> Interpolation:
         if default is not None and "${" in default:
-            self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot contain another `${{…}}`")
-            return None
+            raise UnreadableError(f"the default of `${{env:{name}}}` is plain text; it cannot contain another `${{…}}`")
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         value = self._environ.get(name)
         # As in a shell, `:-` applies to empty variables too.
         if not value and default is not None:
             value = default
         if value is None:
-            self._fail(f"the variable {name} is not set; for a default, write `${{env:{name}:-default}}`")
-            return None
+            message = f"the variable {name} is not set; for a default, write `${{env:{name}:-default}}`"
+            raise UnreadableError(message)
         if has_surrogate(value):  # a byte that is not UTF-8 (PEP 383)
-            self._fail(f"the value of the variable {name} is not UTF-8")
-            return None
+            raise UnreadableError(f"the value of the variable {name} is not UTF-8")
         return self._insert(value, is_secret=use is Use.SECRET)
 
-    def _from_question(self, name: str, use: Use) -> Interpolation | None:
+    def _from_question(self, name: str, use: Uses) -> Interpolation:
         """Return the value for a client's prompt. There is no user to prompt, so a variable replaces it."""
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
             message = f"`${{input:{name}}}` prompts the user of a client, which is not possible here"
-            self._fail(f"{message}; set the variable {variable} instead")
-            return None
+            raise UnreadableError(f"{message}; set the variable {variable} instead")
         return self._from_environment(variable, None, use)
 
     def _note(self, name: str, *, is_needed: bool, is_secret: bool) -> None:
@@ -211,27 +191,21 @@ class Interpolator:
             is_secret=is_secret or (before is not None and before.is_secret),
         )
 
-    def _from_file(self, name: str, source: SourceFile, use: Use) -> Interpolation | None:
+    def _from_file(self, name: str, source: SourceFile, use: Uses) -> Interpolation:
         if use in SHOWN:
-            self._fail(f"`${{file:{name}}}` is a secret, but clients can see this text")
-            return None
+            raise UnreadableError(f"`${{file:{name}}}` is a secret, but clients can see this text")
         name, has_default, default = name.partition(":-")
         if not name:
-            self._fail("`${file:}` has no path; write `${file:/path}`")
-            return None
+            raise UnreadableError("`${file:}` has no path; write `${file:/path}`")
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
-        value = self._text_of(path)
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        value = self._texts[path]
         if has_default and (isinstance(value, UnreadableError) or not value):
             value = default
         if isinstance(value, UnreadableError):
-            self._fail(f"{name}: {value}")
-            return None
+            raise UnreadableError(f"{name}: {value}")
         return self._insert(value, is_secret=True)
-
-    def _text_of(self, path: Path) -> str | UnreadableError:
-        if path not in self._texts:
-            self._texts[path] = self._read(path)
-        return self._texts[path]
 
     def _read(self, path: Path) -> str | UnreadableError:
         self.files[path] = ""
@@ -257,18 +231,6 @@ class Interpolator:
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
         return False
 
-    def _warn(self, message: str, place: Place) -> None:
-        self.warnings.append(
-            Diagnostic(message=message, path=tuple(self._path), place=place, severity=Severity.WARNING)
-        )
-
-    def _fail(self, message: str) -> None:
-        self.diagnostics.append(Diagnostic(message=message, path=tuple(self._path), place=self._place))
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
 
 def _suggestion(content: str) -> str:
     """Return the message for an unknown `${content}`, with a suggestion."""
@@ -289,19 +251,11 @@ def section_uses(section: str) -> Uses:
     return _uses_of(field.annotation, use_of(field.metadata, default=Use.PLAIN))
 
 
-def step(uses: Uses, key: str | int) -> Uses:
+def _step(uses: Uses, key: str | int) -> Uses:
     """Return the uses below a key or index."""
     if isinstance(uses, Use) or isinstance(key, int):
         return uses
     return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
-
-
-def text_use(uses: Uses) -> Use:
-    """Return the use of text at this position."""
-    if isinstance(uses, Use):
-        return uses
-    use = uses.get(ITSELF, Use.PLAIN)
-    return use if isinstance(use, Use) else Use.PLAIN
 
 
 def _uses_of(annotation: object, use: Use) -> Uses:

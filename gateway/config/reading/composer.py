@@ -158,7 +158,11 @@ class _Composer:
         Raises:
             CompositionError: the text cannot be read to the end.
         """
-        self._refuse_control_characters()
+        if (found := _NOT_PRINTABLE.search(self._text)) is not None:
+            lines = LINE_BREAK.split(self._text[: found.start()])
+            place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
+            code = f"U+{ord(found[0]):04X}"
+            self._give_up(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
         try:
             return self._document()
         except yaml.MarkedYAMLError as error:
@@ -184,13 +188,6 @@ class _Composer:
         # A file that contains only comments or `null` counts as empty.
         return None if isinstance(root, Scalar) and root.value is None else root
 
-    def _refuse_control_characters(self) -> None:
-        if (found := _NOT_PRINTABLE.search(self._text)) is not None:
-            lines = LINE_BREAK.split(self._text[: found.start()])
-            place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
-            code = f"U+{ord(found[0]):04X}"
-            self._give_up(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
-
     def _node(self, event: yaml.Event) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
@@ -200,7 +197,8 @@ class _Composer:
             return self._scalar(event)  # most nodes
         tag = getattr(event, "tag", None)
         if tag is not None and tag != "!":
-            self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
+            shown = tag.replace("tag:yaml.org,2002:", "!!")
+            self._report(f"the tag `{shown}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
             # `_node` is recursive.
             self._give_up(_TOO_DEEP, self._place(event.start_mark))
@@ -354,10 +352,6 @@ class _Composer:
     def _give_up(self, message: str, place: Place) -> NoReturn:
         self.diagnostics.append(Diagnostic(message=message, place=place))
         raise CompositionError
-
-
-def _short_tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _short(place: Place) -> str:

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.config.machine_facts import is_directory
+
 MOST_ENTRIES: Final = 100_000
 """Maximum number of directory entries to search for one pattern."""
 
@@ -76,8 +78,9 @@ class _Walk:
         elif glob.has_magic(steps[0]):
             for entry in self._entries(directory):
                 # As in a shell, only a pattern with a leading dot matches hidden names.
-                if fnmatch(entry.name, steps[0]) and entry.name.startswith(".") <= steps[0].startswith("."):
-                    yield from self._on(entry, steps[1:])
+                is_shown = entry.name.startswith(".") <= steps[0].startswith(".")
+                if fnmatch(entry.name, steps[0]) and is_shown and (not steps[1:] or is_directory(entry.path)):
+                    yield from self.paths(entry.path, steps[1:])
         # Like `glob`, include dangling links. Reading them reports the error.
         elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
@@ -97,14 +100,10 @@ class _Walk:
         for entry in self._entries(directory):
             if entry.name.startswith("."):
                 continue
-            if _is_directory(entry):
+            if is_directory(entry.path):
                 yield from self.paths(entry.path, steps)
             elif not steps[1:]:
                 yield entry.path
-
-    def _on(self, entry: os.DirEntry[str], steps: tuple[str, ...]) -> Iterator[str]:
-        if not steps or _is_directory(entry):
-            yield from self.paths(entry.path, steps)
 
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
@@ -118,13 +117,6 @@ class _Walk:
             raise TooManyEntriesError
         # File systems return entries in different orders.
         return sorted(entries, key=lambda entry: entry.name)
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False  # cycle of links
 
 
 def _joined(directory: Path, step: str) -> Path:

@@ -6,14 +6,14 @@ not stop the others.
 
 import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gateway.config.diagnostics.render import shown_path
+from gateway.config.machine_facts import is_directory
 from gateway.config.models.interpolated_text import shown
 from gateway.config.reading.composer import compose
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
@@ -26,9 +26,7 @@ from gateway.errors import Severity
 SUFFIXES: Final = (".yaml", ".yml")
 
 
-@cache  # built on first use
-def _texts() -> TypeAdapter[list[str]]:
-    return TypeAdapter(list[str], config={"strict": True})
+_TEXTS: Final = TypeAdapter(list[str], config=ConfigDict(strict=True, defer_build=True))
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -62,34 +60,34 @@ class Inclusion:
     def read(self, path: Path) -> None:
         """Read a file or directory with all includes."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
-        if os.path.isdir(path):  # noqa: PTH112 - pathlib's raises where a name is too long, or has a NUL
+        roots = [path]
+        self.directory = path.parent
+        if is_directory(path):
             self.directory = path
             roots = self._files_of(path)
-        else:
-            self.directory = path.parent
-            roots = [path]
         self._roots = frozenset(map(os.path.realpath, roots))
         for each in roots:
             self._file(each, chain=(), blame=None)
 
     def _files_of(self, directory: Path) -> list[Path]:
         self.globs.extend(FilePattern(directory, f"*{suffix}") for suffix in SUFFIXES)
+        start = Place(SourceFile(directory, ""), 1, 1)
         try:
             names = sorted(os.listdir(directory))  # noqa: PTH208 - names are what is wanted
         except OSError as error:
-            self._report(f"cannot be read: {error.strerror}", Place(SourceFile(directory, ""), 1, 1))
+            self._report(f"cannot be read: {error.strerror}", start)
             return []
         # Emacs creates a link `.#config.yaml` while it edits the file.
         files = [directory / name for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
         if not files:
-            self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(directory, ""), 1, 1))
+            self._report("no *.yaml or *.yml file in this directory", start)
         return files
 
     def requests(self, entry: MapItem, section: str) -> list[Request]:
         """Return the items of a list of texts. Errors are reported."""
         data = self._interpolation.fill(entry.node, (section,))
         try:
-            _texts().validate_python(data)
+            _TEXTS.validate_python(data)
         except ValidationError as error:
             found = diagnostics_of(error, model=list[str], data=data, item=entry, path=(section,))
             self.diagnostics.extend(found)
@@ -103,23 +101,21 @@ class Inclusion:
 
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
         """Return the files that match. A path without wildcards is returned even if the file does not exist."""
-        pattern, source = request.text, request.place.source
+        pattern = request.text
         if "\0" in pattern:
             self._refuse(request, "a path cannot contain NUL")
             return []
-        wanted = FilePattern.parse(pattern, directory=source.directory)
+        wanted = FilePattern.parse(pattern, directory=request.place.source.directory)
         if not (pattern.endswith(suffixes) or (wanted.path is None and _may_end(pattern, suffixes))):
             self._refuse(request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}")
             return []
         try:
-            found = wanted.found() if wanted.path is None else []
+            found = wanted.found() if wanted.path is None else [wanted.path]
         except TooManyEntriesError:  # cannot be watched either
             most = f"{MOST_ENTRIES:,} files and directories"
             self._refuse(request, f"{request.shown} searches more than {most}; use a more specific directory")
             return []
         self.globs.append(wanted)
-        if wanted.path is not None:
-            return [wanted.path]
         return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:

@@ -72,7 +72,12 @@ class _Composer:
         if character == "{":
             return Mapping(self._entries(), place, self._place())
         if character == "[":
-            return Sequence(tuple(self._items()), place, self._place())
+            items: list[Node] = []
+            for _ in self._members("]"):
+                self._path.append(len(items))
+                items.append(self._value())
+                self._path.pop()
+            return Sequence(tuple(items), place, self._place())
         return Scalar(self._scalar(), place, self._place())
 
     def _entries(self) -> dict[str, MapItem]:
@@ -93,12 +98,6 @@ class _Composer:
             entries[key] = MapItem(place, node)
             self._path.pop()
         return entries
-
-    def _items(self) -> Iterator[Node]:
-        for index, _ in enumerate(self._members("]")):
-            self._path.append(index)
-            yield self._value()
-            self._path.pop()
 
     def _members(self, end: str) -> Iterator[int]:
         """Yield the position of each member. A trailing comma is allowed."""

@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_776,
+    "lines": 77_650,
     "files": 494,
     "classes": 810,
     "patches of libraries or the standard library": 0,

@@ -69,13 +69,11 @@ def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
 
 @cache
 def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, Use], ...]:
-    """Return the attribute, key and use of each field with visible text."""
     fields = ((name, field, use_of(field.metadata, default=Use.PLAIN)) for name, field in model.model_fields.items())
     return tuple((name, field.alias or name, use) for name, field, use in fields if use in {*_LINTED, Use.PLAIN})
 
 
 def _said_by(config: models.Tool) -> set[str]:
-    """Return the members of the wire form that the file defines."""
     said = {wire for key, wire in _WIRE.items() if key in config.model_fields_set}
     return said | {"outputSchema"} if config.output is not None and config.output.schema_ is not None else said
 
@@ -257,7 +255,6 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
-    """Warn about an empty `enum`, misspelt keywords, and keywords that do not apply to the type."""
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
@@ -275,7 +272,6 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
 
 
 def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield keywords that do not apply to the schema's type, with the types that they apply to."""
     said = schema.get("type")
     if not isinstance(said, str) or said not in TYPES:
         return
@@ -310,7 +306,6 @@ def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
 
 
 def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Problems) -> None:
-    """Warn about a missing program, unless `requires` checks it."""
     first = shell.interpreter[0] if shell.command is None else shell.command[0]
     if not isinstance(first, str) or "{" in first or "{" in (shell.cwd or "") or first in config.requires.commands:
         return
@@ -321,7 +316,6 @@ def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Prob
 
 
 def _own_files(shell: Shell) -> Iterator[str]:
-    """Yield the words that can be files: the program, and a script that it runs."""
     words = [
         *(item for item in shell.command or () if isinstance(item, str)),
         *(shell.interpreter if shell.script else ()),

@@ -92,7 +92,6 @@ class CatalogStore:
 
 
 def _check_name(catalog: Catalog, kind: ListKind, name: str) -> None:
-    """Raises: ExecutionError: the file does not define the name."""
     if (kind, name) not in _names(catalog):
         raise ExecutionError(f"`{kind}` has no definition named {name!r}")
 

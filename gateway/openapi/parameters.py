@@ -238,7 +238,6 @@ def _described(schema: Json, given: Mapping[str, Json]) -> Json:
 
 
 def _is_scalar(schema: Node, references: References) -> bool:
-    """Return whether no valid value can be a list or an object."""
     waiting, seen = [schema], 0
     # The limit ends cyclic schemas.
     while waiting and seen < 100:

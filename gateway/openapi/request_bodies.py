@@ -292,7 +292,6 @@ def _is_plain_object(value: Json, *, admits_others: bool = False, admits_alterna
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
-    """Return the input schema of a multipart member if it is a file or a list of files, else None."""
     value = schemas.target(node).value
     if not isinstance(value, dict):
         return None

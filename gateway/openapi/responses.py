@@ -85,7 +85,6 @@ def _output(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _is_object(schema: Json, definitions: Mapping[str, Json], *, depth: int = 8) -> bool:
-    """Return whether every valid value is an object."""
     # `depth` ends cyclic references.
     if not isinstance(schema, dict) or not depth:
         return False

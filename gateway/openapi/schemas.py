@@ -262,7 +262,6 @@ class Schemas:
                 made[keyword] = value if isinstance(value, bool) else self.convert(node.at(keyword))
 
     def _is_joined(self, node: Node, whole: Node | None) -> bool:
-        """Return whether `additionalProperties: false` would also forbid members of joined schemas."""
         has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
         return has_others or whole is not None or (node.uri == self._uri and node.shown in self._extending)
 
@@ -324,7 +323,6 @@ class Schemas:
 
 
 def _tagged(schema: Json, alternative: Node, values: list[str], name: Json) -> Json:
-    """Return a schema that also requires one of the discriminator values of an alternative."""
     own = alternative.at("properties", str(name))
     if own.at("type").value not in (None, "string"):
         return schema
@@ -337,7 +335,6 @@ def _tagged(schema: Json, alternative: Node, values: list[str], name: Json) -> J
 
 
 def _names_in(schema: Json) -> Iterator[str]:
-    """Yield the names under `$defs` that a converted schema refers to."""
     if isinstance(schema, dict):
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith(_DEFINITIONS):

@@ -224,7 +224,6 @@ def _uninterpolated(text: str) -> str:
 
 
 def _with_overrides(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:
-    """Apply the override and the defaults of the entry."""
     changes: dict[str, Json] = {}
     for key in _SHARED_KEYS:
         if key in config.model_fields_set:

@@ -182,7 +182,6 @@ def _scheme(scheme: dict[str, Json]) -> dict[str, Json]:
 
 
 def _with_references(value: Json) -> Json:
-    """Adjust references and schema keywords to OpenAPI 3.0."""
     if isinstance(value, list):
         return [_with_references(item) for item in value]
     if not isinstance(value, dict):

@@ -188,7 +188,6 @@ def _drop_notes(schema: dict[str, Json]) -> None:
 
 
 def _resolved(schema: Json, root: Json) -> JsonObject:
-    """Follow references and merge `allOf`."""
     found: JsonObject = schema if isinstance(schema, dict) else {"not": {}} if schema is False else {}
     for _ in range(_MOST):
         if "$ref" in found:

@@ -101,7 +101,6 @@ class ReloadPipeline:
         self._thread: Final = DaemonThreadPool(1)
         self._attempted = WatchPlan()
         """The watch plan of the last read files, even if they are not served."""
-        """Work for the next swap that is done in advance."""
         self._background: Final = BackgroundTasks()
         self._following: asyncio.Task[None] | None = None
         self._is_closing: Final = asyncio.Event()
@@ -139,7 +138,7 @@ class ReloadPipeline:
             await self._follow_all(config.document)
         first = partial(self._compile_first, config)
         del config
-        self.served = await self._thread.run(_with_gc_paused, first, deadline=math.inf)
+        self.served = await self._in_thread(first)
         await self._plugins.start(self._services.hook_threads)
         self._authenticator.configure(self.served.document.auth, views=self.served.document.views)
         self.redactor.replace(self.served.catalog.redactor)
@@ -163,9 +162,9 @@ class ReloadPipeline:
         Raises:
             ConfigError: The files cannot be served.
         """
-        job = partial(self._load_and_compile, generation=self.store.current.generation + 1, served=self.served)
+        generation, served = self.store.current.generation + 1, self.served
         try:
-            candidate: Candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
+            candidate = await self._in_thread(lambda: self.compile(self.load(), generation=generation, served=served))
             await self._plugins.start(self._services.hook_threads)
         except ConfigError as error:
             self._audit.refuse(error)
@@ -178,11 +177,7 @@ class ReloadPipeline:
         Raises:
             ConfigError: Nothing could be read.
         """
-
-        def read() -> T:
-            return look(self._load())
-
-        return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
+        return await self._in_thread(lambda: look(self._load()))
 
     def load(self) -> LoadedConfig:
         """Read the definitions. Blocking.
@@ -274,14 +269,17 @@ class ReloadPipeline:
         owners = locked_owners(config, read_lock(config.lock_file).pins)
         return self.compile(merge(config, self._sources, owners=owners), generation=1, served=None)
 
-    def _load_and_compile(self, *, generation: int, served: Candidate) -> Candidate:
-        return self.compile(self.load(), generation=generation, served=served)
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        def run() -> T:
+            with gc_paused():
+                return job()
+
+        return await self._thread.run(run, deadline=math.inf)
 
     def _must_stay_closed(self, served: Candidate | None) -> bool:
         return served is not None and served.document.auth is not None and self._is_exposed(self.first.listen)
 
     def _unload_plugins(self) -> None:
-        """Unload unused modules after the grace time of their calls."""
         unused = self._plugins.unload_unused()
         if unused:
             self._background.begin(self._shut_down_plugins(unused), name="plugin shutdown")
@@ -293,7 +291,6 @@ class ReloadPipeline:
         await self._plugins.shut_down(modules, self._services.hook_threads)
 
     def _follow(self, document: Document) -> None:
-        """Make the sources follow this document, and stop following the previous one."""
         if not self._sources:
             return
         if self._following is not None:
@@ -327,11 +324,6 @@ def gc_paused() -> Iterator[None]:
         gc.set_threshold(*before)
         if gc.get_freeze_count():
             gc.freeze()
-
-
-def _with_gc_paused(job: Callable[[], T]) -> T:
-    with gc_paused():
-        return job()
 
 
 def _fixed(section: Listen | Limits) -> Model:

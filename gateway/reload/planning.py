@@ -124,7 +124,6 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:
-    """Yield the keys that differ. For mappings, yield the keys within them."""
     for key in _differing(before, after):
         one, other = before.get(key), after.get(key)
         if isinstance(one, dict) and isinstance(other, dict):

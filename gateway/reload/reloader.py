@@ -194,6 +194,5 @@ class Reloader:
 
 
 def _compare(plan: WatchPlan, loaded: Snapshot) -> tuple[Snapshot, bool]:
-    """Take a snapshot. Return it, and whether it differs from the loaded one. Blocking."""
     seen = plan.snapshot()
     return seen, seen.differs_from(loaded)

@@ -34,6 +34,8 @@ MAX_DEPTH: Final = 64
 MAX_ENTRIES: Final = 100_000
 """The maximum number of paths in a snapshot. Further paths are only watched by events."""
 
+_SUFFIXES: Final = (".yaml", ".yml", ".md")
+"""Suffixes of the files that patterns match."""
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 
@@ -47,8 +49,6 @@ class WatchPlan:
     directories: frozenset[Path] = frozenset()
     patterns: frozenset[FilePattern] = frozenset()
     """Patterns of new files. Patterns with `**` are covered by `trees`."""
-    suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
-    """Suffixes of the files that patterns match."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
     """Directories in which only matching files matter, and their subdirectories that can contain matches."""
@@ -56,15 +56,8 @@ class WatchPlan:
     """The paths that existed when the files were read."""
 
     def __or__(self, other: "WatchPlan") -> "WatchPlan":
-        return replace(
-            self,
-            files=self.files | other.files,
-            directories=self.directories | other.directories,
-            patterns=self.patterns | other.patterns,
-            trees=self.trees | other.trees,
-            globs=self.globs | other.globs,
-            present=self.present | other.present,
-        )
+        sets = ("files", "directories", "patterns", "trees", "globs", "present")
+        return replace(self, **{name: getattr(self, name) | getattr(other, name) for name in sets})
 
     @cached_property
     def roots(self) -> frozenset[Path]:
@@ -110,7 +103,7 @@ class WatchPlan:
 
     def _is_meant(self, path: str) -> bool:
         directory, name = os.path.split(path)
-        return name.endswith(self.suffixes) and any(
+        return name.endswith(_SUFFIXES) and any(
             _fits(name, each.pattern)
             and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # As in events.
             for each in self.patterns
@@ -189,7 +182,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         # Circular links have no inode here, because `stat` fails, so `_links` terminates.
         if inode and place != path:
             return max((changed_at, *(link.st_ctime_ns for link in _links(Path(path)))))
-        if not inode or changed_at or not path.endswith(self.plan.suffixes):
+        if not inode or changed_at or not path.endswith(_SUFFIXES):
             return changed_at
         try:
             return os.stat(path).st_ctime_ns  # noqa: PTH116 - see `_state`
@@ -240,7 +233,6 @@ def _meant(globs: Globs) -> Iterator[str]:
 
 
 def _leads(globs: Globs, path: str) -> bool:
-    """Return whether the globs can match `path` or a path below it."""
     if not Path(path).is_relative_to(globs.root):
         return False
     places = globs.patterns.start

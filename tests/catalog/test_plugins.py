@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.catalog.plugins.plugin_package import PREFIX, ImportFailedError, import_bounded
-from gateway.catalog.plugins.plugins import HookFailedError, Plugins, run_hook
+from gateway.catalog.plugins.plugins import Plugins, run_hook
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.threads import DaemonThreadPool
@@ -398,8 +398,8 @@ async def test_hanging_hook_times_out(
     write("a.py", f"import asyncio, time\n{kind} startup(): {wait}\ndef f(): ...\n")
     opened(plugins, folder)
     module = sys.modules[found(plugins, "a:f").__module__]
-    with pytest.raises(HookFailedError, match="did not finish within"):
-        await run_hook(module, "startup", threads=threads, seconds=0.02)
+    problem = await run_hook(module, "startup", threads=threads, seconds=0.02)
+    assert problem == "did not finish within 0.02 s"
 
 
 def test_import_outside_plugin_directories_times_out() -> None:

@@ -28,8 +28,8 @@ def globs_of(root: Path, *patterns: str) -> Globs:
 def test_events_with_real_paths_match_roots_behind_links(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    globs = WatchPlan(globs=frozenset({globs_of(tmp_path / "link", "**/*.md")}), suffixes=())
-    tree = WatchPlan(trees=frozenset({tmp_path / "link"}), suffixes=())
+    globs = WatchPlan(globs=frozenset({globs_of(tmp_path / "link", "**/*.md")}))
+    tree = WatchPlan(trees=frozenset({tmp_path / "link"}))
     for plan in (globs, tree):
         assert plan.matters(str(tmp_path / "real" / "new.md"))
         assert not plan.matters(str(tmp_path / "other" / "new.md"))
@@ -38,7 +38,7 @@ def test_events_with_real_paths_match_roots_behind_links(tmp_path: Path) -> None
 def test_unrelated_log_beside_served_files_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     (tmp_path / "docs" / "deep" / "page.md").write_text("one")
-    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
+    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}))
     before = plan.snapshot()
     (tmp_path / "daemon.log").write_text("a line")
     (tmp_path / ".venv").mkdir()
@@ -50,7 +50,7 @@ def test_unrelated_log_beside_served_files_is_ignored(tmp_path: Path) -> None:
 
 def test_files_matching_globs_are_watched_and_compared(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
+    plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}))
     before = plan.snapshot()
     (tmp_path / "docs" / "new").mkdir()
     (tmp_path / "docs" / "new" / "page.md").write_text("one")

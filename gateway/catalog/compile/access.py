@@ -78,7 +78,6 @@ def _written_accesses(document: Document) -> Iterator[DocumentPath]:
 
 
 def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -> bool:
-    """Whether a rule with a matching `name` also matches in its other conditions."""
     if match.kind is not None and match.kind != kind:
         return False
     if match.tag is not None and match.tag not in config.tags:

@@ -147,7 +147,6 @@ def _check_long_form(schema: JsonObject, problems: Problems) -> None:
 
 
 def _refuse_within(schema: JsonObject, problems: Problems) -> None:
-    """Report a `within` that has no effect."""
     if "within" in schema:
         problems.at("within").error("`within` is allowed only directly in an input under `input`")
     for path, member in subschemas(schema):

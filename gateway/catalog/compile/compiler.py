@@ -168,7 +168,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:
-    """Return the definitions to leave out because of an enforced lock, with the reasons."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
     left_out = {LockChange.ADDED, LockChange.CHANGED}
@@ -206,7 +205,6 @@ def _compile_connections(
 
 
 def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
-    """Report conflicts between definitions."""
     in_tools, in_resources, in_prompts = (problems.at(kind) for kind in LISTS)
     by_uri: dict[str, Resource] = {}
     places: dict[str, DocumentPath] = {}
@@ -238,7 +236,6 @@ def _add(
     *,
     problems: Problems,
 ) -> None:
-    """Add resources by URI. Report URIs that are already taken."""
     reported: set[DocumentPath] = set()
     for path, resource in resources:
         first = by_uri.setdefault(resource.uri, resource)

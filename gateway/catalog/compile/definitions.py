@@ -163,7 +163,6 @@ def compile_definitions(
 
 
 def _finished(primitives: Sequence[P], *, problems: Problems, redactor: Redactor) -> Sequence[P]:
-    """Mask secrets and compute digests."""
     masked = (masked_primitive(each, redactor=redactor, problems=problems) for each in primitives)
     return [each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked]
 

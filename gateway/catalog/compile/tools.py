@@ -116,7 +116,6 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
-    """Merge `output`, the function's return annotation and the file's defaults."""
     if config.content is not None:
         # The file's defaults apply to backends. For fixed content, they would do nothing or fail.
         defaults = defaults_of(Output, **{name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
@@ -149,12 +148,10 @@ def _most_bytes(config: models.Tool, output: Output) -> int:
 
 
 def _reshapes(output: Output) -> bool:
-    """Whether clients receive something else than the function's return value."""
     return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}
 
 
 def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Problems) -> TaskRules | None:
-    """Return None if calls never become tasks."""
     task = config.task
     if task is None:
         return None

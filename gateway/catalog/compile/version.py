@@ -65,5 +65,4 @@ def _plain(value: object) -> Json:
 
 @cache
 def _deciding_fields(model: type[Model]) -> frozenset[str]:
-    """Return the fields that affect the served primitive."""
     return frozenset(name for name, field in model.model_fields.items() if field.repr)

@@ -88,7 +88,6 @@ def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems:
 
 
 def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: Problems) -> None:
-    """Report tools that are named like a search tool."""
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):

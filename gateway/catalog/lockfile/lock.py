@@ -140,7 +140,6 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
 
 
 def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
-    """Raises: ValueError: the lists are malformed."""
     try:
         found: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.convert(
             json.loads(text).get(_OFFERED, {}), dict[str, dict[str, list[dict[str, Any]]]]

@@ -128,7 +128,6 @@ def _belongs(module: str, package: str) -> bool:
 
 
 def _parents(module: str) -> Iterator[str]:
-    """Yield the packages that contain a module, innermost first."""
     while module:
         module = module.rpartition(".")[0]
         yield module

@@ -126,14 +126,10 @@ class Plugins:
         for module in self._opened.modules():
             if module in self._started:
                 continue
-            begun.append(module)
-            try:
-                await run_hook(module, "startup", threads=threads)
-            except HookFailedError as error:
-                begun.pop()
+            if problem := await run_hook(module, "startup", threads=threads):
                 await self._shut_down(begun, threads)
-                message = f"startup() of {_short_name(module)} {error}"
-                raise ConfigError.at("plugins", message) from error
+                raise ConfigError.at("plugins", f"startup() of {_short_name(module)} {problem}")
+            begun.append(module)
         self._started.extend(begun)
 
     def unload_unused(self) -> list[ModuleType]:
@@ -181,10 +177,8 @@ class Plugins:
     async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
         # Later modules can depend on earlier ones.
         for module in reversed(modules):
-            try:
-                await run_hook(module, "shutdown", threads=threads)
-            except HookFailedError as error:
-                log.warning("plugin shutdown failed", module=_short_name(module), reason=str(error))
+            if problem := await run_hook(module, "shutdown", threads=threads):
+                log.warning("plugin shutdown failed", module=_short_name(module), reason=problem)
 
 
 def _file_digest(module: str) -> str:
@@ -312,25 +306,17 @@ def _short_name(module: ModuleType) -> str:
 _HOOK_SECONDS: Final = 30.0
 
 
-class HookFailedError(Exception):
-    pass
-
-
 async def run_hook(
     module: ModuleType,
     name: Literal["startup", "shutdown"],
     *,
     threads: DaemonThreadPool,
     seconds: float = _HOOK_SECONDS,
-) -> None:
-    """Run the hook if the module defines it.
-
-    Raises:
-        HookFailedError: the hook raised an exception or exceeded the time limit.
-    """
+) -> str | None:
+    """Run the hook if the module defines it. Return why it failed, or None."""
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
-        return  # imported from another module
+        return None  # imported from another module
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         if inspect.iscoroutinefunction(hook):
@@ -338,11 +324,10 @@ async def run_hook(
         else:
             error = await threads.run(_error_of, hook, deadline=deadline)
     except NoThreadFreeError:
-        raise HookFailedError(f"was not run: hooks of other plugins blocked all threads for {seconds:g} s") from None
+        return f"was not run: hooks of other plugins blocked all threads for {seconds:g} s"
     except TimeoutError:
-        raise HookFailedError(f"did not finish within {seconds:g} s") from None
-    if error is not None:
-        raise HookFailedError(f"raised {type(error).__name__}: {error}") from error
+        return f"did not finish within {seconds:g} s"
+    return None if error is None else f"raised {type(error).__name__}: {error}"
 
 
 async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:

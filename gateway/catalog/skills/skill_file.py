@@ -92,7 +92,6 @@ def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[
 
 
 def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
-    """Return the text of a field or None, and the place for errors."""
     entry = head.entries.get(key)
     if entry is None:
         return None, start

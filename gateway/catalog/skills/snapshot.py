@@ -224,7 +224,6 @@ def _root(pattern: FilePattern) -> Path:
 
 
 def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
-    """Return the directories with a SKILL.md, and report the others."""
     try:
         matches = [root] if pattern.path is not None else pattern.found()
     except TooManyEntriesError:
@@ -244,7 +243,6 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
 
 
 def _skill_at(match: Path) -> Path | None:
-    """Return the directory of a skill, given that directory or its SKILL.md."""
     directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
     # Dangling links count, because reading them reports the error.
     return directory if os.path.lexists(directory / SKILL_FILE) else None

@@ -130,7 +130,6 @@ def _leading_to_files(root: JsonObject) -> set[int]:
 
 
 def _mixed_alternatives(schema: JsonObject, root: JsonObject) -> Iterator[str]:
-    """Yield the keywords with both files and texts as alternatives."""
     for keyword in ("anyOf", "oneOf"):
         branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
         # An alternative without a type accepts text.

@@ -274,7 +274,6 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
 
 
 def _cut_down(value: Json, path: DocumentPath, cut: set[DocumentPath], depth: int) -> Json:
-    """Truncate all lists and objects, and add the paths of truncated ones to `cut`."""
     if not isinstance(value, dict | list):
         return value
     kept = 0 if len(path) >= depth else _KEPT_ITEMS

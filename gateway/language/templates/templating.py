@@ -268,11 +268,6 @@ def _parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
 
 @lru_cache(maxsize=8192)
 def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
-    """Parse an expression without braces.
-
-    Raises:
-        TemplateSyntaxError: the text is not an expression.
-    """
     source, insert = _with_marks(parts)
     parser = Parser(_GRAMMAR, source, state="variable")
     node = parser.parse_expression()

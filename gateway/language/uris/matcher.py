@@ -58,11 +58,6 @@ def compile_matcher(source: str, scope: Scope) -> UriMatcher:
 
 
 def _strict_matcher(source: str) -> UriMatcher:
-    """Compile a template.
-
-    Raises:
-        UriTemplateError: the template is malformed, or ambiguous.
-    """
     parts = parse_uri_template(source)
     _check_matchable(parts)
     return _matcher(parts)

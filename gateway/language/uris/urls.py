@@ -140,7 +140,6 @@ _LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_
 
 
 def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """Split a template before the next part of the URL."""
     literal = _LITERALS[at]
     for index, part in enumerate(parts):
         if isinstance(part, UriExpression):
@@ -244,7 +243,6 @@ def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
 
 
 def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """Yield each segment of the path with its inputs."""
     segment, names = "", _NO_NAMES
     for text, owners in pieces:
         first, *others = text.split("/")

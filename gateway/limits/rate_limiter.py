@@ -60,6 +60,8 @@ class RateLimiter:
     ) -> None:
         """Count `cost` calls of a caller against the limit with the configuration key `name`.
 
+        If the limit has a `key`, such as a tenant, `caller` is its value, from `protocol/call/run.py`.
+
         Raises:
             OverLimitError: A rate does not allow the calls. None is counted.
         """
@@ -189,8 +191,9 @@ _LimitedRate = tuple[ParsedRate, str, str]
 
 def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:
     rates = []
+    whose = "for one caller" if limit.key is None else "for callers with the same `key`"
     if limit.per_caller is not None:
-        rates.append((limit.per_caller, bounded(caller), "for one caller"))
+        rates.append((limit.per_caller, bounded(caller), whose))
     if limit.in_all is not None:
         rates.append((limit.in_all, _EVERYBODY, "for all callers together"))
     return rates

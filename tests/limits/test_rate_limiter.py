@@ -89,6 +89,9 @@ def test_refusal_names_the_rate_the_key_and_the_retry_delay() -> None:
     assert str(caught.value) == (
         "Called too often: at most 10/minute for one caller (tools.deploy.rate_limit). Try again in 60 s."
     )
+    by_tenant = RateLimit(per_caller=parse_rate("1/second"), key="{{ caller.claims.tenant }}")
+    with pytest.raises(OverLimitError, match=r"for callers with the same `key` \(t\)"):
+        at_once(budget.acquire("t", by_tenant, caller="acme", cost=2))
     with pytest.raises(OverLimitError, match=r"for all callers together \(t\)"):
         at_once(budget.acquire("t", limit(in_all="1/second"), caller="ada", cost=2))
 

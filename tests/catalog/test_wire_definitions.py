@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gateway
 from gateway.catalog.compile import wire_definitions
+from gateway.config.models.definition_keys import HINTS, ToolAnnotations
 from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
 from gateway.config.models.server import Server
 from gateway.control_characters import visible_path
@@ -124,3 +125,8 @@ def test_a_prompt_lists_its_arguments() -> None:
         ],
     }
     assert wire_definitions.prompt_definition("p", config, description=None, arguments={}) == {"name": "p"}
+
+
+def test_each_hint_is_a_key_of_annotations() -> None:
+    assert {"title", *HINTS} == set(ToolAnnotations.model_fields)
+    assert HINTS["open_world"] == "openWorldHint"

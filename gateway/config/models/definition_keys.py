@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
+from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.base import (
@@ -134,12 +135,8 @@ class ContentAnnotations(Model):
 
 
 ToolHint = Literal["read_only", "destructive", "idempotent", "open_world"]
-HINTS: Final[Mapping[str, str]] = {
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
+"""The fields of `ToolAnnotations`, except the title."""
+HINTS: Final[Mapping[str, str]] = {name: f"{to_camel(name)}Hint" for name in get_args(ToolHint)}
 """Key → name in MCP."""
 
 

@@ -24,7 +24,9 @@ _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 class MetricsExposition:
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """`sources` contains a source for each metric of `READ`, by name."""
+        """`sources` contains a source for each metric of `READ`, by name. Others raise ValueError."""
+        if other := sources.keys() - {metric.name for metric in READ}:
+            raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]
         # Separate from the global registry, where plugins can register the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None))

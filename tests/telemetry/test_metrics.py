@@ -75,3 +75,8 @@ async def test_label_values_cannot_break_out_of_their_line() -> None:
     text, _ = await metrics.exposition("")
     assert text.count(b"\nmcp_gateway_ready ") == 1
     assert b'mcp_gateway_primitives{kind="a\\"b\\\\c\\nmcp_gateway_ready 0"} 1.0\n' in text
+
+
+def test_source_without_a_definition_is_an_error() -> None:
+    with pytest.raises(ValueError, match="without a definition: mcp_gateway_stream"):
+        MetricsExposition({**sources(), "mcp_gateway_stream": lambda: 7}, counted=[])

@@ -27,8 +27,8 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("requires `cert`")
     # Origins chosen by a redirect must not receive the client certificate.
-    elsewhere = _trust(tls.ca, None, None, problems) if tls.ca else None
-    here = _trust(tls.ca, tls.cert, tls.key, problems) if tls.cert else elsewhere
+    elsewhere = _trust(tls.model_copy(update={"cert": None, "key": None}), problems)
+    here = _trust(tls, problems) if tls.cert else elsewhere
     return ClientIdentity(here=here, elsewhere=elsewhere)
 
 
@@ -36,15 +36,15 @@ def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
     return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
 
 
-def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ssl.SSLContext | None:
-    paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
-    for path in paths.values():
+def _trust(tls: ClientTls, problems: Problems) -> ssl.SSLContext | None:
+    files = {name: problems.directory / file for name in ("ca", "cert", "key") if (file := getattr(tls, name))}
+    for path in files.values():
         content_digest(path)  # A renewed certificate changes the configuration.
     try:
-        digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
-        return _context(digest.digest(), **paths)
+        digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in files.items()))
+        return _context(digest.digest(), tls, problems.directory)
     except ssl.SSLError as error:
-        problems.error(f"{', '.join(paths)} cannot be used: {error.reason or error}")
+        problems.error(f"{', '.join(files)} cannot be used: {error.reason or error}")
     except OSError as error:
         problems.error(f"cannot read {error.filename}: {error.strerror}")
     return None
@@ -53,12 +53,10 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
 # Contexts compare by identity, so reuse one for the same bytes. Otherwise a reload would open another pool. A renewed
 # file has the same path but different bytes.
 @lru_cache(maxsize=64)
-def _context(
-    _digest: bytes, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
-) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca)
-    if cert is not None:
-        context.load_cert_chain(cert, key, password=_no_password)
+def _context(_digest: bytes, tls: ClientTls, directory: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=directory / tls.ca if tls.ca else None)
+    if tls.cert is not None:
+        context.load_cert_chain(directory / tls.cert, directory / tls.key if tls.key else None, password=_no_password)
     return context
 
 

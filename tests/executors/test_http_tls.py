@@ -147,3 +147,10 @@ def test_relative_certificate_paths_give_equal_trust(folder: Path) -> None:
     first, second = (compile_tls(ClientTls(ca="ca.pem"), scope.problems) for _ in range(2))
     other = compile_tls(ClientTls(ca="server.pem"), scope.problems)
     assert first == second != other
+
+
+def test_settings_without_files_have_a_context_of_their_own(folder: Path) -> None:
+    scope = make_scope(folder=folder)
+    first, second = (compile_tls(ClientTls(), scope.problems) for _ in range(2))
+    assert first == second
+    assert first.here is first.elsewhere is not None

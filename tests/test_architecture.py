@@ -217,7 +217,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_571,
+    "lines": 77_576,
     "files": 494,
     "classes": 809,
     "patches of libraries or the standard library": 0,

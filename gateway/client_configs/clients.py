@@ -36,8 +36,6 @@ NAME: Final = "NAME"
 """Placeholder for a variable's name in the patterns below."""
 LITERAL: Final = "<NAME>"
 """Placeholder that users replace, for clients that do not read variables."""
-_INPUT: Final = "${input:NAME}"
-"""VS Code prompts for inputs that are declared under `inputs`."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +76,10 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """Member that names the variable with the API key."""
     key_names: str = ""
     """Member that lists the variable with the API key."""
+    has_inputs: bool = False
+    """Whether the client prompts for inputs that are declared under `inputs`."""
+    command_line: Callable[[HttpServerEntry], str] | None = None
+    """Returns a command that adds a server by its URL."""
     link: Callable[[str, Definition, list[Definition]], str] | None = None
     """Creates an installation link from the name, entry and inputs of a server."""
 
@@ -126,7 +128,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     def questions(self, server: StdioServer | HttpServerEntry) -> list[Definition]:
         """Return the `inputs` that the client prompts for."""
-        if self.key != _INPUT:
+        if not self.has_inputs:
             return []
         if isinstance(server, StdioServer):
             return [
@@ -144,6 +146,11 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 def _question(variable: str, description: str, *, is_secret: bool) -> Definition:
     return {"type": "promptString", "id": variable, "description": description, "password": is_secret}
+
+
+def _claude_command(server: HttpServerEntry) -> str:
+    header = f' --header "Authorization: Bearer ${server.key_variable}"' if server.key_variable else ""
+    return f"claude mcp add --transport http {server.name} {server.url}{header}"
 
 
 def _cursor_link(name: str, entry: Definition, _: list[Definition]) -> str:
@@ -173,6 +180,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         optional_variable="${NAME:-}",
         key="${NAME}",
         http_type="http",
+        command_line=_claude_command,
     ),
     "claude-desktop": Client(
         title="Claude Desktop",
@@ -296,9 +304,10 @@ CLIENTS: Final[Mapping[str, Client]] = {
         file=".vscode/mcp.json",
         stdio_type="stdio",
         http_type="http",
-        variable=_INPUT,
+        variable="${input:NAME}",
         optional_variable="${env:NAME}",
-        key=_INPUT,
+        key="${input:NAME}",
+        has_inputs=True,
         link=_vscode_link,
     ),
     "windsurf": Client(

@@ -337,7 +337,7 @@ async def test_the_overview_has_a_snippet_for_each_client_and_no_key(folder: Pat
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         shown = await as_ann(daemon).get("/overview")
         clients = {each["name"]: each for each in shown["clients"]}
-        assert {"claude-code", "claude", "codex", "cursor", "vscode"} <= clients.keys()
+        assert {"claude-command", "claude", "codex", "cursor", "vscode"} <= clients.keys()
         assert all(daemon.url in each["text"] for each in clients.values())
         assert {each["notation"] for each in clients.values()} == {"shell", "json", "toml", "yaml", "text"}
         assert clients["cursor"]["link"].startswith("cursor://")

@@ -88,9 +88,18 @@ def _most(request: HttpRequest) -> int | None:
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield a configuration for each client, with variables instead of keys. The first is a command."""
+    """Yield the commands that add the server, then a configuration for each client. Keys are variables."""
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
-    yield _claude_code(server)
+    for key, client in CLIENTS.items():
+        if client.command_line is not None:
+            yield {
+                "name": f"{key}-command",
+                "title": f"{client.title} (command)",
+                "text": client.command_line(server),
+                "notation": "shell",
+                "file": None,
+                "link": None,
+            }
     for key, client in CLIENTS.items():
         yield {
             "name": key,
@@ -100,16 +109,3 @@ def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json
             "file": None if client.uses_steps(server) else client.file,
             "link": None if client.link is None else client.link(name, client.http(server), client.questions(server)),
         }
-
-
-def _claude_code(server: HttpServerEntry) -> dict[str, Json]:
-    header = f' --header "Authorization: Bearer ${server.key_variable}"' if server.key_variable else ""
-    text = f"claude mcp add --transport http {server.name} {server.url}{header}"
-    return {
-        "name": "claude-code",
-        "title": "Claude Code (command)",
-        "text": text,
-        "notation": "shell",
-        "file": "~/.claude.json",
-        "link": None,
-    }

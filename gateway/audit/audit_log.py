@@ -49,13 +49,13 @@ class AuditLog(BackgroundWriter):
         self.path: Final = path
         self._file: Final = _File(path)
         super().__init__(
-            self._file,
+            self._file.write,
             name="audit log",
             max_bytes=most_bytes,
             on_drop=lambda count: _line({"time": timestamp(time.time()), "event": "dropped", "records": count}),
             retry_seconds=retry_seconds,
             gather_seconds=_GATHER_SECONDS,
-            on_end=self._report_lost,
+            on_end=self._finish,
         )
 
     def stop(self, seconds: float = SHUTDOWN_GRACE_SECONDS) -> None:
@@ -65,6 +65,10 @@ class AuditLog(BackgroundWriter):
         super().stop(seconds)
         if not self.has_ended:  # The disk hangs. Otherwise the thread has reported.
             self._report_lost()
+
+    def _finish(self) -> None:
+        self._file.close()
+        self._report_lost()
 
     def _report_lost(self) -> None:
         if lost := self.waiting + self.unreported:
@@ -89,8 +93,6 @@ class AuditLog(BackgroundWriter):
 
 
 class _File:
-    """The file as a sink."""
-
     def __init__(self, path: Path) -> None:
         self.problem: str | None = None
         self._path: Final = path

@@ -9,20 +9,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
-
-
-class Sink(Protocol):
-    """The destination of lines. Only called in the writer's thread."""
-
-    def write(self, lines: Iterator[bytes]) -> None:
-        """Write all lines. A line counts as written when the next one is requested.
-
-        Raises:
-            OSError: The last line could not be written and is retried.
-        """
-
-    def close(self) -> None: ...
+from typing import Final
 
 
 class BackgroundWriter:
@@ -30,7 +17,7 @@ class BackgroundWriter:
 
     def __init__(  # noqa: PLR0913 - the settings of the queue
         self,
-        sink: Sink,
+        write_lines: Callable[[Iterator[bytes]], None],
         *,
         name: str,
         max_bytes: int,
@@ -42,7 +29,8 @@ class BackgroundWriter:
         """Create the writer.
 
         Args:
-            sink: Writes the lines.
+            write_lines: Called in the thread. Writes all lines. A line counts as written when the next one is
+                requested. Raises OSError if the last line must be retried.
             name: The name of the thread.
             max_bytes: The limit of the queue. A larger line is accepted while the queue is empty.
             on_drop: Creates the line that reports dropped lines.
@@ -53,7 +41,7 @@ class BackgroundWriter:
         self.written = 0
         self.dropped = 0
         self.unreported = 0
-        self._sink: Final = sink
+        self._write_lines: Final = write_lines
         self._max_bytes: Final = max_bytes
         self._on_drop: Final = on_drop
         self._retry_seconds: Final = retry_seconds
@@ -112,14 +100,13 @@ class BackgroundWriter:
     def _run(self) -> None:
         while self._has_work():
             try:
-                self._sink.write(self._lines())
+                self._write_lines(self._lines())
             except OSError:
                 with self._wake:
                     if not self._is_open:
                         break  # The process ends.
                     # `retry` and `end` wake the thread earlier.
                     self._wake.wait(self._retry_seconds)
-        self._sink.close()
         self._on_end()
 
     def _has_work(self) -> bool:

@@ -25,6 +25,8 @@ from gateway.json_types import Json
 from gateway.telemetry.background_writer import BackgroundWriter, write_all
 from gateway.telemetry.log_context import LOG_CONTEXT
 
+log: Final = structlog.get_logger(__name__)
+
 LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 _ROOMS: Final = frozenset(
     each.name for each in Path(__file__).parents[1].iterdir() if each.is_dir() and not each.name.startswith("_")
@@ -42,7 +44,10 @@ _FIRST: Final = ("timestamp", "level", "event")
 
 
 class Logs:
-    """Configures logging in a `with` block, for structlog and the standard library."""
+    """Configures logging in a `with` block, for structlog and the standard library.
+
+    Also logs uncaught exceptions of plugin threads and finalizers, with their secrets masked.
+    """
 
     def __init__(  # noqa: PLR0913 - the settings of a log
         self,
@@ -65,7 +70,6 @@ class Logs:
         self._mask: Final = mask
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
-        self._uncaught_exceptions = UncaughtExceptions()
         self._worker: Final = worker
         self._subscribers: Final[list[Callable[[EventDict], None]]] = []
 
@@ -102,13 +106,14 @@ class Logs:
             logging.getLogger(name).setLevel(logging.WARNING)
         # `warnings` would otherwise write to standard error unmasked.
         logging.captureWarnings(capture=True)
-        self._uncaught_exceptions.start()
+        self._thread_hook, self._unraisable_hook = threading.excepthook, sys.unraisablehook
+        threading.excepthook, sys.unraisablehook = self._log_thread_failure, self._log_unraisable
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._uncaught_exceptions.stop()
+        threading.excepthook, sys.unraisablehook = self._thread_hook, self._unraisable_hook
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
@@ -116,6 +121,21 @@ class Logs:
             _levels_of(room).setLevel(logging.NOTSET)
         # Last, because the steps above can log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
+
+    def _log_thread_failure(self, failed: threading.ExceptHookArgs) -> None:
+        # As in threading.excepthook: SystemExit ends a thread silently.
+        if failed.exc_type is SystemExit:
+            return
+        name = "" if failed.thread is None else failed.thread.name
+        log.error("thread failed", thread=name, exc_info=failed.exc_value or failed.exc_type())
+        if self._thread_hook is not threading.__excepthook__:
+            self._thread_hook(failed)
+
+    def _log_unraisable(self, failed: "sys.UnraisableHookArgs") -> None:
+        where = failed.err_msg or f"in {type(failed.object).__name__}"
+        log.error("exception ignored", where=where, exc_info=failed.exc_value or failed.exc_type())
+        if self._unraisable_hook is not sys.__unraisablehook__:
+            self._unraisable_hook(failed)
 
     def subscribe(self, handler: Callable[[EventDict], None]) -> None:
         """Call the handler with each masked line, in the thread that writes the line.
@@ -219,8 +239,10 @@ class _Lines(BackgroundWriter):
     """A text stream whose writes never block."""
 
     def __init__(self, descriptor: int) -> None:
+        self._descriptor: Final = descriptor
+        self._is_gone = False
         super().__init__(
-            _Descriptor(descriptor),
+            self._write_lines_to_descriptor,
             name="log writer",
             max_bytes=MAX_QUEUED_BYTES,
             on_drop=lambda count: b"(%d log lines dropped: standard error was not read)\n" % count,
@@ -231,23 +253,13 @@ class _Lines(BackgroundWriter):
         self.put(text.encode(errors="backslashreplace"))
         return len(text)
 
-    def flush(self) -> None:
-        """Do nothing: the thread writes continuously."""
-
-
-class _Descriptor:
-    """A descriptor as a sink. After a failed write, lines are discarded, because the descriptor will not recover."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: Final = descriptor
-        self._is_gone = False
-
-    def write(self, lines: Iterator[bytes]) -> None:
+    def _write_lines_to_descriptor(self, lines: Iterator[bytes]) -> None:
         for line in lines:
+            # After a failed write, lines are discarded, because the descriptor will not recover.
             self._is_gone = self._is_gone or not write_all(self._descriptor, line)
 
-    def close(self) -> None:
-        """Do nothing: the descriptor belongs to the process."""
+    def flush(self) -> None:
+        """Do nothing: the thread writes continuously."""
 
 
 def _json(event: EventDict, **_options: Json) -> str:
@@ -272,35 +284,3 @@ def _visible(event: EventDict) -> EventDict:
 
 
 _OF_LINES: Final = frozenset({"exception", "stack"})
-
-
-log: Final = structlog.get_logger(__name__)
-
-
-class UncaughtExceptions:
-    """Logs uncaught exceptions of plugin threads and finalizers, with their secrets masked.
-
-    Replaces `threading.excepthook` and `sys.unraisablehook` between `start` and `stop`. Existing hooks are called too.
-    """
-
-    def start(self) -> None:
-        self._of_threads, self._of_objects = threading.excepthook, sys.unraisablehook
-        threading.excepthook, sys.unraisablehook = self._thread_failed, self._ignored
-
-    def stop(self) -> None:
-        threading.excepthook, sys.unraisablehook = self._of_threads, self._of_objects
-
-    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
-        # As in threading.excepthook: SystemExit ends a thread silently.
-        if failed.exc_type is SystemExit:
-            return
-        name = "" if failed.thread is None else failed.thread.name
-        log.error("thread failed", thread=name, exc_info=failed.exc_value or failed.exc_type())
-        if self._of_threads is not threading.__excepthook__:
-            self._of_threads(failed)
-
-    def _ignored(self, failed: "sys.UnraisableHookArgs") -> None:
-        where = failed.err_msg or f"in {type(failed.object).__name__}"
-        log.error("exception ignored", where=where, exc_info=failed.exc_value or failed.exc_type())
-        if self._of_objects is not sys.__unraisablehook__:
-            self._of_objects(failed)

@@ -11,9 +11,9 @@ the exit.
 import asyncio
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Token
-from types import TracebackType
 from typing import Final, Literal, Self
 
 import structlog
@@ -92,8 +92,23 @@ class Spans:
         """Return the trace. Steps become children of the current span."""
         return self
 
-    def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> "SpanStep":
-        return SpanStep(self._tracer.start_span(name, kind=_KINDS[kind], attributes=facts))
+    @contextmanager
+    def step(
+        self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
+    ) -> Iterator["SpanStep"]:
+        # Without the SDK's record of exceptions, whose text can contain arguments.
+        with self._tracer.start_as_current_span(
+            name, kind=_KINDS[kind], attributes=facts, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield SpanStep(span)
+            except asyncio.CancelledError:
+                _fail(span, Outcome.CANCELLED.value)
+                raise
+            # AwaitingInput is not an Exception and not a failure.
+            except Exception as error:
+                _fail(span, type(error).__name__)
+                raise
 
     async def close(self) -> None:
         """Export the queued spans in a thread, and wait up to `SHUTDOWN_GRACE_SECONDS`."""
@@ -117,11 +132,10 @@ class Spans:
 class SpanStep:
     """A span that is current in its `with` block, including threads that it starts."""
 
-    __slots__ = ("_span", "_token")
+    __slots__ = ("_span",)
 
     def __init__(self, span: Span) -> None:
         self._span: Final = span
-        self._token: Token[Context] | None = None
 
     @property
     def context(self) -> TraceContext | None:
@@ -132,22 +146,6 @@ class SpanStep:
 
     def fail(self, why: str) -> None:
         _fail(self._span, why)
-
-    def __enter__(self) -> Self:
-        self._token = contexts.attach(trace.set_span_in_context(self._span))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._token is not None:
-            contexts.detach(self._token)
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            _fail(self._span, Outcome.CANCELLED.value)
-        # AwaitingInput is not an Exception and not a failure.
-        elif kind is not None and issubclass(kind, Exception):
-            _fail(self._span, kind.__name__)  # Only the type, because the text can contain arguments.
-        self._span.end()
 
 
 def _fail(span: Span, why: str) -> None:

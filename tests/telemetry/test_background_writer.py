@@ -34,7 +34,12 @@ class Memory:
 @contextmanager
 def writing(sink: Memory, *, max_bytes: int = 1000, retry_seconds: float = 0.001) -> Iterator[BackgroundWriter]:
     writer = BackgroundWriter(
-        sink, name="test", max_bytes=max_bytes, on_drop=lambda count: b"%d dropped" % count, retry_seconds=retry_seconds
+        sink.write,
+        name="test",
+        max_bytes=max_bytes,
+        on_drop=lambda count: b"%d dropped" % count,
+        retry_seconds=retry_seconds,
+        on_end=sink.close,
     )
     writer.start()
     try:
@@ -109,5 +114,5 @@ def test_lines_before_start_and_after_end_are_ignored() -> None:
     with writing(sink) as writer:
         pass
     assert not writer.put(b"late")
-    assert not BackgroundWriter(sink, name="test", max_bytes=9, on_drop=lambda _: b"").put(b"early")
+    assert not BackgroundWriter(sink.write, name="test", max_bytes=9, on_drop=lambda _: b"").put(b"early")
     assert sink.lines == []

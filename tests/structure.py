@@ -1,6 +1,6 @@
 """Measures of the structure of `gateway/`, each as a list of places: `python -m tests.structure` prints them.
 
-Everything is read from the syntax trees; nothing is imported.
+Everything is read from the syntax trees. Only libraries are imported, for the private names of their classes.
 """
 
 import ast
@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -168,7 +169,51 @@ def private_attributes_of_libraries() -> list[str]:
             for name in _private_accesses(node)
             if name.rpartition(".")[2] not in known | PUBLIC
         ]
+        found += [_place(path, node, name) for node, name in private_overrides(path)]
     return found
+
+
+def private_overrides(path: Path) -> Iterator[tuple[ast.ClassDef, str]]:
+    """Yield private names that a class defines although its base class in a library has them."""
+    imported = dict(_imported_names(path))
+    for node in nodes_of(path):
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            root = _root(base)
+            if isinstance(node, ast.ClassDef) and root in imported:
+                library = _object_at(imported[root], ast.unparse(base).split(".")[1:])
+                yield from ((node, name) for name in sorted(_names_in_class(node)) if hasattr(library, name))
+
+
+def _imported_names(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names that a file imports from libraries, each with the module, or the module and the name."""
+    for node in nodes_of(path):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("gateway"):
+            yield from ((alias.asname or alias.name, f"{node.module}:{alias.name}") for alias in node.names)
+
+
+def _object_at(imported: str, attributes: Iterable[str]) -> object:
+    module, _, name = imported.partition(":")
+    try:
+        found: object = import_module(module)
+    except ImportError:  # an extra that is not installed
+        return None
+    for each in (*([name] if name else []), *attributes):
+        found = getattr(found, each, None)
+    return found
+
+
+def _names_in_class(node: ast.ClassDef) -> set[str]:
+    """Return the private names that a class defines in its body, in `__slots__` or as attributes of `self`."""
+    found = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for each in ast.walk(node):
+        for target in _targets(each):
+            if isinstance(target, ast.Attribute) and _is_self(target.value):
+                found.add(target.attr)
+            elif isinstance(target, ast.Name) and each in node.body:
+                found.add(target.id)
+    return {name for name in found if _is_private(name)}
 
 
 PUBLIC: Final = {"_replace", "_exit"}

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from gateway.cli.command_table import COMMANDS, EXECUTION, load
-from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, tree_of
+from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, private_overrides, table, tree_of
 
 LEAVES: Final = {
     *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events", "permit"),
@@ -235,6 +235,22 @@ AT_MOST: Final[dict[str, int]] = {
 def test_structure_does_not_grow(measure: str) -> None:
     places = MEASURES[measure]()
     assert len(places) <= AT_MOST[measure], "\n".join(places[-100:])
+
+
+def test_override_of_a_private_name_of_a_library_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("""
+from aiohttp import web
+
+class Unframed(web.StreamResponse):
+    _length_check = False
+    _own = 1
+
+    def _start(self): ...
+
+    def prepare(self): self._headers = {}
+""")
+    assert [name for _, name in private_overrides(path)] == ["_length_check", "_start"]
 
 
 def test_measures_of_the_structure_are_printed() -> None:

@@ -69,7 +69,8 @@ class DuplexSession:
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
         if isinstance(message, _ANSWERED) and not (opens or is_immediate):
-            self._run(self._answer(message, exchange), messages=size_of(message))
+            task = asyncio.get_running_loop().create_task(self._answer(message, exchange), name="request")
+            self._note_begun(task, messages=size_of(message))
             return
         if self._requests and isinstance(message, Notification) and message.method == "notifications/cancelled":
             await asyncio.sleep(0)  # The task of a request from the same read may not have started yet.
@@ -138,8 +139,10 @@ class DuplexSession:
         body = b",".join(filter(None, failures))
         await self._write_message(b"[%b]" % body if isinstance(message, Batch) else body)
 
-    def _run(self, answering: Coroutine[Json, Json, None], *, messages: int = 1) -> None:
-        task = asyncio.get_running_loop().create_task(answering, name="request")
+    def _run(self, writing: Coroutine[Json, Json, None]) -> None:
+        self._note_begun(asyncio.get_running_loop().create_task(writing, name="response"))
+
+    def _note_begun(self, task: asyncio.Task[None], *, messages: int = 1) -> None:
         self._requests[task] = messages
         self.in_flight += messages
         task.add_done_callback(self._note_done)

@@ -102,10 +102,10 @@ class HttpServer:
         tls: ServerTls | None = None,
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
-        persistence: SessionPersistence | None = None,
+        persistence: SessionPersistence,
         pages: BrowserPages | None = None,
     ) -> None:
-        """Create the server. `mask` removes secrets from text. Without `persistence`, sessions end with the process."""
+        """Create the server. `mask` removes secrets from text."""
         self._listen: Final = listen
         self._dispatcher: Final = dispatcher
         self._authenticator: Final = authenticator
@@ -130,9 +130,8 @@ class HttpServer:
             replay=limits.replay,
             persistence=persistence,
         )
-        replica = None if persistence is None else persistence.replica
-        if replica is not None:
-            limits.streams.share(replica.semaphores)
+        if persistence.replica is not None:
+            limits.streams.share(persistence.replica.semaphores)
         self.active_requests: Final = ActiveRequests(end_subscription=dispatcher.notifier.end_subscription)
         self.streamable_http: Final = StreamableHttp(
             dispatcher=dispatcher,
@@ -147,7 +146,7 @@ class HttpServer:
                 streams=limits.streams,
                 active_requests=self.active_requests,
                 bounds=limits.requests,
-                replica=replica,
+                replica=persistence.replica,
             )
             if listen.sse
             else None

@@ -30,7 +30,8 @@ from gateway.json_types import Json, JsonObject
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.state.keys import SigningKeys
+from gateway.state.keys import SigningKeys, random_keys
+from gateway.state.session_store import MemorySessionStore, SteadyClock
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
@@ -324,6 +325,11 @@ def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, 
     return standard | {key.replace("_", "-"): value for key, value in fields.items()}
 
 
+def in_memory() -> SessionPersistence:
+    clock = SteadyClock()
+    return SessionPersistence(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
+
+
 @asynccontextmanager
 async def http_server(  # shorter defaults than the daemon's, for fast tests
     *,
@@ -379,7 +385,7 @@ async def http_server(  # shorter defaults than the daemon's, for fast tests
             limits,
             dispatcher=dispatcher,
             authenticator=authenticator,
-            persistence=persistence,
+            persistence=persistence or in_memory(),
         )
         admin_api = AdminApi(
             health=health,

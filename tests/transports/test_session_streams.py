@@ -135,7 +135,7 @@ async def test_session_over_its_limit_drops_finished_streams_first() -> None:
         assert await found(kept, at(running, 0)) == [b"R" * 10, b"1" * 10, b"2" * 10]
 
 
-async def test_total_limit_drops_the_oldest_events_of_all_sessions() -> None:
+async def test_total_limit_drops_the_events_of_the_oldest_streams_first() -> None:
     room = ReplayQuota(ReplayBounds(total_bytes=40))
     first, second = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     early = said_on(first, b"a" * 20, b"b" * 10)
@@ -156,7 +156,7 @@ async def test_abandoned_sessions_stay_within_the_total_limit() -> None:
         assert room.used <= 64 * 2**20
     for each in stores:
         each.close()
-    assert (room.used, room.streams) == (0, set())
+    assert (room.used, room.streams) == (0, {})
 
 
 async def test_expired_events_are_forgotten_with_their_stream() -> None:

@@ -5,6 +5,7 @@ specifies. Challenges use the first URL, because every proxy forwards it.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -55,17 +56,11 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         documents = {"": self.path, **{resource.rstrip("/"): resource for resource in (self.path, *self.others)}}
         for suffix, resource in documents.items():
             for place in {WELL_KNOWN + suffix, prefix + WELL_KNOWN + suffix, WELL_KNOWN + prefix + suffix}:
-                yield place, self._answering(resource)
+                yield place, partial(self._answer, resource=resource)
                 if suffix or resource == "/":
-                    yield f"{place}{VIEW}", self._answering(resource)
+                    yield f"{place}{VIEW}", partial(self._answer, resource=resource)
 
-    def _answering(self, resource: str) -> Endpoint:
-        async def answer(request: HttpRequest) -> web.StreamResponse:
-            return self._answer(request, resource)
-
-        return answer
-
-    def _answer(self, request: HttpRequest, resource: str) -> web.Response:
+    async def _answer(self, request: HttpRequest, *, resource: str) -> web.Response:
         oauth = self.authenticator.oauth
         if not oauth:
             return request.answer({"error": "not found; this server does not accept access tokens"}, status=404)

@@ -5,8 +5,8 @@ so they are unique in the session. A stream is independent of its connection. It
 stream replaces it.
 
 Events and bytes are limited per stream and per session. The total size and the age are limited too. A session over its
-limit drops its oldest events, starting with finished streams. Over the total limit, the oldest events of all sessions
-are dropped.
+limit drops its oldest events, starting with finished streams. Over the total limit, the oldest streams of all sessions
+lose their events first.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import secrets
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
-from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 import msgspec
@@ -270,25 +269,20 @@ class ReplayQuota:
         self.bounds: Final = bounds
         self.used = 0
         """Bytes."""
-        self.streams: Final[set[SessionStream]] = set()
-        """The streams with kept events."""
+        self.streams: Final[dict[SessionStream, None]] = {}
+        """The streams with kept events, oldest first."""
         self._has_dropped = False
 
     def add(self, size: int) -> None:
         self.used += size
 
     def make_room(self) -> None:
-        """Drop the oldest events until an eighth of the total is free."""
+        """Drop events of the oldest streams until an eighth of the total is free."""
         if not self._has_dropped:  # Warn only once, because later events exceed the limit too.
             self._has_dropped = True
             log.warning("events dropped: the replay buffers exceed their total size limit", bytes=self.used)
-        oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
-        heapify(oldest)
-        while self.used > self.bounds.total_bytes * 7 // 8 and oldest:
-            _, number, stream = heappop(oldest)
-            stream.forget_oldest()
-            if stream.frames:
-                heappush(oldest, (stream.frames[0][0], number, stream))
+        while self.used > self.bounds.total_bytes * 7 // 8 and self.streams:
+            next(iter(self.streams)).forget_oldest()
 
 
 class Cursor(NamedTuple):
@@ -390,7 +384,7 @@ class EventStore:
             return
         if self._copies is not None:
             self._copies.write(self._nonce, stream.number, stream.last, frame)
-        self._room.streams.add(stream)
+        self._room.streams[stream] = None
         self._streams[stream.number] = stream  # It was forgotten while a client resumed it.
         stream.keep(frame)
         self._count(len(frame), events=1)
@@ -439,7 +433,7 @@ class EventStore:
     def note_forgotten(self, stream: SessionStream, size: int) -> None:
         """Record that a stream has forgotten an event."""
         if not stream.frames:
-            self._room.streams.remove(stream)
+            del self._room.streams[stream]
         self._count(-size, events=-1)
         self.discard_if_done(stream)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.access.identity import Identity
 from gateway.errors import ErrorCode, RpcError
-from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.dispatcher import Dispatcher, Received
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSession
@@ -101,7 +101,10 @@ class Stdio:
         self._watch = asyncio.get_running_loop().create_task(self._end_when_nobody_reads(), name="stdout watch")
         taken = 0
         while (line := await self._reader.next()) is not None:
-            await self._take(line)
+            # Only `_wait_for_room` waits for the client to read.
+            if (message := self._message(line)) is not None:
+                is_immediate = self._dispatcher.is_immediate(message, size=len(line))
+                await self._channel.take(message, is_immediate=is_immediate)
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1
@@ -129,18 +132,19 @@ class Stdio:
         await self._channel.close()
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
-    async def _take(self, line: bytes) -> None:
-        """Handle one line. Only `_wait_for_room` waits for the client to read."""
+    def _message(self, line: bytes) -> Received | None:
+        """Return the message of a line, or None for an empty line and after responding with an error."""
         if len(line) > self._max_line:
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
-        elif line.strip():
-            message = self._dispatcher.decode(line)
-            if isinstance(message, Request) and self._is_refused(message):
-                stopping = RpcError(ErrorCode.INTERNAL_ERROR, DRAINING.message)
-                self._channel.refuse(stopping, request_id=message.id)
-            else:
-                await self._channel.take(message, is_immediate=self._dispatcher.is_immediate(message, size=len(line)))
+            return None
+        if not line.strip():
+            return None
+        message = self._dispatcher.decode(line)
+        if isinstance(message, Request) and self._is_refused(message):
+            self._channel.refuse(RpcError(ErrorCode.INTERNAL_ERROR, DRAINING.message), request_id=message.id)
+            return None
+        return message
 
     def _is_refused(self, request: Request) -> bool:
         return self._has_drained or (self._is_draining and request.method in OPENERS)

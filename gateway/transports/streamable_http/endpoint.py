@@ -51,15 +51,14 @@ class StreamableHttp:
             active_requests=active_requests,
             limits=bounds,
         )
-        self._inside: Final[set[Task]] = set()
-        self._modern: Final[set[Task]] = set()
-        """The tasks of modern requests without a response."""
+        self._running: Final[dict[Task, bool]] = {}
+        """The tasks of all requests, and whether each is a modern request without a response."""
         self._is_draining = False
 
     async def handle(self, request: HttpRequest) -> web.StreamResponse:
         """Handle a request that passed the middleware."""
         task = current_task()
-        self._inside.add(task)
+        self._running[task] = False
         self._active_requests.begin(task, request.identity, view=request.view)
         try:
             match request.raw.method:
@@ -75,7 +74,7 @@ class StreamableHttp:
                     return request.refuse(_NOT_ALLOWED)
         finally:
             self._active_requests.end(task)
-            self._inside.discard(task)
+            del self._running[task]
 
     def begin_draining(self) -> None:
         """Refuse new sessions and streams. Calls continue."""
@@ -90,14 +89,15 @@ class StreamableHttp:
         self._sessions.end_streams()
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
+        while (busy := self._running.keys() | self._sessions.running) and (left := end - loop.time()) > 0:
             await asyncio.wait(busy, timeout=left)
         # Cancel first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
-        for task in self._modern:
+        modern = [task for task, is_modern in self._running.items() if is_modern]
+        for task in modern:
             task.cancel()
-        if self._modern:
-            await asyncio.wait(self._inside, timeout=_SHUTDOWN_GRACE_SECONDS)
+        if modern:
+            await asyncio.wait(self._running, timeout=_SHUTDOWN_GRACE_SECONDS)
 
     async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
         """Handle a message.
@@ -154,14 +154,13 @@ class StreamableHttp:
         """Respond to a modern message, and cancel it if its connection closes."""
         response = ResponseChannel(request, limits=self._bounds)
         response.open_if_late()
-        self._modern.add(task)
+        self._running[task] = True
         try:
             reply = await self._dispatcher.answer(message, response)
             # A drain must not cancel the writing of a response.
-            self._modern.discard(task)
+            self._running[task] = False
             writing = response.finish(reply)
             del reply  # Free the reply while its copy is written.
             return await writing
         finally:
-            self._modern.discard(task)
             response.stop()

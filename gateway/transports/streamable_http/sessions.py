@@ -22,10 +22,10 @@ from gateway.bounded_map import BoundedMap
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
-from gateway.state.keys import SigningKeys, random_keys
+from gateway.state.keys import SigningKeys
 from gateway.state.redis_sessions import RedisSessionCount, SessionAdmission, SessionChange
 from gateway.state.replica import Replica
-from gateway.state.session_store import MemorySessionStore, SessionRecord, SessionStore, SteadyClock
+from gateway.state.session_store import SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.quota import ResourceQuota
@@ -52,12 +52,6 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     replica: Replica | None = None
 
-    @classmethod
-    def none(cls) -> Self:
-        """Return persistence in memory, with random keys."""
-        clock = SteadyClock()
-        return cls(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
-
 
 class Sessions:
     """The sessions that this process serves. Others are restored when they are used.
@@ -72,9 +66,8 @@ class Sessions:
         quota: ResourceQuota,
         ttl: timedelta,
         replay: ReplayBounds = _REPLAY,
-        persistence: SessionPersistence | None = None,
+        persistence: SessionPersistence,
     ) -> None:
-        persistence = persistence or SessionPersistence.none()
         self.quota: Final = quota
         self.room: Final = ReplayQuota(replay)
         self.ttl: Final = ttl

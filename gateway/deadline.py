@@ -1,8 +1,8 @@
 """The deadline of a call, which pauses while the client is asked for input."""
 
 import asyncio
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -32,13 +32,29 @@ class Deadline(msgspec.Struct, eq=False):
     # msgspec copies the default for each instance.
     _limits: dict[asyncio.Timeout, float] = {}
 
-    def limit(self, what: str, seconds: float | None = None) -> "Limit":
+    @asynccontextmanager
+    async def limit(self, what: str, seconds: float | None = None) -> AsyncIterator[None]:
         """Limit the body to the deadline, and to `seconds`. `what` describes the body in errors.
 
         Raises:
             DeadlineExceededError: The body timed out, not counting pauses.
         """
-        return Limit(self, what, seconds)
+        end, allowed = self.at, self.seconds
+        if seconds is not None and (own_end := self.now() + seconds) < end:
+            end, allowed = own_end, seconds
+        timeout = asyncio.timeout_at(end if self._paused_at is None else None)
+        self._limits[timeout] = end
+        try:
+            async with timeout:
+                try:
+                    yield
+                finally:
+                    # First, because an expired timeout cannot be rescheduled (RuntimeError).
+                    del self._limits[timeout]
+        except TimeoutError as expiry:
+            if not timeout.expired():
+                raise
+            raise DeadlineExceededError(what, allowed) from expiry
 
     def within(self, seconds: float | None) -> float:
         """Return the end of a part of the call that has at most `seconds`."""
@@ -47,15 +63,6 @@ class Deadline(msgspec.Struct, eq=False):
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
         """Return the error for a part of the call that timed out, or for the whole call if it timed out too."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
-
-    def begin(self, end: float) -> asyncio.Timeout:
-        """Return a timeout that pauses with this deadline, until `end_of`."""
-        timeout = asyncio.timeout_at(end if self._paused_at is None else None)
-        self._limits[timeout] = end
-        return timeout
-
-    def end_of(self, timeout: asyncio.Timeout) -> None:
-        del self._limits[timeout]
 
     def pause(self) -> None:
         if self._paused_at is not None:
@@ -77,35 +84,6 @@ class Deadline(msgspec.Struct, eq=False):
     def now(self) -> float:
         """Return the current time, or the start of the current pause."""
         return asyncio.get_running_loop().time() if self._paused_at is None else self._paused_at
-
-
-class Limit:
-    """Context manager of `Deadline.limit`."""
-
-    __slots__ = ("_allowed", "_deadline", "_seconds", "_timeout", "_what")
-
-    def __init__(self, deadline: Deadline, what: str, seconds: float | None) -> None:
-        self._deadline = deadline
-        self._what = what
-        self._seconds = seconds
-
-    async def __aenter__(self) -> None:
-        deadline = self._deadline
-        end, self._allowed = deadline.at, deadline.seconds
-        if self._seconds is not None and (own_end := deadline.now() + self._seconds) < end:
-            end, self._allowed = own_end, self._seconds
-        self._timeout = deadline.begin(end)
-        await self._timeout.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # First, because an expired timeout cannot be rescheduled (RuntimeError).
-        self._deadline.end_of(self._timeout)
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as expiry:
-            raise DeadlineExceededError(self._what, self._allowed) from expiry
 
 
 def _reschedule(timeout: asyncio.Timeout, when: float | None) -> None:

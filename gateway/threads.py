@@ -17,7 +17,6 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.deadline import Deadline, DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.permit import Permit
 
 T = TypeVar("T")
 
@@ -147,6 +146,19 @@ def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") ->
         except RuntimeError:  # the loop is closed
             return
         del job  # free the call's values while idle
+
+
+class Permit(Protocol):
+    """Permission of a call to run, within a limit of concurrent calls."""
+
+    def hold_until_done(self, task: asyncio.Task[None]) -> None:
+        """Keep the permit until the task is done, even after the response."""
+
+    def suspend(self) -> None:
+        """Let other calls run while this one waits for its user."""
+
+    def force_resume(self) -> None:
+        """Continue at once, even if this exceeds the limit."""
 
 
 class TimedCall(Protocol):

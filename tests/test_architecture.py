@@ -14,7 +14,7 @@ from gateway.cli.command_table import COMMANDS, EXECUTION, load
 from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, private_overrides, table, tree_of
 
 LEAVES: Final = {
-    *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events", "permit"),
+    *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events"),
     *("json_types", "exact_json", "errors", "deadline", "threads", "plugin", "distribution", "repeated_warnings"),
     "platform_facilities",
     "__init__",
@@ -35,8 +35,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "errors": {"json_types"},
     "events": set(),
     "deadline": {"errors", "json_types"},
-    "permit": set(),
-    "threads": {"background_tasks", "deadline", "errors", "json_types", "permit"},
+    "threads": {"background_tasks", "deadline", "errors", "json_types"},
     "plugin": {"errors", "json_types"},
     "__init__": set(),
     "wire": LEAVES,

@@ -11,10 +11,10 @@ import msgspec
 from gateway.access.identity import Subject
 from gateway.deadline import Deadline
 from gateway.json_types import ABSENT, Json, JsonObject, empty
-from gateway.permit import Permit
 from gateway.plugin import Context
 from gateway.telemetry.observer import ClientTerms
 from gateway.telemetry.trace import Trace
+from gateway.threads import Permit
 
 
 class InvocationSender(Protocol):

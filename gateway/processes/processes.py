@@ -23,7 +23,6 @@ import structlog
 
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.permit import Permit
 from gateway.platform_facilities import become_subreaper
 from gateway.processes.leftovers import DeathGuard, end_leftovers
 from gateway.processes.process_table import ORPHAN, Descendants, Families

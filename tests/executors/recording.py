@@ -16,10 +16,10 @@ from gateway.deadline import Deadline
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
-from gateway.permit import Permit
 from gateway.plugin import Answer, Caller, Context, ListKind, LogLevel, Sample, Task
 from gateway.protocol.envelope import Envelope
 from gateway.telemetry.trace import UNTRACED, Trace
+from gateway.threads import Permit
 
 T = TypeVar("T")
 

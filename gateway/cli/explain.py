@@ -10,7 +10,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
+from gateway.cli.dry_run import asked_sources, dry_run
 from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
 from gateway.cli.results import show_raw
@@ -83,25 +83,19 @@ async def explain(settings: Settings, method: str, params: JsonObject, *, caller
         ExecutionError: the call would fail before it runs, with the message for the caller.
         RpcError: the call would fail with a protocol error.
     """
+    explained: list[Explained] = []
     async with asked_sources(settings) as sources:
-        return await _explained(settings, method, params, sources, caller=caller)
-
-
-async def _explained(
-    settings: Settings, method: str, params: JsonObject, sources: AskedSources | None, *, caller: str | None = None
-) -> Explained:
-    with dry_run(settings, sources=sources) as dry:
-        explained: list[Explained] = []
-        identity = given_caller(caller, dry.loaded.document.auth)
-        offered = explaining(dry.catalog, explained.append)
-        client = dry.client(offered, capabilities=EVERY_CAPABILITY, identity=identity)
-        try:
-            given = await with_files(client, params) if method == "tools/call" else params
-            result = await client.request(method, given)
-        except RpcError as error:
-            if (reason := _why_left_out(dry.catalog, params)) is None:
-                raise
-            raise ExecutionError(reason) from error
+        with dry_run(settings, sources=sources) as dry:
+            identity = given_caller(caller, dry.loaded.document.auth)
+            offered = explaining(dry.catalog, explained.append)
+            client = dry.client(offered, capabilities=EVERY_CAPABILITY, identity=identity)
+            try:
+                given = await with_files(client, params) if method == "tools/call" else params
+                result = await client.request(method, given)
+            except RpcError as error:
+                if (reason := _why_left_out(dry.catalog, params)) is None:
+                    raise
+                raise ExecutionError(reason) from error
     if not explained:
         # The call failed before an executor was reached. Its result contains the reason.
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))

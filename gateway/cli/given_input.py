@@ -123,6 +123,11 @@ def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = Fa
     return None, list(words)
 
 
+def split_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the action and the remaining words. The first action is the default."""
+    return (words[0], list(words[1:])) if words and words[0] in actions else (actions[0], list(words))
+
+
 def name_and_pairs(words: list[str], what: str) -> list[str]:
     """Return the words. The first is the name of the tool or prompt.
 

@@ -4,7 +4,8 @@ import base64
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -97,16 +98,22 @@ def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
     """
     binary = [piece for piece in pieces if isinstance(piece.content, bytes)]
     if len(binary) > 1:
-        raise ConfigError.at(
-            "--output", f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"
-        )
+        reason = f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"
+        raise ConfigError.at("--output", reason)
     data = b"\n".join(piece.to_bytes() for piece in binary or pieces)
     if path == Path("-"):
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
-    try:
+    with writing(path):
         path.write_bytes(data)
-    except OSError as error:
-        raise ConfigError.at("--output", f"cannot write {path}: {error.strerror}") from error
     hints.line(f"wrote {path} ({len(data)} bytes)")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Report that the file cannot be written, for an OSError of the body."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError.at(str(path), f"cannot be written: {error.strerror}") from error

@@ -235,7 +235,7 @@ def test_a_build_server_reads_the_report(run: Run, tmp_path: Path) -> None:
     )
     unwritten = run("test", "--junit", "nowhere/report.xml")
     assert (unwritten.code, "get_b" in unwritten.out) == (2, True)
-    assert "--junit: cannot write nowhere/report.xml: No such file or directory" in unwritten.hints
+    assert "nowhere/report.xml: cannot be written: No such file or directory" in unwritten.hints
     assert run("test", "--junit", "report.xml").code == 1
     suite = ET.parse(tmp_path / "report.xml").getroot()
     assert suite.attrib["tests"] == "3"

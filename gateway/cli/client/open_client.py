@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
 from gateway.cli.client.remote import GatewayClient, remote_client
@@ -10,42 +10,42 @@ from gateway.cli.console import Console, left_out_lines, protect_stdout, waiting
 from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
 from gateway.errors import ConfigError
-
-
-def open_client(
-    options: Namespace, config: str | None, hints: Console, *, about: str | None = None
-) -> AbstractAsyncContextManager[GatewayClient]:
-    """Return a client of the server at `--url`, or of the file, which this process then serves."""
-    if options.url and getattr(options, "caller", None) is not None:
-        raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
-    if options.url:
-        return remote_client(options.url, view=getattr(options, "view", None))
-    return _local_client(options, config, hints, about=about)
+from gateway.json_types import JsonObject
 
 
 @asynccontextmanager
-async def _local_client(
-    options: Namespace, config: str | None, hints: Console, *, about: str | None
+async def open_client(
+    options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AsyncIterator[GatewayClient]:
-    """Serve the file in this process, without a listener.
+    """Open a client of the server at `--url`, or of the file, which this process then serves without a listener.
 
     Definitions that are not available on this machine are reported on `hints`, or only the one called `about`.
     """
+    caller = getattr(options, "caller", None)
+    if options.url and caller is not None:
+        raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
+    if options.url:
+        async with remote_client(options.url, view=getattr(options, "view", None)) as client:
+            yield client
+        return
     # Includes startup and shutdown, because plugins can print at any time.
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:
             with waiting(hints, f"Making {settings.config} ready"):
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
-            left_out = [each for each in gateway.status()["left_out"] if about in {None, each["name"]}]
-            lists_all = getattr(options, "lists_all", False)
-            for line in left_out_lines(left_out, lists_all=lists_all, hint="`-v` lists each with the reason"):
-                hints.foreign(line)
-            for name, upstream in gateway.status()["upstreams"].items():
-                if reason := upstream.get("reason"):
-                    hints.foreign(f"{name} cannot be reached: {reason}")
-            for name, document in gateway.status()["openapi"].items():
-                if document["fetched_seconds_ago"] is None:
-                    reason = document["problem"] or "there was no response in time"
-                    hints.foreign(f"openapi.{name}: {document['document']} is not fetched yet, because {reason}")
-            yield gateway.memory_client(given_caller(getattr(options, "caller", None), gateway.auth))
+            _report_unavailable(gateway.status(), hints, about=about, lists_all=getattr(options, "lists_all", False))
+            yield gateway.memory_client(given_caller(caller, gateway.auth))
+
+
+def _report_unavailable(status: JsonObject, hints: Console, *, about: str | None, lists_all: bool) -> None:
+    left_out = [each for each in status["left_out"] if about in {None, each["name"]}]
+    for line in left_out_lines(left_out, lists_all=lists_all, hint="`-v` lists each with the reason"):
+        hints.foreign(line)
+    for name, upstream in status["upstreams"].items():
+        if reason := upstream.get("reason"):
+            hints.foreign(f"{name} cannot be reached: {reason}")
+    for name, document in status["openapi"].items():
+        if document["fetched_seconds_ago"] is None:
+            reason = document["problem"] or "there was no response in time"
+            hints.foreign(f"openapi.{name}: {document['document']} is not fetched yet, because {reason}")

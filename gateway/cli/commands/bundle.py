@@ -4,14 +4,12 @@ import zipfile
 from argparse import Namespace
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import distribution
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import orjson
 
 import gateway
@@ -23,6 +21,7 @@ from gateway.cli.dry_run import DryRun, dry_run
 from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import variables_of
+from gateway.cli.results import writing
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
@@ -57,15 +56,6 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """Fixed modification time, so that the same files create the same bundle."""
 
 
-class _Contents(msgspec.Struct, frozen=True, kw_only=True):
-    files: Mapping[str, Path]
-    """By path relative to the configuration's directory."""
-    outside: tuple[Path, ...]
-    """Files in other directories. They must exist on the machine where the bundle is installed."""
-    secret: tuple[Path, ...]
-    """Files with secrets, and directories of credentials."""
-
-
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
@@ -82,11 +72,7 @@ exist on the machine where the bundle is installed.""",
     )
     add_config(arguments)
     arguments.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="the bundle (default: NAME.mcpb, with the server's name)",
+        "-o", "--output", type=Path, metavar="FILE", help="the bundle (default: NAME.mcpb, with the server's name)"
     )
     arguments.add_argument(
         "--package",
@@ -102,7 +88,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     dependencies = FileDependencies()
     with protect_stdout(), dry_run(settings, dependencies=dependencies) as dry:
-        contents = _contents_of(dry.loaded, dependencies, config=settings.config)
+        files, outside, secret = _contents_of(dry.loaded, dependencies, config=settings.config)
         document = _manifest(dry, author=options.author)
     main = settings.config.absolute()
     script = _start_script("." if main.is_dir() else main.name)
@@ -112,17 +98,15 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         _ENTRY_POINT: script.encode(),
     }
     output = options.output or Path(f"{document['name']}.mcpb")
-    try:
-        _pack(output, made, contents)
-    except OSError as error:
-        raise ConfigError.at(str(output), f"cannot be written: {error.strerror}") from error
-    for path in contents.secret:
+    with writing(output):
+        _pack(output, made, files)
+    for path in secret:
         hints.line(f"Not packed, because it contains a secret: {path}")
-    for path in contents.outside[:_SHOWN]:
+    for path in outside[:_SHOWN]:
         hints.line(f"Not packed, because it is outside the configuration's directory: {path}")
-    if len(contents.outside) > _SHOWN:
-        hints.line(f"… and {counted(len(contents.outside) - _SHOWN, 'file')} more")
-    out.line(f"Wrote {output} with {counted(len(contents.files), 'file')}.")
+    if len(outside) > _SHOWN:
+        hints.line(f"… and {counted(len(outside) - _SHOWN, 'file')} more")
+    out.line(f"Wrote {output} with {counted(len(files), 'file')}.")
     return 0
 
 
@@ -158,21 +142,14 @@ def _wheel() -> bytes:
     return buffer.getvalue()
 
 
-def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
-    """Write the archive atomically.
-
-    Raises:
-        ConfigError: a file cannot be read.
-        OSError: the archive cannot be written.
-    """
+def _pack(output: Path, made: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
+    """Write the archive atomically."""
     with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
-        for member, path in contents.files.items():
+        for member, path in files.items():
             # Keep the executable bit, but not write access for others.
-            with _reading(path):
-                content, mode = path.read_bytes(), path.stat().st_mode & 0o755
-            _add(archive, f"{_DIRECTORY}/{member}", content, mode=mode)
+            _add(archive, f"{_DIRECTORY}/{member}", _read(path), mode=path.stat().st_mode & 0o755)
 
 
 def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:
@@ -184,8 +161,13 @@ def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) ->
     archive.writestr(info, content)
 
 
-def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path) -> _Contents:
+def _contents_of(
+    loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path
+) -> tuple[dict[str, Path], list[Path], list[Path]]:
     """Find the files to pack.
+
+    Return these files by their path relative to the configuration's directory, files in other directories, which must
+    exist on the machine where the bundle is installed, and files and directories with secrets.
 
     Raises:
         ConfigError: there are too many files, one cannot be read, or a required file is in another directory.
@@ -203,22 +185,33 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
         relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
         if (credentials := named_as_credentials(relative)) is not None:
             secret[root / credentials if path.is_relative_to(root) else path] = None
-        elif path in secret_files or _has_key(path, is_config=path in configs, config=config):
+            continue
+        content = _read(path)
+        has_key = holds_private_key(content)
+        if has_key and path in configs:  # such a file cannot be left out
+            reason = "contains a private key. Move the key to a file, and refer to it with `${file:…}`"
+            raise ConfigError.at(str(config), f"{path} {reason}")
+        if has_key or path in secret_files:
             secret[path] = None
         elif path.is_relative_to(root):
-            files[path.relative_to(root).as_posix()] = path
-            with _reading(path):
-                size += path.stat().st_size
+            files[relative.as_posix()] = path
+            size += len(content)
         elif path in needed:
-            raise ConfigError.at(
-                str(config), f"{path} is outside {root}, and a bundle can only contain files of that directory"
-            )
+            reason = f"is outside {root}, and a bundle can only contain files of that directory"
+            raise ConfigError.at(str(config), f"{path} {reason}")
         else:
             outside.append(path)
         if len(files) > _MAX_FILES or size > _MAX_BYTES:
             message = f"the bundle would exceed {_MAX_FILES:,} files or {_MAX_BYTES // 2**20} MiB"
             raise ConfigError.at(str(config), message)
-    return _Contents(files=files, outside=tuple(outside), secret=tuple(secret))
+    return files, outside, [*secret]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError.at(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:
@@ -241,29 +234,6 @@ def _useful(dependencies: FileDependencies) -> Iterator[Path]:
             yield Path(globs.root, file.path)
 
 
-def _has_key(path: Path, *, is_config: bool, config: Path) -> bool:
-    """Return whether a file contains a private key.
-
-    Raises:
-        ConfigError: a configuration file contains a key. Such files cannot be left out of the bundle.
-    """
-    with _reading(path):
-        is_key = holds_private_key(path.read_bytes())
-    if is_key and is_config:
-        raise ConfigError.at(
-            str(config), f"{path} contains a private key. Move the key to a file, and refer to it with `${{file:…}}`"
-        )
-    return is_key
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError.at(str(path), f"cannot be read: {error.strerror}") from error
-
-
 def _start_script(config: str) -> str:
     return f'''\
 """Serves the configuration of this bundle over standard input and output."""
@@ -284,11 +254,7 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
     https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4
     """
     server, known, variables = dry.loaded.document.server, dry.catalog.sanitizer, variables_of(dry.loaded)
-    optional = {
-        "display_name": server.title,
-        "long_description": server.instructions,
-        "homepage": server.website_url,
-    }
+    optional = {"display_name": server.title, "long_description": server.instructions, "homepage": server.website_url}
     return {
         "manifest_version": "0.4",
         "name": re.sub(r"[^a-z0-9]+", "-", server.name.lower()).strip("-") or "mcp-gateway",

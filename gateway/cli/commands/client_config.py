@@ -17,6 +17,7 @@ from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import variables_of
+from gateway.cli.results import writing
 from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition, HttpServerEntry, StdioServer
 from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
@@ -63,16 +64,8 @@ file reads. Keys and values are never printed: the client reads its environment 
         help="send the key in this variable (default: only if the server requires a key)",
     )
     add_form = arguments.add_alternatives()
-    add_form(
-        "--write",
-        action="store_true",
-        help="change the client's file; shows the difference and asks first",
-    )
-    add_form(
-        "--link",
-        action="store_true",
-        help=f"print a link that installs the server ({', '.join(_WITH_LINKS)})",
-    )
+    add_form("--write", action="store_true", help="change the client's file; shows the difference and asks first")
+    add_form("--link", action="store_true", help=f"print a link that installs the server ({', '.join(_WITH_LINKS)})")
     arguments.add_argument("--yes", action="store_true", help="do not ask before `--write`")
     add_option(arguments.add_argument, VIEW)
     add_log_level(arguments.add_argument)
@@ -132,10 +125,8 @@ def _write(options: Namespace, client: Client, change: FileChange, out: Console,
     if not options.yes and not _agrees(hints, f"Write {change.path}? [y/N] "):
         hints.line("Nothing was written.")
         return 1
-    try:
+    with writing(change.path):
         copy = change.write()
-    except OSError as error:
-        raise ConfigError.at(str(change.path), f"cannot be written: {error.strerror}") from error
     hints.line(f"Wrote {change.path}" + ("" if copy is None else f"; the previous content is in {copy.name}"))
     hints.line(f"Restart {client.title} to apply the change.")
     return 0

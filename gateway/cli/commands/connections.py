@@ -18,7 +18,7 @@ from aiohttp import web
 from gateway.access.identity import Subject
 from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.console import Console, has_browser, open_in_browser
-from gateway.cli.given_input import split_config
+from gateway.cli.given_input import split_action, split_config
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
@@ -76,9 +76,7 @@ Without --url, tokens are stored in the state directory of the file, for `serve 
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    action, words = "list", list(options.words)
-    if words and words[0] in _ACTIONS:
-        action, *words = words
+    action, words = split_action(options.words, _ACTIONS)
     config, names = split_config(words, url=options.url, needs_name=action != "list")
     if len(names) > 1 or (action != "list" and not names):
         expected = "`list`, `sign-in NAME` or `sign-out NAME`" if action == "list" else "one name"

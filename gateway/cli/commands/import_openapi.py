@@ -58,9 +58,7 @@ exit codes:
     )
     arguments.add_argument("--prefix", help="prefix of the names (default: the connection's name and _)")
     arguments.add_argument(
-        "--connection",
-        metavar="NAME",
-        help="connection of the tools (default: a new one with the document's base URL)",
+        "--connection", metavar="NAME", help="connection of the tools (default: a new one with the document's base URL)"
     )
     return arguments
 

@@ -11,6 +11,7 @@ from gateway.cli.console import Console, waiting
 from gateway.cli.database_file import of_database
 from gateway.cli.first_file import FIRST_FILE, of_servers, path_from
 from gateway.cli.parser import Parser
+from gateway.cli.results import writing
 from gateway.config.machine_facts import is_directory, is_file
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
@@ -166,15 +167,14 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         # The URL of a database server can contain a password.
         with waiting(hints, f"Reading {kind if kind in _SERVERS else source}"):
             text = await text_of(kind, source, directory=path.parent)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # "x" fails if the file exists, even if it was created just now.
-        with path.open("x") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise ConfigError.at(str(path), "already exists and was not overwritten") from error
-    except OSError as error:
-        raise ConfigError.at(str(path), f"cannot be written: {error.strerror}") from error
+        try:
+            # "x" fails if the file exists, even if it was created just now.
+            with path.open("x") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise ConfigError.at(str(path), "already exists and was not overwritten") from error
     out.line(f"Wrote {path}. Now:")
     tried = (f"mcp-gateway list {path}", "what it offers")
     if options.source is None:

@@ -10,6 +10,7 @@ from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.options import add_config, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.cli.results import writing
 from gateway.config.definition_source import load_definitions
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import shown_path
@@ -83,13 +84,11 @@ def write_lock(
         pins = {**dry.catalog.pins, **pages}
         lock = read_lock(dry.loaded.lock_file)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
-    try:
+    with writing(lock.path):
         # An unchanged lock keeps its modification time, for `make` and file watchers.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
             with whole_file(lock.path, mode=_MODE) as file:
                 file.write(text.encode())
-    except OSError as error:
-        raise ConfigError.at(str(lock.path), f"cannot be written: {error.strerror}") from error
     return lock.path, None if lock.pins is None else differences(pins, lock.pins)
 
 

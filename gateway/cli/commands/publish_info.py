@@ -18,6 +18,7 @@ from gateway.cli.dry_run import dry_run
 from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import variables_of
+from gateway.cli.results import writing
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
@@ -72,16 +73,11 @@ a package. `mcp-publisher publish` sends the file to the official registry.""",
     )
     arguments.add_argument("--repository", metavar="URL", help="URL of the source code")
     arguments.add_argument(
-        "--bundle",
-        type=Path,
-        metavar="FILE",
-        help="list this MCP bundle, created by `mcp-gateway bundle`",
+        "--bundle", type=Path, metavar="FILE", help="list this MCP bundle, created by `mcp-gateway bundle`"
     )
     arguments.add_argument("--bundle-url", metavar="URL", help="download URL of the bundle")
     arguments.add_argument(
-        "--pypi",
-        action="store_true",
-        help="list the daemon, which users run with uvx and their own file",
+        "--pypi", action="store_true", help="list the daemon, which users run with uvx and their own file"
     )
     add_option(arguments.add_argument, VIEW)
     add_log_level(arguments.add_argument)
@@ -101,10 +97,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.output == Path("-"):
         out.line(text.decode())
         return 0
-    try:
+    with writing(options.output):
         options.output.write_bytes(text)
-    except OSError as error:
-        raise ConfigError.at(str(options.output), f"cannot be written: {error.strerror}") from error
     out.line(f"Wrote {options.output} for {name}.")
     return 0
 
@@ -113,14 +107,13 @@ def _published(options: Namespace, loaded: LoadedConfig, *, view: str | None) ->
     # Masked, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
-    if not _is_version(version):
+    if not 0 < len(version) <= _MAX_VERSION or _RANGE.search(version) is not None:
         raise ConfigError.at("server.version", f"is {version!r}, but a registry requires one version such as 1.4.0")
     packages = [*_bundles(options, version), *([_daemon_package(variables_of(loaded))] if options.pypi else [])]
     endpoint = _endpoint(loaded.document, view)
     if endpoint is None and not packages:
         raise ConfigError.at(
-            "listen.public_url",
-            "is not set, and no package is given. Set it, or add a package with --bundle or --pypi",
+            "listen.public_url", "is not set, and no package is given. Set it, or add a package with --bundle or --pypi"
         )
     name = _name(options, loaded, view)
     repository = None if options.repository is None else _web_url("--repository", options.repository)
@@ -177,7 +170,13 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
         raise ConfigError.at(
             str(options.bundle), "is not an MCP bundle. Create one with `mcp-gateway bundle`"
         ) from error
-    yield _bundle_package(_web_url("--bundle-url", options.bundle_url), sha256=digest, version=version)
+    yield {
+        "registryType": "mcpb",
+        "identifier": _web_url("--bundle-url", options.bundle_url),
+        "version": version,
+        "fileSha256": digest,
+        "transport": {"type": "stdio"},
+    }
 
 
 def _web_url(flag: str, url: str) -> str:
@@ -209,10 +208,10 @@ def _server_json(
     name: str, info: JsonObject, endpoint: PublicEndpoint | None, packages: Sequence[JsonObject], repository: str | None
 ) -> dict[str, Json]:
     about = introduction(info, name=name)
-    icons = [icon for icon in _list(about.pop("icons", [])) if _is_listable(icon)]
+    host = (urlsplit(repository or "").hostname or "").removeprefix("www.")
     optional: dict[str, Json] = {
-        "repository": None if repository is None else {"url": repository, "source": _source(repository)},
-        "icons": icons,
+        "repository": None if repository is None else {"url": repository, "source": _SOURCES.get(host, host)},
+        "icons": list(filter(_is_listable, about.pop("icons", []))),
         "remotes": [] if endpoint is None else list(remotes(endpoint)),
         "packages": list(packages),
     }
@@ -242,20 +241,6 @@ def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
     }
 
 
-def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
-    return {
-        "registryType": "mcpb",
-        "identifier": url,
-        "version": version,
-        "fileSha256": sha256,
-        "transport": {"type": "stdio"},
-    }
-
-
-def _is_version(version: str) -> bool:
-    return 0 < len(version) <= _MAX_VERSION and _RANGE.search(version) is None
-
-
 def _variable(name: str, variable: Variable) -> JsonObject:
     return {
         "name": name,
@@ -265,18 +250,7 @@ def _variable(name: str, variable: Variable) -> JsonObject:
     }
 
 
-def _source(url: str) -> str:
-    host = (urlsplit(url).hostname or "").removeprefix("www.")
-    return _SOURCES.get(host, host)
-
-
-def _list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
-def _is_listable(icon: Json) -> bool:
-    if not isinstance(icon, Mapping):
-        return False
+def _is_listable(icon: JsonObject) -> bool:
     source = str(icon["src"])
     is_known = icon.get("mimeType") is None or icon["mimeType"] in _ICON_TYPES
     return is_known and source.startswith("https://") and len(source) <= _MAX_ICON_URL

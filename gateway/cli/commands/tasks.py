@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, say
-from gateway.cli.given_input import split_config
+from gateway.cli.given_input import split_action, split_config
 from gateway.cli.options import DAEMON_HINT, add_daemon_url, add_json
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
@@ -38,9 +38,7 @@ examples:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    action, words = "list", list(options.words)
-    if words and words[0] in _ACTIONS:
-        action, *words = words
+    action, words = split_action(options.words, _ACTIONS)
     config, ids = split_config(words, url=options.url)
     if config is not None:
         # `daemon_url` expects the attribute `config`.

@@ -17,16 +17,7 @@ from gateway.app.signals import cancelled_by_signals
 from gateway.cli.commands.dev.developing import develop
 from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
 from gateway.cli.console import Console, has_browser, open_in_browser
-from gateway.cli.options import (
-    ALLOW_ANONYMOUS,
-    HTTP,
-    POLL,
-    Option,
-    add_config,
-    add_log_level,
-    add_option,
-    settings_of,
-)
+from gateway.cli.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_log_level, add_option, settings_of
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE
 from gateway.distribution import install_command

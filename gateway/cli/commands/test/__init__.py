@@ -15,13 +15,9 @@ from gateway.cli.console import Console, protect_stdout, waiting
 from gateway.cli.given_input import split_config
 from gateway.cli.options import add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
-from gateway.errors import ConfigError
+from gateway.cli.results import writing
 
-_MARKS: Final = {
-    Grade.PASSED: ("✓", "green"),
-    Grade.FAILED: ("✗", "red"),
-    Grade.SKIPPED: ("–", "yellow"),
-}
+_MARKS: Final = {Grade.PASSED: ("✓", "green"), Grade.FAILED: ("✗", "red"), Grade.SKIPPED: ("–", "yellow")}
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow (§2.2, production 2)."""
 
@@ -112,10 +108,8 @@ def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
             failure.text = _in_xml("\n".join(verdict.difference))
         elif verdict.grade is Grade.SKIPPED:
             ET.SubElement(case, "skipped", message=_in_xml(verdict.reason))
-    try:
+    with writing(path):
         ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise ConfigError.at("--junit", f"cannot write {path}: {error.strerror}") from error
 
 
 def _in_xml(text: str) -> str:

@@ -27,6 +27,7 @@ from gateway.platform_facilities import become_subreaper
 from gateway.processes.leftovers import DeathGuard, end_leftovers
 from gateway.processes.process_table import ORPHAN, Descendants, Families
 from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks
+from gateway.threads import Permit
 
 log: Final = structlog.get_logger(__name__)
 

@@ -28,3 +28,18 @@ def test_a_room_imports_only_rooms_below_it() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_exists(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+RECIPE: Final = re.compile(r"^- \*\*(.+?)\*\*((?:.|\n(?!- \*\*|\n))*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("title", "recipe"), RECIPE.findall(TEXT.partition("## Where things go")[2]))
+def test_names_in_a_recipe_occur_in_its_files(title: str, recipe: str) -> None:
+    paths = [ROOT / path for path in re.findall(r"`((?:gateway|tests)/[\w./-]*)`", recipe)]
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    paths += [folder / name for name in re.findall(r"`(\w+\.py)`", recipe) for folder in folders]
+    files = [
+        file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path] if path.exists() else [])
+    ]
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text())}
+    assert not set(re.findall(r"`([A-Za-z_]\w*)`", recipe)) - words, title

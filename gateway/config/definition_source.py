@@ -139,7 +139,6 @@ def merge(
             for name, each in entry.reviewed.items()
             if name in origins and origins[name].path[:2] == each.path[:2]
         },
-        owners={name: origin.path[:2] for name, origin in origins.items()},
         instructions={name: text for entry in entries for name, text in entry.instructions.items()},
         unavailable={prefix: name for entry in entries for prefix, name in entry.unavailable.items()},
     )

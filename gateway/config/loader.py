@@ -61,8 +61,6 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = True
     unstructured: tuple[SourceFile, ...] = ()
     """Files that are not valid YAML."""
-    owners: Mapping[DocumentPath, DocumentPath] = msgspec.field(default_factory=dict)
-    """Source entry (`("upstreams", "github")`) of each merged definition."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """Where each merged definition comes from."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
@@ -75,6 +73,11 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """By upstream."""
     fingerprints: tuple[str, ...] = ()
     """Fingerprints of the source entries."""
+
+    @property
+    def owners(self) -> Mapping[DocumentPath, DocumentPath]:
+        """Source entry (`("upstreams", "github")`) of each merged definition."""
+        return {name: origin.path[:2] for name, origin in self.origins.items()}
 
     @property
     def directories(self) -> frozenset[Path]:
@@ -147,9 +150,12 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     # For an included file that is also a secret, only the keyed digest is kept, which cannot be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
-    warnings = [*interpolation.warnings, *_files_open_to_all(files)]
-    diagnostics = _without_repetitions(
-        [*inclusion.diagnostics, *interpolation.diagnostics, *merger.diagnostics, *warnings]
+    diagnostics = chain(
+        inclusion.diagnostics,
+        interpolation.diagnostics,
+        merger.diagnostics,
+        interpolation.warnings,
+        _files_open_to_all(files),
     )
     loaded = LoadedConfig(
         document=document,
@@ -162,10 +168,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         variables=dict(interpolation.variables),
         root=inclusion.directory,
         lock_file=inclusion.directory / _lock_name(Path(path), inclusion.directory),
-        problems=tuple(
-            sources.problem(diagnostic, redactor)
-            for diagnostic in _in_order(diagnostics, files=list(inclusion.digests))
-        ),
+        problems=tuple(sources.problem(each, redactor) for each in _in_order(diagnostics, files=inclusion.digests)),
         broken=broken,
         repaired=merger.repaired,
         is_whole=all(inclusion.digests.values()),
@@ -203,20 +206,16 @@ def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
             yield Diagnostic(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)
 
 
-def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Remove duplicates. An error in an anchor is found again at each alias."""
-    seen: dict[tuple[str, str, Place | None], Diagnostic] = {}
-    for diagnostic in diagnostics:
-        seen.setdefault((diagnostic.message, diagnostic.severity, diagnostic.place), diagnostic)
-    return list(seen.values())
-
-
-def _in_order(diagnostics: Iterable[Diagnostic], *, files: list[Path]) -> list[Diagnostic]:
-    """Sort by file in reading order, then by line."""
+def _in_order(diagnostics: Iterable[Diagnostic], *, files: Iterable[Path]) -> list[Diagnostic]:
+    """Sort by file in reading order, then by line, without duplicates."""
     order = {path: index for index, path in enumerate(files)}
+    # An error in an anchor is found again at each alias.
+    found: dict[tuple[str, str, Place | None], Diagnostic] = {}
+    for each in diagnostics:
+        found.setdefault((each.message, each.severity, each.place), each)
 
     def position(diagnostic: Diagnostic) -> tuple[int, int, int]:
         place = diagnostic.place
         return (-1, 0, 0) if place is None else (order.get(place.source.path, -1), place.line, place.column)
 
-    return sorted(diagnostics, key=position)
+    return sorted(found.values(), key=position)

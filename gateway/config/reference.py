@@ -40,16 +40,10 @@ def keys_reference() -> str:
     examples = reference_examples()
     users = _users(schema)
     contents = [f"- `{key}`: {', '.join(map(_link, names))}" for key, names in groups.items() if names]
+    templates = "- Templates: [Filters](#filters-in-templates), [Tests](#tests-in-templates)"
     blocks = [
         "## Contents\n",
-        "\n".join(
-            [
-                "- [The file](#the-file)",
-                *contents,
-                "- Templates: [Filters](#filters-in-templates), [Tests](#tests-in-templates)",
-                "",
-            ]
-        ),
+        "\n".join(["- [The file](#the-file)", *contents, templates, ""]),
         "## The file\n",
         _table(schema["properties"], required=()),
         _example(examples.get(_FILE)),
@@ -83,17 +77,15 @@ def _link(name: str) -> str:
 def _sections_by_key(schema: JsonObject) -> dict[str, list[str]]:
     """Map each top-level key to the definitions that it references, except those listed under an earlier key."""
     seen: set[str] = set()
-    return {key: list(_reached(schema, field, seen)) for key, field in schema["properties"].items()}
-
-
-def _reached(schema: JsonObject, field: Json, seen: set[str]) -> Iterator[str]:
-    waiting = list(_references(field))
-    while waiting:
-        name = waiting.pop(0)
-        if name not in seen:
-            seen.add(name)
-            yield name
-            waiting += _references(schema["$defs"][name])
+    sections: dict[str, list[str]] = {}
+    for key, field in schema["properties"].items():
+        found, waiting = sections.setdefault(key, []), list(_references(field))
+        while waiting:
+            if (name := waiting.pop(0)) not in seen:
+                seen.add(name)
+                found.append(name)
+                waiting += _references(schema["$defs"][name])
+    return sections
 
 
 def _references(value: Json) -> Iterator[str]:
@@ -115,21 +107,14 @@ def _users(schema: JsonObject) -> dict[str, str]:
         for key, field in definition.get("properties", {}).items():
             for name in _references(field):
                 keys.setdefault(name, {}).setdefault(key, []).append(_link(owner) if owner else "[the file](#the-file)")
-    return {
-        name: f"Used in {'; '.join(f'`{key}` of {_and(links)}' for key, links in used.items())}."
-        for name, used in keys.items()
-    }
+    sentences = {}
+    for name, used in keys.items():
+        places = (f"`{key}` of {_listed(links, conjunction='and')}" for key, links in used.items())
+        sentences[name] = f"Used in {'; '.join(places)}."
+    return sentences
 
 
-def _and(words: Iterable[str]) -> str:
-    return _listed(words, "and")
-
-
-def _or(words: Iterable[str]) -> str:
-    return _listed(words, "or")
-
-
-def _listed(words: Iterable[str], conjunction: str) -> str:
+def _listed(words: Iterable[str], conjunction: str = "or") -> str:
     *others, last = dict.fromkeys(words)
     return f"{', '.join(others)} {conjunction} {last}" if others else last
 
@@ -171,10 +156,10 @@ def _type_of(field: JsonObject, *, plural: str = "") -> str:
             alternatives = [form for form in alternatives if form not in forms]
     if alternatives != [field]:
         others = (form for form in alternatives if form not in (INTERPOLATION_SCHEMA, _NULL))
-        return _or([*words, *(_type_of(form, plural=plural) for form in others)])
+        return _listed([*words, *(_type_of(form, plural=plural) for form in others)])
     if "enum" in field or "const" in field:
         values = field.get("enum", [field.get("const")])
-        return _or(f"`{value if isinstance(value, str) else orjson.dumps(value).decode()}`" for value in values)
+        return _listed(f"`{value if isinstance(value, str) else orjson.dumps(value).decode()}`" for value in values)
     return _plain_type_of(field, plural)
 
 
@@ -183,7 +168,7 @@ def _plain_type_of(field: JsonObject, plural: str) -> str:
     if kind is None:
         return "any value"
     if isinstance(kind, list):
-        return _or(_WORDS.get(word, str(word)) + plural for word in kind if word != "null")
+        return _listed(_WORDS.get(word, str(word)) + plural for word in kind if word != "null")
     if kind == "array":
         return f"list{plural} of {_type_of(field['items'], plural='s')}" if field.get("items") else f"list{plural}"
     members = field.get("additionalProperties")

@@ -5,7 +5,6 @@ The schema accepts everything that the loader accepts. Only the loader performs 
 
 import ast
 import inspect
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
 from itertools import pairwise
@@ -84,17 +83,15 @@ def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
 
     Pydantic's `use_attribute_docstrings` would parse all models at each start.
     """
+    found = {}
     # In this order, redeclared fields keep their own docstring.
-    lineage = [each for each in reversed(model.__mro__) if issubclass(each, Model)]
-    return {name: text for each in lineage for name, text in _in_the_body_of(each)}
-
-
-def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
-    definition = _classes_in(inspect.getfile(model))[model.__name__]
-    for statement, following in pairwise(definition.body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, inspect.cleandoc(text)
+    for each in reversed(model.__mro__):
+        definition = _classes_in(inspect.getfile(each))[each.__name__] if issubclass(each, Model) else None
+        for statement, following in pairwise([] if definition is None else definition.body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = inspect.cleandoc(text)
+    return found
 
 
 @cache  # `inspect.getsource` would parse the file for each class

@@ -148,14 +148,12 @@ class _ProblemList:
         self.problems.append(problem)
         if problem.severity is Severity.ERROR:
             self.has_errors = True
-            self._mark_unsound(problem.path)
+            path = problem.path
+            # All ancestors of a marked path are marked.
+            while path not in self.unsound:
+                self.unsound.add(path)
+                path = path.rpartition(".")[0]
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
         """Mark a node and its ancestors up to the definition."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))
-
-    def _mark_unsound(self, path: str) -> None:
-        # All ancestors of a marked path are marked.
-        while path not in self.unsound:
-            self.unsound.add(path)
-            path = path.rpartition(".")[0]

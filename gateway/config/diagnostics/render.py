@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from gateway.errors import Location, Problem, Severity
+from gateway.errors import Problem, Severity
 from gateway.json_types import JsonObject
 
 _WIDTH: Final = 140
@@ -46,8 +46,10 @@ def excerpt(problem: Problem) -> str | None:
 
 def _drawn(problem: Problem, *, colour: bool) -> str:
     is_warning = problem.severity is Severity.WARNING
+    at = problem.location
+    where = "" if at is None else f"{shown_path(at.file)}:{at.line}:{at.column}"
     parts = [
-        _styled(_printable(_shown_location(problem.location)), _BOLD, colour=colour),
+        _styled(_printable(where), _BOLD, colour=colour),
         _styled("warning", _YELLOW, colour=colour) if is_warning else "",
         _printable(problem.path),
         _printable(problem.message),
@@ -66,10 +68,6 @@ def _excerpt(problem: Problem, *, colour: bool) -> tuple[str, str] | None:
     caret = _styled("^", _YELLOW if problem.severity is Severity.WARNING else _RED, colour=colour)
     bar = _styled("|", _DIM, colour=colour)
     return f"{number} {bar} {line}", f"{margin} {bar} {' ' * _columns(before)}{caret}"
-
-
-def _shown_location(location: Location | None) -> str:
-    return "" if location is None else f"{shown_path(location.file)}:{location.line}:{location.column}"
 
 
 def _styled(text: str, style: str, *, colour: bool) -> str:

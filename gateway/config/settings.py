@@ -125,9 +125,7 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: both fields are set, or the file is unreadable or empty.
         """
-        if self.secret_key_file is None:
-            return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
-        return keys_in(self._in_file("secret_key", self.secret_key_file))
+        return keys_in(self._secret("secret_key"))
 
     def store_url(self) -> str | None:
         """Return the URL of the store.
@@ -135,17 +133,19 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: both fields are set, or the file is unreadable or empty.
         """
-        if self.store_file is None:
-            return self.store.get_secret_value().strip() if self.store else None
         try:
-            return self._in_file("store", self.store_file).decode()
+            return self._secret("store").decode() or None
         except UnicodeDecodeError as error:
             raise ConfigError.at(variable_of("store_file"), f"cannot read {self.store_file}: {error}") from error
 
-    def _in_file(self, field: str, path: Path) -> bytes:
-        """Read a value from a file. The field itself must not be set."""
+    def _secret(self, field: str) -> bytes:
+        """Return the value of a field or of its file, or b"" if neither is set."""
+        value: SecretStr | None = getattr(self, field)
+        path: Path | None = getattr(self, f"{field}_file")
+        if path is None:
+            return b"" if value is None else value.get_secret_value().strip().encode()
         variable = variable_of(f"{field}_file")
-        if getattr(self, field) is not None:
+        if value is not None:
             raise ConfigError.at(variable, f"cannot be set together with {variable_of(field)}; only one is allowed")
         try:
             # Editors and `echo` add a line break.
@@ -187,15 +187,13 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the process's own secrets, for masking. Unreadable files are reported elsewhere."""
-    yield from environ.get(variable_of("secret_key"), "").split("\n")
-    if path := environ.get(variable_of("secret_key_file")):
-        with suppress(OSError, ValueError):
-            yield from map(str.strip, Path(path).read_text(encoding="utf-8", errors="replace").splitlines())
-    store = environ.get(variable_of("store"), "")
-    if path := environ.get(variable_of("store_file")):
-        with suppress(OSError, ValueError):
-            store = Path(path).read_text(encoding="utf-8", errors="replace")
-    yield from _passwords(store.strip())
+    for field in ("secret_key", "store"):
+        texts = [environ.get(variable_of(field), "")]
+        if path := environ.get(variable_of(f"{field}_file")):
+            with suppress(OSError, ValueError):
+                texts.append(Path(path).read_text(encoding="utf-8", errors="replace"))
+        for text in texts:
+            yield from map(str.strip, text.splitlines()) if field == "secret_key" else _passwords(text.strip())
 
 
 def _passwords(url: str) -> Iterator[str]:

@@ -6,7 +6,9 @@ import pytest
 
 from gateway.config.loader import load
 from gateway.config.models.auth import Auth
+from gateway.config.models.outbound_auth import OutboundAuth
 from gateway.errors import Problem, Severity
+from gateway.json_types import Json
 
 DIGEST = "ab" * 32
 DIGEST_FORM = "expected the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"
@@ -92,3 +94,27 @@ def test_issuer_must_use_https_or_loopback(issuer: str) -> None:
 def test_other_issuer_urls_are_rejected(tmp_path: Path, issuer: str) -> None:
     [problem] = errors_of(tmp_path, f'auth: {{oauth: {{issuer: "{issuer}"}}}}\n')
     assert problem.path == "auth.oauth.issuer"
+
+
+@pytest.mark.parametrize(
+    ("auth", "secrets"),
+    [
+        ({"bearer": "a-token"}, ["a-token"]),
+        ({"basic": {"username": "ann", "password": "pass"}}, ["pass"]),
+        ({"token_exchange": {"client_id": "c", "private_key": "key.pem"}}, []),
+        ({"client_credentials": {"assertion": "a.jwt", "issuer": "https://idp.example.com"}}, ["a.jwt"]),
+        ({"authorization_code": {"client_id": "c", "client_secret": "s"}}, ["s"]),
+        (
+            {
+                "enterprise": {
+                    "client_id": "c",
+                    "private_key": "-----BEGIN KEY",
+                    "idp": {"issuer": "https://i", "client_id": "d", "client_secret": "s", "subject_token": "t"},
+                }
+            },
+            ["-----BEGIN KEY", "s", "t"],
+        ),
+    ],
+)
+def test_secrets_of_outbound_authentication_are_known(auth: dict[str, Json], secrets: list[str]) -> None:
+    assert list(OutboundAuth.model_validate(auth).secrets()) == secrets

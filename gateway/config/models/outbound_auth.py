@@ -21,6 +21,7 @@ from gateway.config.models.base import (
     not_together,
 )
 from gateway.config.models.quantities import PositiveDuration
+from gateway.json_types import Json
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters."""
@@ -83,11 +84,6 @@ class TokenRequest(Model):
     def _check_credential(self) -> None:
         exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
 
-    def secrets(self) -> Iterator[str | None]:
-        """Yield the secrets of this entry. Unset secrets are None."""
-        yield self.client_secret
-        yield self.private_key if PEM in (self.private_key or "") else None
-
 
 class ClientCredentials(TokenRequest):
     """Access tokens that an authorization server issues to the gateway itself (RFC 6749 §4.4)."""
@@ -102,10 +98,6 @@ class ClientCredentials(TokenRequest):
         exactly_one(self, of=("client_secret", "private_key", "assertion"), what="a credential of the client")
         if not self.client_id and self.assertion is None:
             raise PydanticCustomError("nothing_given", "needs `client_id`")
-
-    def secrets(self) -> Iterator[str | None]:
-        yield from super().secrets()
-        yield self.assertion
 
 
 class TokenExchange(TokenRequest):
@@ -140,10 +132,6 @@ class EnterpriseAuth(TokenRequest):
     idp: IdentityProvider
     """The identity provider."""
 
-    def secrets(self) -> Iterator[str | None]:
-        yield from super().secrets()
-        yield from (self.idp.client_secret, self.idp.subject_token)
-
 
 class AuthorizationCode(Model):
     """Access tokens of users who sign in with a browser (RFC 6749 §4.1, with PKCE). Each user signs in once."""
@@ -175,10 +163,6 @@ class AuthorizationCode(Model):
         if self.key_id is not None and self.private_key is None:
             raise misplaced("key_id", requires="private_key")
         return self
-
-    def secrets(self) -> Iterator[str | None]:
-        yield self.client_secret
-        yield self.private_key if PEM in (self.private_key or "") else None
 
 
 class OutboundAuth(Model):
@@ -232,6 +216,17 @@ class OutboundAuth(Model):
 
     def secrets(self) -> Iterator[str]:
         """Yield all secrets, including interpolated ones."""
-        client = self.client
-        found = [self.bearer, self.basic and self.basic.password]
-        yield from filter(None, [*found, *(() if client is None else client.secrets())])
+        yield from _secrets_in(self.model_dump(exclude_unset=True))
+
+
+_SECRETS: Final = frozenset({"bearer", "password", "client_secret", "private_key", "assertion", "subject_token"})
+"""Keys of secrets in the models of this module."""
+
+
+def _secrets_in(values: dict[str, Json]) -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _secrets_in(value)
+        # The path of a private key is no secret.
+        elif value and key in _SECRETS and (key != "private_key" or PEM in value):
+            yield value

@@ -28,7 +28,6 @@ from gateway.config.models.base import (
     typed_interpolation,
     value_for,
 )
-from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize, WrittenRateLimit
 from gateway.json_types import Json
 
@@ -40,11 +39,9 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
         *("readOnly", "writeOnly", "deprecated", "additionalProperties", "additionalItems", "unevaluatedProperties"),
     }
 )
-_VALUES: Final = frozenset({"default", "const"})
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
-"""Keywords with values of the type that the schema describes."""
-_CHANGED: Final = (dict, list, InterpolatedText)
-"""Types that are copied or converted."""
+_VALUES: Final = frozenset({"default", "const", *_LISTS_OF_VALUES})
+"""Keywords with values of the type that the schema describes. Such values can look like schemas."""
 
 
 def interpolated_schema(schema: Json) -> Json:
@@ -56,21 +53,17 @@ def interpolated_schema(schema: Json) -> Json:
     kind = schema.get("type")
     # Without a type, text is allowed and stays text.
     takes_text = kind in (None, "string") or (isinstance(kind, list) and "string" in kind)
-    return {keyword: _typed(keyword, value, takes_text=takes_text) for keyword, value in schema.items()}
-
-
-def _typed(keyword: str, value: Json, *, takes_text: bool) -> Json:
-    if not isinstance(value, _CHANGED):
-        return value
-    if keyword in _VALUES and not takes_text:
-        return plain_text(typed_interpolation(value))
-    if keyword in _LISTS_OF_VALUES and not takes_text and isinstance(value, list):
-        return [plain_text(typed_interpolation(item)) for item in value]
-    if keyword in _NUMBERS_AND_FLAGS and isinstance(value, str):
-        return plain_text(typed_interpolation(value))
-    # Values can look like schemas.
-    is_schema = keyword not in _VALUES and keyword not in _LISTS_OF_VALUES
-    return interpolated_schema(value) if is_schema else plain_text(value)
+    copied = {}
+    for keyword, value in schema.items():
+        if keyword in _VALUES:
+            if keyword in _LISTS_OF_VALUES and isinstance(value, list) and not takes_text:
+                value = [typed_interpolation(item) for item in value]  # noqa: PLW2901
+            copied[keyword] = plain_text(value if takes_text else typed_interpolation(value))
+        elif keyword in _NUMBERS_AND_FLAGS and isinstance(value, str):
+            copied[keyword] = plain_text(typed_interpolation(value))
+        else:
+            copied[keyword] = interpolated_schema(value)
+    return copied
 
 
 SchemaObject = Annotated[dict[str, Json], AfterValidator(interpolated_schema)]

@@ -150,13 +150,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     # For an included file that is also a secret, only the keyed digest is kept, which cannot be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
-    diagnostics = chain(
-        inclusion.diagnostics,
-        interpolation.diagnostics,
-        merger.diagnostics,
-        interpolation.warnings,
-        _files_open_to_all(files),
-    )
+    diagnostics = [*interpolation.diagnostics, *_files_open_to_all(files)]
     loaded = LoadedConfig(
         document=document,
         sources=sources,

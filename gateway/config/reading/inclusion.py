@@ -45,7 +45,7 @@ class Inclusion:
     def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[tuple[Mapping, bool]] = []
         """Content of each file, and whether it can contain sections of the main file."""
-        self.diagnostics: list[Diagnostic] = []
+        self._diagnostics = interpolation.diagnostics
         self.digests: dict[Path, str] = {}
         """SHA-256 of each requested file, or "" for an unreadable file."""
         self.globs: list[FilePattern] = []
@@ -90,7 +90,7 @@ class Inclusion:
             _TEXTS.validate_python(data)
         except ValidationError as error:
             found = diagnostics_of(error, model=list[str], data=data, item=entry, path=(section,))
-            self.diagnostics.extend(found)
+            self._diagnostics.extend(found)
             return []
         nodes = getattr(entry.node, "items", ())
         return [
@@ -133,7 +133,7 @@ class Inclusion:
                 self._refuse(blame, f"{name}: {error}")
             elif isinstance(error.__cause__, FileNotFoundError):
                 message = f"{error}. Create one with `mcp-gateway init`, or pass a file"
-                self.diagnostics.append(Diagnostic(message=message, path=(shown_path(path),)))
+                self._diagnostics.append(Diagnostic(message=message, path=(shown_path(path),)))
             else:
                 self._report(str(error), Place(SourceFile(path, ""), 1, 1))
             return None
@@ -159,7 +159,7 @@ class Inclusion:
         if source is None:
             return
         composed = compose(source)
-        self.diagnostics.extend(composed.diagnostics)
+        self._diagnostics.extend(composed.diagnostics)
         is_main = identity in self._roots
         if composed.root is None:
             if composed.diagnostics:
@@ -188,10 +188,10 @@ class Inclusion:
             self._file(path, chain=chain, blame=included[path])
 
     def _refuse(self, request: Request, message: str) -> None:
-        self.diagnostics.append(Diagnostic(message=message, path=(request.section,), place=request.place))
+        self._diagnostics.append(Diagnostic(message=message, path=(request.section,), place=request.place))
 
     def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
-        self.diagnostics.append(Diagnostic(message=message, place=place, severity=severity))
+        self._diagnostics.append(Diagnostic(message=message, place=place, severity=severity))
 
 
 def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:

@@ -67,7 +67,7 @@ class Interpolator:
 
     def __init__(self, environ: Map[str, str]) -> None:
         self.diagnostics: list[Diagnostic] = []
-        self.warnings: list[Diagnostic] = []
+        """Problems of all files, also those found by the rest of the reader."""
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
         """Files in `${file:}` → keyed digest, or "" for an unreadable file."""
@@ -113,7 +113,7 @@ class Interpolator:
             return value
         if is_secret(value, path, belongs_here=use is Use.SECRET):
             self.literal_secrets.append(node)
-            self.warnings.append(Diagnostic(message=ADVICE, path=path, place=node.place, severity=Severity.WARNING))
+            self.diagnostics.append(Diagnostic(message=ADVICE, path=path, place=node.place, severity=Severity.WARNING))
         if not has_references or use is Use.SCRIPT or isinstance(value, Invalid):
             return value
         try:

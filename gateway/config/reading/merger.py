@@ -3,9 +3,8 @@
 Each definition is validated separately, so that an error does not hide others. Invalid definitions are left out.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from io import StringIO
-from itertools import chain
 from typing import Final, TypeVar, get_args, get_origin
 
 import msgspec
@@ -68,7 +67,7 @@ class Merger:
         """Start with an empty document, after `inclusion` has read all files."""
         self.repaired: dict[DocumentPath, Definition] = {}
         """Broken definitions without their invalid values."""
-        self.diagnostics: list[Diagnostic] = []
+        self._diagnostics = interpolation.diagnostics
         self._inclusion = inclusion
         self._interpolation = interpolation
         self._sections: dict[str, _Section] = {}
@@ -121,11 +120,11 @@ class Merger:
         try:
             value = model.model_validate(data)
         except ValidationError as error:
-            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, item=item, path=path))
+            self._diagnostics.extend(diagnostics_of(error, model=model, data=data, item=item, path=path))
             self._repair(model, data, error, item, path)
             return None
         # An anchor outside this entry can contain an unreadable value.
-        if (self._inclusion.diagnostics or self._interpolation.diagnostics) and _has_invalid(data):
+        if self._diagnostics and _has_invalid(data):
             self._repair(model, data, None, item, path)
             return None
         return value
@@ -144,7 +143,7 @@ class Merger:
                 self.repaired[path] = model.model_validate(data)
             except ValidationError as further:
                 found = diagnostics_of(further, model=model, data=data, item=item, path=path, kinds=_CONTRADICTIONS)
-                self.diagnostics.extend(found)
+                self._diagnostics.extend(found)
                 error = further
             else:
                 return
@@ -174,25 +173,26 @@ class Merger:
         merged.listed.extend(request.text for request in requests)
         for request in requests:
             if section == "prompt_files":
-                self._prompt_files(request, entry)
+                self._sections.setdefault("prompts", _Section(entry))
+                for source in self._sources(request, suffix=".md"):
+                    self._prompt_file(source)
             elif section == "mcp_json":
-                self._client_files(request, entry)
+                self._sections.setdefault("upstreams", _Section(entry))
+                for source in self._sources(request, suffix=".json"):
+                    self._client_file(source)
 
-    def _prompt_files(self, request: Request, entry: MapItem) -> None:
-        self._sections.setdefault("prompts", _Section(entry))
-        for path in self._inclusion.matches(request, suffixes=(".md",)):
+    def _sources(self, request: Request, *, suffix: str) -> Iterator[SourceFile]:
+        for path in self._inclusion.matches(request, suffixes=(suffix,)):
             # Two globs can match the same file.
-            if path in self._inclusion.digests:
-                continue
-            source = self._inclusion.source(path, request)
+            source = None if path in self._inclusion.digests else self._inclusion.source(path, request)
             if source is not None:
-                self._prompt_file(source)
+                yield source
 
     def _prompt_file(self, source: SourceFile) -> None:
         name = source.path.stem
         path = ("prompts", name)
         head, body, diagnostics = read_prompt(source)
-        self.diagnostics.extend(msgspec.structs.replace(each, path=(*path, *each.path)) for each in diagnostics)
+        self._diagnostics.extend(msgspec.structs.replace(each, path=(*path, *each.path)) for each in diagnostics)
         value: Prompt | None = None
         if head is not None:
             keys = self._read(PromptHead, MapItem(head.place, head), path)
@@ -202,34 +202,23 @@ class Merger:
                 value = Prompt.model_validate({**given, "messages": [{"user": body.value}]})
         self._add("prompts", name, MapItem(body.place, prompt_node(head, body)), value)
 
-    def _client_files(self, request: Request, entry: MapItem) -> None:
-        self._sections.setdefault("upstreams", _Section(entry))
-        for path in self._inclusion.matches(request, suffixes=(".json",)):
-            source = None if path in self._inclusion.digests else self._inclusion.source(path, request)
-            if source is None:
-                continue
-            servers, diagnostics = read_mcp_servers_file(source)
-            self.diagnostics.extend(diagnostics)
-            for name, (item, env_file) in servers.items():
-                self._client_server(name, item, env_file)
-
-    def _client_server(self, name: str, item: MapItem, env_file: MapItem | None) -> None:
-        """Add a server from a client's file. Skip it with warnings if it has problems."""
-        collected = (self.diagnostics, self._interpolation.diagnostics)
-        before = [len(each) for each in collected]
-        path, value = ("upstreams", name), None
-        if self._interpolation.check_key(name, path, item.place):
-            if env_file is not None:
-                item = self._with_variables(item, env_file, path)
-            value = self._read(Upstream, item, path)
-        found = [(each, each[start:]) for each, start in zip(collected, before, strict=True)]
-        for diagnostics, new in found:
-            del diagnostics[len(diagnostics) - len(new) :]
-            for each in new:
-                message = f"{each.message}; this server is skipped"
-                self.diagnostics.append(msgspec.structs.replace(each, message=message, severity=Severity.WARNING))
-        if value is not None and not any(new for _, new in found):
-            self._add("upstreams", name, item, value)
+    def _client_file(self, source: SourceFile) -> None:
+        """Add the servers of a client's file. Skip those that have errors, with warnings."""
+        servers, diagnostics = read_mcp_servers_file(source)
+        self._diagnostics.extend(diagnostics)
+        for name, (item, env_file) in servers.items():
+            start, path, value = len(self._diagnostics), ("upstreams", name), None
+            if self._interpolation.check_key(name, path, item.place):
+                written = item if env_file is None else self._with_variables(item, env_file, path)
+                value = self._read(Upstream, written, path)
+            found = self._diagnostics[start:]
+            del self._diagnostics[start:]
+            for each in found:
+                message = f"{each.message}; this server is skipped" if each.severity is Severity.ERROR else each.message
+                skipped = msgspec.structs.replace(each, message=message, severity=Severity.WARNING)
+                self._diagnostics.append(skipped)
+            if value is not None and all(each.severity is Severity.WARNING for each in found):
+                self._add("upstreams", name, written, value)
 
     def _with_variables(self, item: MapItem, env_file: MapItem, path: DocumentPath) -> MapItem:
         """Merge the variables of a server's `envFile` into its `env`."""
@@ -269,14 +258,14 @@ class Merger:
             return Document.model_validate(data)
         except ValidationError as error:
             whole = MapItem(entry.place, MappingNode({section: entry}, entry.place, entry.place))
-            self.diagnostics.extend(diagnostics_of(error, model=Document, data=data, item=whole, path=()))
+            self._diagnostics.extend(diagnostics_of(error, model=Document, data=data, item=whole, path=()))
             return None
 
     # The results.
 
     def broken(self) -> frozenset[DocumentPath]:
         """Return the sections and definitions that contain errors. A misspelt key is treated as the correct one."""
-        found = chain(self._inclusion.diagnostics, self._interpolation.diagnostics, self.diagnostics)
+        found = self._diagnostics
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
@@ -307,7 +296,7 @@ class Merger:
         return MappingNode(entries, start, start, is_flow=False)
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
-        self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
+        self._diagnostics.append(Diagnostic(message=message, path=path, place=place))
 
 
 def _is_backend(name: str, node: Node, model: type[Model]) -> bool:

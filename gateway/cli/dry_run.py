@@ -19,18 +19,14 @@ from gateway.config.loader import LoadedConfig, load
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
-from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import JsonObject
-from gateway.net.clients import HttpClients
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
-from gateway.processes.processes import Processes
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import CHECKS, gc_paused, with_identity
 from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs
-from gateway.threads import DaemonThreadPool
 from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
 
@@ -91,7 +87,8 @@ def dry_run(
     Raises:
         ConfigError: the file cannot be served. Contains every problem and warning.
     """
-    plugins, services = Plugins(), _idle_services()
+    # Executors can be compiled with services that are not started, but not run.
+    plugins, services = Plugins(), Services()
     with _loaded(settings, sources, unasked=(_upstreams(services), OpenApiSource())) as loaded:
         try:
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
@@ -191,13 +188,3 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
             dependencies=dependencies,
         )
     return DryRun(loaded=loaded, catalog=catalog, services=services)
-
-
-def _idle_services() -> Services:
-    """Return services that are not started. Executors can be compiled with them, but not run."""
-    return Services(
-        processes=Processes(),
-        http=HttpClients(),
-        threads=DaemonThreadPool(1),
-        output_store=OutputStore(),
-    )

@@ -16,25 +16,24 @@ from gateway.net.sign_ins import SignIns
 from gateway.processes.processes import Processes
 from gateway.threads import DaemonThreadPool
 
-_HOOK_THREADS: Final = 32
-_WORKER_THREADS: Final = 32
+_THREADS: Final = 32
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    processes: Processes
-    http: HttpClients
-    threads: DaemonThreadPool
+    processes: Processes = msgspec.field(default_factory=Processes)
+    http: HttpClients = msgspec.field(default_factory=HttpClients)
+    threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
     """Runs plugin functions, which can hang (`limits.threads`)."""
     cache: ResponseCache = msgspec.field(default_factory=lambda: ResponseCache(MAX_BYTES))
-    output_store: OutputStore
+    output_store: OutputStore = msgspec.field(default_factory=OutputStore)
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
     sign_ins: SignIns = msgspec.field(default_factory=SignIns)
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     output_counters: OutputCounters = msgspec.field(default_factory=OutputCounters)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
-    hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
+    hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
     """Runs `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""
-    worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_WORKER_THREADS))
+    worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
     """Runs blocking work of the daemon: files, directories, large outputs."""
 
     @property
@@ -47,24 +46,19 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
+async def running_services(*, threads: int = _THREADS) -> AsyncIterator[Services]:
+    tokens, tasks = OutboundTokens(), BackgroundTasks()
+    services = Services(
+        threads=DaemonThreadPool(threads), outbound_tokens=tokens, sign_ins=SignIns(secrets=tokens.secrets)
+    )
     async with AsyncExitStack() as stack:
-        scratch = await stack.enter_async_context(Scratch())  # first, because it must be closed last
-        output_store, tasks, outbound_tokens = OutputStore(), BackgroundTasks(), OutboundTokens()
-        sign_ins = SignIns(secrets=outbound_tokens.secrets)
+        await stack.enter_async_context(services.scratch)  # first, because it must be closed last
         stack.push_async_callback(tasks.cancel)
-        stack.push_async_callback(sign_ins.close)
-        tasks.begin(sign_ins.sweep(), name="sign users out after idle")
-        tasks.begin(output_store.expire(), name="expire outputs")
-        yield Services(
-            scratch=scratch,
-            processes=await stack.enter_async_context(Processes()),
-            http=await stack.enter_async_context(HttpClients()),
-            threads=await stack.enter_async_context(DaemonThreadPool(threads)),
-            output_store=output_store,
-            databases=await stack.enter_async_context(DatabasePools()),
-            sign_ins=sign_ins,
-            outbound_tokens=await stack.enter_async_context(outbound_tokens),
-            hook_threads=await stack.enter_async_context(DaemonThreadPool(_HOOK_THREADS)),
-            worker_threads=await stack.enter_async_context(DaemonThreadPool(_WORKER_THREADS)),
-        )
+        stack.push_async_callback(services.sign_ins.close)
+        tasks.begin(services.sign_ins.sweep(), name="sign users out after idle")
+        tasks.begin(services.output_store.expire(), name="expire outputs")
+        for part in (services.processes, services.http, services.threads, services.databases, tokens):
+            await stack.enter_async_context(part)
+        await stack.enter_async_context(services.hook_threads)
+        await stack.enter_async_context(services.worker_threads)
+        yield services

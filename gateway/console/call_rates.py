@@ -72,10 +72,8 @@ class CallRates:
 
     def as_json(self) -> JsonObject:
         """Return the intervals for another worker."""
-        return {
-            str(at): {"calls": each.calls, "errors": each.errors, "durations": list(each.durations.items())}
-            for at, each in self._intervals.items()
-        }
+        intervals: JsonObject = msgspec.to_builtins(self._intervals, str_keys=True)
+        return intervals
 
     def shown(self, others: Iterable[Mapping[int, RateInterval]] = ()) -> dict[str, Json]:
         """Return `rates` of the API, including the intervals of other workers."""
@@ -100,10 +98,7 @@ _NO_CALLS: Final = RateInterval()
 
 def intervals_of(value: JsonObject) -> dict[int, RateInterval]:
     """Parse the intervals of another worker."""
-    return {
-        int(at): RateInterval(calls=each["calls"], errors=each["errors"], durations=dict(map(tuple, each["durations"])))
-        for at, each in value.items()
-    }
+    return msgspec.convert(value, dict[int, RateInterval], str_keys=True)
 
 
 def _forget(counts: dict[int, RateInterval] | dict[int, tuple[int, int]], *, before: int) -> None:

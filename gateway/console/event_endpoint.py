@@ -20,7 +20,7 @@ from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_
 from gateway.console.recorded_calls import RecordedCalls
 from gateway.console.reload_history import ReloadHistory
 from gateway.console.reports import merged_status
-from gateway.console.responses import error_response
+from gateway.console.responses import error_response, number_of
 from gateway.console.this_worker import AskOthers, ThisWorker, upstream_states
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
@@ -121,7 +121,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if not self.feed.has_room:
             return error_response(_NO_ROOM, request)
-        since = _number(request.last_event_id) or _number(request.raw.query.get("since"))
+        since = number_of(request.last_event_id) or number_of(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
         stream = ResponseChannel(request, limits=self.limits, headers={**request.response_headers, **_FIELDS})
         # Registered as a request, so that a reload can end the stream and a drain waits for it.
@@ -164,8 +164,3 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             yield skipped_event(len(calls) - _MAX_REPLAYED)
         for number, record in calls[-_MAX_REPLAYED:]:
             yield framed("call", record.summary(), number)
-
-
-def _number(text: str | None) -> int | None:
-    # Bounded, because int() is slow for long text.
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None

@@ -14,6 +14,7 @@ import msgspec
 from gateway.console.call_rates import CallRates
 from gateway.console.call_record import CallRecord, kept
 from gateway.console.event_feed import EventFeed
+from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL
@@ -69,12 +70,10 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
+    number = number_of(query.get(name))
+    if number is None and query.get(name):
         raise ValueError(f"`{name}` must be a non-negative number")
-    return int(text)
+    return number
 
 
 MAX_CALLS: Final = 2000

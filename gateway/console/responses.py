@@ -26,6 +26,11 @@ from gateway.wire.accept import JSON
 _ID_LENGTH: Final = 12
 
 
+def number_of(text: str | None) -> int | None:
+    # Bounded, because int() is slow for long text.
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
 def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 

@@ -1,6 +1,5 @@
 """`/-/api/overview`: health, the calls of the last hour, and client configurations."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -13,7 +12,7 @@ from gateway.client_configs.clients import CLIENTS, HttpServerEntry
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.console.console import Route
-from gateway.console.responses import current_problems, json_response_by_thread, problem_json
+from gateway.console.responses import current_problems, json_response_by_thread, number_of, problem_json
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.reload.reloader import Reloader
@@ -39,7 +38,7 @@ class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
         yield Route(path="/overview", endpoint=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = current_problems(self.reloader, self.store), _most(request)
+        problems, most = current_problems(self.reloader, self.store), number_of(request.raw.query.get("problems"))
         status = await self.status()
         # Thousands of tools can have a warning each. The page refreshes every ten seconds and shows only a few.
         if most is not None:
@@ -79,12 +78,6 @@ def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[
 def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
     first, *others = group
     return {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
-
-
-def _most(request: HttpRequest) -> int | None:
-    """Return the requested number of problems, or None for all."""
-    given = request.raw.query.get("problems", "")
-    return int(given) if re.fullmatch("[0-9]{1,6}", given) else None
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:

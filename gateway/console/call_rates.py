@@ -76,7 +76,6 @@ class CallRates:
         return intervals
 
     def shown(self, others: Iterable[Mapping[int, RateInterval]] = ()) -> dict[str, Json]:
-        """Return `rates` of the API, including the intervals of other workers."""
         total: dict[int, RateInterval] = {}
         for intervals in (self._intervals, *others):
             for at, each in intervals.items():
@@ -97,7 +96,6 @@ _NO_CALLS: Final = RateInterval()
 
 
 def intervals_of(value: JsonObject) -> dict[int, RateInterval]:
-    """Parse the intervals of another worker."""
     return msgspec.convert(value, dict[int, RateInterval], str_keys=True)
 
 

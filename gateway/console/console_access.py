@@ -150,7 +150,6 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def session_of(self, identity: Identity, place: str) -> ConsoleSession:
-        """Return the content of the cookie for a new sign-in."""
         expires_at = self.cookies.expiry(identity)
         if self.authenticator.is_open:
             return ConsoleSession(place=place, expires_at=expires_at, token=self._digest)

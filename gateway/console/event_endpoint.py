@@ -52,7 +52,6 @@ class StatusTicker:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Publish for the duration of the context."""
         self._watchers += 1
         if self._task is None:
             self._states, self._heard = upstream_states(self._upstreams), self._feed.numbers.next()

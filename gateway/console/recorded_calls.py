@@ -216,7 +216,6 @@ class RecordedCalls:
         self._sessions.pop(session_id, None)
 
     def refused(self) -> list[JsonObject]:
-        """Return the latest refused calls, oldest first."""
         return [
             {
                 "at": call["at"],

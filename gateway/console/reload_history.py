@@ -133,7 +133,6 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
 
 
 def _listed_by_view(manifests: Iterable[Manifest]) -> Mapping[str, set[tuple[str, str]]]:
-    """Return the definitions that each view lists."""
     listed: dict[str, set[tuple[str, str]]] = {}
     for audience, lists in (found for each in manifests for found in each.audiences.items()):
         if audience.startswith(_VIEW):

@@ -101,7 +101,6 @@ _PERIODS: Final = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 
 
 def nearest_to_limits(uses: Iterable[JsonObject]) -> list[JsonObject]:
-    """Return the uses with the largest share of a limit, largest first."""
     return nlargest(MAX_CALLERS, uses, key=lambda use: use["used"] / use["limit"] if use["limit"] else 0.0)
 
 
@@ -119,7 +118,6 @@ def quotas(status: JsonObject) -> list[JsonObject]:
 
 
 def limits_report(dispatcher: Dispatcher, http: HttpServer, calls: RecordedCalls, redactor: LiveRedactor) -> JsonObject:
-    """Return the callers and refusals of this process."""
     masked = redactor.json
     refusals = sorted([*calls.refused(), *_refused_by_quotas(http)], key=lambda each: each["at"])
     return {

@@ -171,7 +171,6 @@ def _reap(pid: int) -> bool:
 
 
 def own_identity() -> str:
-    """Return an identifier of this process: PID namespace, process id and start time."""
     fields = _stat(os.getpid())
     return f"{_pid_namespace()}.{os.getpid()}.{fields[_START_TIME] if fields else 0}"
 

@@ -39,7 +39,6 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
     redactor: LiveRedactor
 
     def subscribe(self, events: Events) -> None:
-        """Publish the events of sessions and tasks."""
         events.subscribe(TaskChanged, self._task_changed)
         events.subscribe(TaskProgressed, self._task_progressed)
         events.subscribe(SessionOpened, self._session_opened)

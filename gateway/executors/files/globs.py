@@ -140,8 +140,6 @@ class GlobSource(Protocol):
 
 
 class Globs(msgspec.Struct, frozen=True):
-    """Patterns of paths below a directory."""
-
     root: str
     place: str
     """The real path of the root when the globs were compiled. A link that replaces it later is not followed."""

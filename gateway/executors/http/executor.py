@@ -188,7 +188,6 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _failure(self, response: Response) -> str:
-        """Return status, reason, location and the beginning of the response text."""
         said = _summary(response)
         # Secrets are masked before the text is shortened.
         text = decoded(response.body[: 16 * MAX_EXCERPT], _field(response.headers, "Content-Type"))

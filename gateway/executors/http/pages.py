@@ -24,8 +24,6 @@ _MAX_LINK_SIZE: Final = 16 * 1024
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `http.pages`."""
-
     next: ParsedResult | None
     """None for the `Link` header."""
     max: int
@@ -56,8 +54,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedPages:
-    """The pages that were fetched for one call."""
-
     def __init__(self, pages: Pages, request: Request, *, crosses_origins: bool) -> None:
         self._pages: Final = pages
         self._first: Final = request

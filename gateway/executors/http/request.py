@@ -102,7 +102,6 @@ def compile_fields(
 
 
 def _compile_style(written: StyledValue, kind: Kind, scope: Scope) -> Style:
-    """Header fields always use the style `simple`, and other fields never do."""
     style = style_of(written, default="simple" if kind == "headers" else "form")
     if (style.name == "simple") is not (kind == "headers"):
         place = "a header" if kind == "headers" else "a query or a cookie"

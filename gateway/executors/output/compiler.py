@@ -70,7 +70,6 @@ _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "sche
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
-    """Report keys that conflict with `format`, or have no effect."""
     if traits.is_written:
         for name in config.model_fields_set - OF_FIXED_CONTENT:
             key = Output.model_fields[name].alias or name

@@ -64,7 +64,6 @@ class OutputStore:
             return len(self._outputs)
 
     async def expire(self) -> None:
-        """Drop expired outputs periodically until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             with self._lock:

@@ -273,7 +273,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _bytes(self, form: Form, output: RawOutput, invocation: Invocation) -> ToolResult:
-        """Return an image, audio or a resource, or a link if it is too large."""
         media_type = essence(self.mime_type or output.media_type)
         if form != "binary" and not media_type.startswith(f"{form}/"):
             raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, but must be {form}/…")

@@ -109,7 +109,6 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return arguments
 
     def _shown(self, name: str, value: object, invocation: Invocation) -> str:
-        """Return an argument for an explanation. The bytes of files are omitted."""
         given = invocation.arguments.get(name)
         is_shown = not self.has_files or given is None
         return repr(value if is_shown else with_files_replaced(given, dict))

@@ -4,7 +4,6 @@ Structured values are converted to JSON and back, so that later changes by the p
 """
 
 import inspect
-import re
 from base64 import b64encode
 from collections.abc import Iterator
 from inspect import Signature
@@ -13,7 +12,7 @@ from typing import Any, Final, get_args
 import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from gateway import exact_json
 from gateway.config.diagnostics.problems import Problems
@@ -93,8 +92,10 @@ def _written(value: object) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(_reason(error)) from error
     # orjson writes NaN and Infinity as null.
-    if b"null" in written and (number := _non_finite(value)) is not None:
-        raise _not_json(f"{number}. Return None or text instead")
+    if b"null" in written:
+        number = exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
+        if number is not None:
+            raise _not_json(f"{number}. Return None or text instead")
     return written
 
 
@@ -102,20 +103,11 @@ def _not_json(reason: str) -> ExecutionError:
     return ExecutionError(f"The result of the function cannot be converted to JSON: {reason}")
 
 
-def _non_finite(value: object) -> str | None:
-    exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
-    if not _NON_FINITE.search(exact):
-        return None
-    # A string can also contain these words.
-    return exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
-
-
 def valid_text(text: str) -> str:
     """Replace lone surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-_NON_FINITE: Final = re.compile(rb"NaN|Infinity")
 # pydantic applies the serializers of dataclass fields.
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 

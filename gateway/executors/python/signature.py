@@ -85,7 +85,6 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         return bound
 
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
-        """Report why the function cannot be called with `inputs`."""
         refused = every_input and not self.takes_others
         unknown = [name for name in inputs.schemas if refused and name not in self.parameters]
         for name, parameter in self.parameters.items():

@@ -164,7 +164,6 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(values) if is_certain else ()
 
     def check(self) -> None:
-        """Report programs that a caller could choose, and expressions that are run as code."""
         code = code_in(self.words)
         for index in {0, *started_programs(self.words)} & set(range(len(self.words))) - set(code):
             if not all(self.words[index].programs) or not self.words[index].programs:

@@ -54,7 +54,6 @@ class PooledEngine:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Borrow a connection. It returns to the pool if it is still usable."""
         if self._new_session is None:
             async with self._engine.connect() as connection:
                 yield OtherSession(connection)

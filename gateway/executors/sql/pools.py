@@ -37,7 +37,6 @@ class DatabasePool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Borrow a connection, waiting for one if necessary."""
         # Counted before the first await: a removed pool is closed by its last user.
         self.users += 1
         try:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import OPERATORS
+from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.listeners import is_exposed, open_sessions
 from gateway.app.monitoring.metrics import metrics_exposition
 from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
@@ -267,6 +268,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     log_calls = loaded.document.listen.access_log
     access_log = [AccessLog(logs_all=log_calls == "all")] if log_calls else []
     task_store = open_task_store(state)
+    agreement = None if replica is None else CatalogAgreement(replica, store=store, events=events)
     dispatcher = Dispatcher(
         store=store,
         services=services,
@@ -280,6 +282,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         tasks=task_store,
         clock=state.clock,
         events=events,
+        agreement=agreement,
         upstreams_watch=upstreams.watching,
         shared_rates=None if replica is None else replica.rates,
         semaphores=None if replica is None else replica.semaphores,
@@ -287,10 +290,13 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     notifier = dispatcher.notifier
     stack.push_async_callback(dispatcher.tasks.close)
     reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at, events=events)
-    if replica is not None:
+    if replica is not None and agreement is not None:
         await stack.enter_async_context(SharedChanges(replica, store=store, notifier=notifier, events=events))
+        await stack.enter_async_context(agreement)
     events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
     events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))
+    events.subscribe(ReplicasAgreed, lambda _: notifier.announce_held())
+    events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
     # Forget removed definitions.

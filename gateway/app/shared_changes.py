@@ -1,25 +1,18 @@
-"""Shares changes of lists, the changes that plugins make at run time, and sign-ins of users with the other replicas.
+"""Shares the changes that plugins make at run time, and sign-ins of users, with the other replicas.
 
 The store also keeps the last state of each switched primitive, for replicas that start later. If several replicas
 switch a primitive at once, all of them apply the value in the store.
-
-A notified client can reach any replica with its next request, and could read the old list of one that has not reloaded
-yet. When that replica has caught up, the others therefore notify their clients once more.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.bounded_map import BoundedMap
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ExecutionError, StoreUnavailableError
 from gateway.events import Events, PluginChange, SignInsChanged
@@ -32,13 +25,9 @@ log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "announcement"
 _SIGN_IN: Final = "sign-in"
-_SERVED: Final = "lists served"
-# A lost refresh must not enable a primitive again, or make a replica look new.
+# A lost refresh must not enable a primitive again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
-_SETTLE_SECONDS: Final = 0.5
-"""Replicas usually reload at about the same time, and clients are notified once."""
-_MAX_REPLICAS: Final = 1000
 _SWITCHES: Final = frozenset({"enabled", "disabled"})
 _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
 
@@ -51,23 +40,12 @@ class SharedChanges:
         self._events: Final = events
         self._key: Final = f"{replica.store.prefix}switched"
         self._in_order: Final = asyncio.Lock()
-        self._served_by: Final[BoundedMap[str, Mapping[str, str]]] = BoundedMap(_MAX_REPLICAS)
-        """The fingerprints of the lists of the other replicas."""
-        self._stale: set[ListKind] = set()
-        """Lists whose old version clients could have read at another replica."""
-        self._old: Catalog | None = None
-        """The catalog before the last change, while another replica serves it."""
-        self._is_old_known = True
-        """Whether clients can have read no other lists than those of `_old`."""
         self._tasks: Final = BackgroundTasks()
-        store.subscribe(self._lists_changed)
         events.subscribe(PluginChange, self.tell)
         events.subscribe(SignInsChanged, self._tell_of_sign_in)
         replica.mailbox.on(_KIND, self._take)
-        replica.mailbox.on(_SERVED, self._take_lists)
         replica.mailbox.on(_SIGN_IN, self._take_sign_in)
         replica.store.on_return(self._take_disabled)
-        replica.store.on_return(self._tell_of_lists)
 
     async def __aenter__(self) -> Self:
         self._tasks.begin(self._refresh(), name="shared changes")
@@ -77,53 +55,6 @@ class SharedChanges:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.cancel()
-
-    def _lists_changed(self, old: Catalog, _new: Catalog) -> None:
-        if self._old is None or not self._is_served(self._old):
-            self._old = old if self._is_served(old) else None
-        self._tasks.begin(self._tell_of_lists(), name="shared changes")
-
-    def _is_served(self, catalog: Catalog) -> bool:
-        """Return whether another replica serves the lists of a catalog."""
-        return any(each == catalog.fingerprints for _, each in self._served_by.items())
-
-    async def _tell_of_lists(self) -> None:
-        with suppress(StoreUnavailableError):
-            await self._replica.mailbox.tell_all(_SERVED, self._lists())
-
-    def _lists(self) -> bytes:
-        return msgspec.msgpack.encode((self._replica.name, dict(self._store.current.fingerprints)))
-
-    async def _take_lists(self, body: bytes) -> bytes:
-        replica, new = _SERVED_LISTS.decode(body)
-        before, own = self._served_by.get(replica), self._store.current.fingerprints
-        # The lists that clients could have read until now. A new replica can have replaced any other.
-        earlier = [each for _, each in self._served_by.items()] if before is None else [before]
-        self._served_by.put(replica, new, expires=time.monotonic() + _KEPT_SECONDS)
-        is_announced = bool(self._stale)
-        caught_up = [kind for kind in _LISTS.values() if new.get(kind) == own.get(kind)]
-        if stale := {kind for kind in caught_up if any(each.get(kind) != own.get(kind) for each in earlier)}:
-            self._stale |= stale
-            self._is_old_known &= self._old is not None and all(
-                each in (own, self._old.fingerprints) for each in earlier
-            )
-        if self._stale and not is_announced:
-            self._tasks.begin(self._announce_again(), name="shared changes")
-        if before is None:
-            await self._replica.mailbox.tell(replica, _SERVED, self._lists())
-        return b""
-
-    async def _announce_again(self) -> None:
-        await asyncio.sleep(_SETTLE_SECONDS)
-        stale, self._stale = self._stale, set()
-        if self._is_old_known and self._old is not None:
-            self._notifier.catalog_changed(self._old, self._store.current)
-        else:
-            for kind in stale:
-                self._notifier.list_changed(kind)
-        self._is_old_known = True
-        if self._old is not None and not self._is_served(self._old):
-            self._old = None
 
     def tell(self, change: PluginChange) -> None:
         self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
@@ -195,7 +126,6 @@ class SharedChanges:
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
-            await self._tell_of_lists()
             for kind, name in self._store.disabled:
                 with suppress(StoreUnavailableError):
                     # NX, in case another replica has enabled the primitive.
@@ -207,6 +137,3 @@ class SharedChanges:
         answer = await self._replica.store.command(command, self._key, field, what)
         await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
         return answer
-
-
-_SERVED_LISTS: Final = msgspec.msgpack.Decoder(tuple[str, dict[str, str]])

@@ -24,7 +24,7 @@ from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.table import METHODS, check_method
-from gateway.protocol.notifier import ChangeNotifier, nothing
+from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import detailed
@@ -74,6 +74,7 @@ class Dispatcher:
         tasks: TaskStore | None = None,
         clock: Callable[[], float] = time.time,
         events: Events | None = None,
+        agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
         shared_rates: RedisRates | None = None,
         semaphores: RedisSemaphores | None = None,
@@ -94,6 +95,7 @@ class Dispatcher:
             tasks: stores tasks. None to store them in memory.
             clock: the clock of tasks.
             events: receives the events of sessions and tasks.
+            agreement: delays announcements until all replicas agree.
             upstreams_watch: waits briefly until the watched resources are subscribed to on their upstream servers.
             shared_rates: rate limits shared by replicas.
             semaphores: concurrency limits shared by replicas.
@@ -105,7 +107,9 @@ class Dispatcher:
         parts = CallerCatalogs()
         self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
-        self.notifier: Final = ChangeNotifier(store, parts, events=events, upstreams_watch=upstreams_watch)
+        self.notifier: Final = ChangeNotifier(
+            store, parts, events=events, agreement=agreement, upstreams_watch=upstreams_watch
+        )
         self.concurrency: Final = ConcurrencyLimiter(shared=semaphores)
         self.rates: Final = RateLimiter(shared=shared_rates)
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks

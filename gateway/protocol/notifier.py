@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -82,6 +82,14 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 Subscriber = Subscription | Session
 
 
+class ReplicaAgreement(Protocol):
+    def holds_announcements(self) -> bool:
+        """Return True if `ChangeNotifier.announce_held` will be called once all replicas agree."""
+
+    async def wait(self) -> None:
+        """Wait briefly until all replicas serve the same lists as this replica."""
+
+
 class ChangeNotifier:
     def __init__(
         self,
@@ -89,18 +97,23 @@ class ChangeNotifier:
         parts: CallerCatalogs,
         *,
         events: Events,
+        agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
         """`upstreams_watch` waits briefly until the watched resources are subscribed to on their upstream servers."""
         self._store: Final = store
         self._parts: Final = parts
         self._events: Final = events
+        self._agreement: Final = agreement
         self.upstreams_watch: Final = upstreams_watch
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         self._subscriptions: Final[set[Subscription]] = set()
         self._by_handler: Final[dict[asyncio.Task[Json] | None, Subscription]] = {}
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         self.counters: Final = NotificationCounters()
+        self._held: Catalog | None = None
+        """The catalog that clients know while announcements are delayed."""
+        self._newest: Catalog | None = None
         self._is_closed = False
         store.subscribe(self.catalog_changed)
 
@@ -125,6 +138,11 @@ class ChangeNotifier:
     def tell_others(self, what: Change, kind: ListKind, name: str) -> None:
         self._events.publish(PluginChange(what, kind, name))
 
+    async def others_follow(self) -> None:
+        """Wait briefly until other replicas serve the same lists as this replica."""
+        if self._agreement is not None:
+            await self._agreement.wait()
+
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
         """Restore a session of another process. Announce lists that differ from the fingerprints in `told`.
 
@@ -142,7 +160,9 @@ class ChangeNotifier:
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, and the session ends
-        offered = self._parts.of(catalog, session.identity.scopes, view=session.view).fingerprints
+        held = self._held
+        known = catalog if held is None or (session.view is not None and session.view not in held.views) else held
+        offered = self._parts.of(known, session.identity.scopes, view=session.view).fingerprints
         waiting = session.outbox.messages
         return {
             kind: fingerprint
@@ -198,6 +218,16 @@ class ChangeNotifier:
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
                 subscription.end()
+        # Clients still know the catalog before the first delayed change.
+        self._held, self._newest = self._held or old, new
+        if self._agreement is None or not self._agreement.holds_announcements():
+            self.announce_held()
+
+    def announce_held(self) -> None:
+        old, new = self._held, self._newest
+        self._held = self._newest = None
+        if old is None or new is None:
+            return
         for (scopes, view), subscribers in self._by_part().items():
             if view is None or (view in old.views and view in new.views):
                 before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))

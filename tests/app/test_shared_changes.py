@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
-from gateway.catalog.catalog import CallerCatalogs, Catalog
-from gateway.catalog.primitives import RequiredScopes
+from gateway.catalog.catalog import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.events import Events, SignInsChanged
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
-from tests.catalog.test_store import catalog, prompt, serve
+from tests.catalog.test_store import catalog
 from tests.redis_server import RedisServer, redis_server
 
 SECONDS: Final = 10
@@ -30,19 +28,12 @@ SECONDS: Final = 10
 class Member:
     """A replica with its catalog store."""
 
-    def __init__(self, replica: Replica, catalog: Catalog) -> None:
+    def __init__(self, replica: Replica) -> None:
         self.replica: Final = replica
-        self.store: Final = CatalogStore(catalog)
+        self.store: Final = CatalogStore(catalog(1, "one", "two"))
         self.events: Final = Events()
         self.notifier: Final = ChangeNotifier(self.store, CallerCatalogs(), events=self.events)
         self.changes: Final = SharedChanges(replica, store=self.store, notifier=self.notifier, events=self.events)
-        self.announcements = 0
-        """Changes of plugins that other replicas have announced."""
-        replica.mailbox.on("announcement", self._take)
-
-    async def _take(self, body: bytes) -> bytes:
-        self.announcements += 1
-        return await self.changes._take(body)
 
     def disable(self, name: str) -> None:
         self.store.disable("prompts", name)
@@ -68,9 +59,9 @@ async def server(stack: AsyncExitStack, tmp_path: Path) -> RedisServer:
     return await stack.enter_async_context(redis_server(tmp_path / "redis"))
 
 
-async def joined(stack: AsyncExitStack, server: RedisServer, served: Catalog | None = None) -> Member:
+async def joined(stack: AsyncExitStack, server: RedisServer) -> Member:
     replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
-    member = Member(replica, served or catalog(1, "one", "two"))
+    member = Member(replica)
     await stack.enter_async_context(member.changes)
     await replica.open()
     return member
@@ -106,7 +97,7 @@ async def test_repeated_switches_of_one_call_end_alike_at_all_replicas(
         here.disable("one")
         here.enable("one")
     here.disable("two")
-    await until(lambda: there.announcements >= 41)
+    await until(lambda: there.replica.mailbox.received >= 41)
     await until(lambda: "two" not in there.offered)
     assert (here.offered, there.offered) == ({"one"}, {"one"})
     assert (await joined(stack, server)).offered == {"one"}
@@ -116,7 +107,7 @@ async def test_concurrent_switches_end_alike_at_all_replicas(stack: AsyncExitSta
     members = [await joined(stack, server) for _ in range(3)]
 
     def have_heard(of: int) -> bool:
-        return all(each.announcements >= of for each in members)
+        return all(each.replica.mailbox.received >= of for each in members)
 
     for switched in range(10):
         members[0].disable("one")
@@ -126,26 +117,6 @@ async def test_concurrent_switches_end_alike_at_all_replicas(stack: AsyncExitSta
         await until(partial(have_heard, 2 * (switched + 1)))
         await until(lambda: len({frozenset(each.offered) for each in members}) == 1)
         assert members[0].offered == (await joined(stack, server)).offered
-
-
-async def test_late_reload_of_a_replica_is_only_announced_to_callers_who_see_the_change(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
-    one, secret = prompt("one"), replace(prompt("secret"), access=RequiredScopes(scopes=frozenset({"ops"})))
-    before, after = (catalog(1).with_primitives(primitives) for primitives in ([one], [one, secret]))
-    here, there = [await joined(stack, server, before) for _ in range(2)]
-    subscriptions = [
-        stack.enter_context(here.notifier.listen(frozenset({"prompts"}), frozenset(), scopes=frozenset(scopes)))
-        for scopes in (["ops"], [])
-    ]
-    able, unable = (each.outbox.messages for each in subscriptions)
-    await until(lambda: here.changes._is_served(before))
-    for member in (here, there):
-        able.clear()
-        serve(member.store, after)
-        await until(partial(bool, able))
-        assert [*able] == ["notifications/prompts/list_changed"]
-        assert not unable
 
 
 async def test_disabled_primitive_is_shared_once_the_store_is_back(

@@ -85,6 +85,8 @@ class Run(msgspec.Struct, eq=False):
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
     is_over: bool = False
+    has_switched: bool = False
+    """Whether the run has enabled or disabled a primitive."""
     _began: float = 0.0
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
@@ -134,7 +136,7 @@ class Run(msgspec.Struct, eq=False):
         if self._permit is not None:
             # Released before the waits below, which must not delay other calls.
             self._permit.release()
-        if self.call.activity.has_sent and self.outer is None:
+        if self.call.activity.has_sent or self.has_switched:
             await self._send_rest(error)
         try:
             if self._opened is not None:
@@ -148,10 +150,13 @@ class Run(msgspec.Struct, eq=False):
     async def _send_rest(self, error: BaseException | None) -> None:
         """Send queued messages before the response, or drop them if the call was cancelled."""
         try:
-            queue = self.call.activity.queue
-            if isinstance(error, asyncio.CancelledError):
-                queue.cancel()
-            await queue.drain()
+            if self.call.activity.has_sent and self.outer is None:
+                queue = self.call.activity.queue
+                if isinstance(error, asyncio.CancelledError):
+                    queue.cancel()
+                await queue.drain()
+            if self.has_switched:  # the caller's next request may reach another replica
+                await self.call.server.notifier.others_follow()
         except asyncio.CancelledError as cancelled:
             if self._opened is not None:
                 await self._opened.close(cancelled)  # otherwise its requests stay open until `ask_timeout`
@@ -291,10 +296,12 @@ class Run(msgspec.Struct, eq=False):
     def enable(self, kind: ListKind, name: str) -> None:
         self.call.server.store.enable(_known(kind), name)
         self.call.server.notifier.tell_others("enabled", kind, name)
+        self.has_switched = True
 
     def disable(self, kind: ListKind, name: str) -> None:
         self.call.server.store.disable(_known(kind), name)
         self.call.server.notifier.tell_others("disabled", kind, name)
+        self.has_switched = True
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return questions.read_answer(await self._answer(key, questions.elicitation(message, schema)))

@@ -53,7 +53,6 @@ class DuplexSession:
         self._modern: Final = InFlight()
         self.session: Session | None = None
         self._requests: Final[dict[asyncio.Task[None], int]] = {}
-        """The running tasks, each with the number of messages it handles."""
         self.in_flight = 0
         """The number of messages in flight. All entries of a batch count until the batch is done."""
         self._outbox: asyncio.Task[None] | None = None
@@ -90,14 +89,12 @@ class DuplexSession:
         self._run(self._write(refusal, None))
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for all calls to finish, including new ones."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while self._requests and (left := end - loop.time()) > 0:
             await asyncio.wait(self._requests, timeout=left)
 
     async def cancel_all(self) -> None:
-        """Cancel all calls. Each one gets an error response."""
         # Close first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         await self._cancel()
@@ -125,7 +122,6 @@ class DuplexSession:
         return await self._write_message(jsonrpc.encode(notification))
 
     async def _write(self, reply: Reply, message: Received | None) -> None:
-        """Write a response, or an error if the response was dropped."""
         if reply.body is None or await self._write_message(reply.body):
             return
         del reply  # Free the response while the error waits.

@@ -192,7 +192,6 @@ class WriteQuota(Usage):
         """The waiting responses by caller, each with its size."""
 
     def take(self, caller: str, size: int) -> bool:
-        """Reserve room if there is some, and if no other response of the caller is waiting."""
         if caller in self._turns or not _has_room(self, caller, size):
             return False
         self.acquire(caller, size)

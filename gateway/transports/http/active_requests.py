@@ -23,7 +23,6 @@ class ActiveRequests:
         """`end_subscription` ends the subscription of a task. It returns False if the task has none."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
-        """The identity of each request, and the view that it was sent to."""
         self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
         """The requests with a stream response, and the timer that fires when their credential expires."""
 
@@ -39,7 +38,6 @@ class ActiveRequests:
             expiry.cancel()
 
     def begin_stream(self, task: Task, identity: Identity) -> None:
-        """Register a stream until `end` is called or its credential expires."""
         expiry = None
         if identity.expires_at is not None:
             # Credentials expire by wall-clock time (RFC 7519 §4.1.4), but timers use the event loop's clock.

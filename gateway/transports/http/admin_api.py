@@ -83,7 +83,6 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     reload: Callable[[], Awaitable[JsonObject]]
     """Reloads the files. The result lists the `problems` that prevented it."""
     config: Callable[[], Awaitable[JsonObject]]
-    """Returns the configuration without secrets."""
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
     """Returns the response of `/-/api/` without the caller. The argument is the main listener's URL."""
@@ -162,7 +161,6 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response({"healthy": True}, request)
 
     async def _ready(self, request: HttpRequest, *, middleware: Middleware | None) -> web.Response:
-        """Report readiness. Only operators see the problems. Without `middleware`, every caller is an operator."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
@@ -203,7 +201,6 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return _task_response(await self.tasks.cancel(request.raw.match_info["id"]), request)
 
     async def _log_level(self, request: HttpRequest) -> web.Response:
-        """Return the log level. A POST with `?level=debug` or `?level=transports=debug` changes it."""
         if request.raw.method == "POST":
             before, wanted = self.logs.level, request.raw.query.get("level", "")
             try:
@@ -259,7 +256,6 @@ def _by_method(route: AdminPath) -> Endpoint:
 
 
 def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
-    """Return an endpoint that responds with 404 to callers who are not operators."""
 
     async def answer(request: HttpRequest) -> web.StreamResponse:
         is_known = request.identity.principal is not None

@@ -50,8 +50,6 @@ _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
 
 
 class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the client, and the scheme, host and prefix that it used."""
-
     address: str
     """The client's address. Empty if the transport has none."""
     scheme: str
@@ -68,8 +66,6 @@ class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ForwardedValues(msgspec.Struct, frozen=True):
-    """The trusted values of one header family."""
-
     address: str | None = None
     scheme: str | None = None
     host: str | None = None
@@ -216,7 +212,6 @@ def _lower(text: str | None) -> str | None:
 
 
 def _agreed(one: str | None, other: str | None) -> str | None:
-    """Return the value if only one family contains it or both agree."""
     return (one or other) if one is None or other is None or one == other else None
 
 

@@ -32,7 +32,6 @@ ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
 # By default, pages of other origins can only read safelisted headers (Fetch). Browser clients need these two.
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = 600
-"""How long browsers can cache a preflight response."""
 
 _ANY: Final = "*"
 _NO_ORIGIN: Final = ""
@@ -142,7 +141,6 @@ class Guard:
 
 
 def _named(field: str, value: str, form: re.Pattern[str]) -> str:
-    """Quote the value for an error message, if it is short and well-formed."""
     return f"the {field} {value!r}" if len(value) <= _MAX_SHOWN_LENGTH and form.fullmatch(value) else f"this {field}"
 
 
@@ -150,7 +148,6 @@ _VARY: Final[Mapping[str, str]] = {"Vary": "Origin"}
 
 
 def is_loopback_host(host: str | None) -> bool:
-    """Return whether a `Host` value is a loopback name, with any port."""
     match = _HOST.fullmatch((host or "").lower())
     return match is not None and match["name"].removesuffix(".") in _LOOPBACK_NAMES
 

@@ -17,7 +17,7 @@ from gateway.protocol.exchange import Binding
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint, TrustedProxies
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard, host_of, refusal_of
-from gateway.transports.http.request import Endpoint, HeaderFields, HttpRequest, MakeChallenge, read_fields
+from gateway.transports.http.request import Endpoint, HttpRequest, MakeChallenge, read_fields
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.response import SERVER, refuse
 
@@ -39,7 +39,7 @@ class _Head(NamedTuple):
     length_at: int
     """The index of `Content-Length`, the only value that can differ."""
     version: HttpVersion
-    fields: HeaderFields
+    fields: Mapping[str, str]
     client_endpoint: ClientEndpoint
     refusal: HttpError | None
     response_headers: Mapping[str, str]
@@ -108,7 +108,6 @@ class Middleware:
         )
 
     def checked(self, endpoint: Endpoint) -> Handler:
-        """Accept requests with an allowed host and origin."""
         return self.authenticated(endpoint, scopes=None)
 
     def authenticated(

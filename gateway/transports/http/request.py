@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
 from aiohttp import web
 
 from gateway.access.auth_error import NO_CHALLENGE, Challenge
@@ -30,17 +29,11 @@ _SESSION_FIELD: Final = SESSION_HEADER.lower()
 _HIDDEN: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key", "content-length")
 
 
-class HeaderFields(msgspec.Struct, frozen=True):
-    """The headers of a request, shared by requests with the same headers."""
+def read_fields(raw: web.BaseRequest) -> Mapping[str, str]:
+    """Return headers by lower-case name, without credentials and the content length.
 
-    by_name: Mapping[str, str]
-    """Headers by lower-case name, without credentials and the content length. Repeated headers are joined (RFC 9110
-    §5.3).
+    Repeated headers are joined (RFC 9110 §5.3).
     """
-    accepted: Accepted
-
-
-def read_fields(raw: web.BaseRequest) -> HeaderFields:
     fields = {name.lower(): value for name, value in raw.headers.items()}
     # Join repeated headers, of which only the last value is kept so far.
     if len(fields) < len(raw.headers):
@@ -48,22 +41,10 @@ def read_fields(raw: web.BaseRequest) -> HeaderFields:
             fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
     for name in _HIDDEN:
         fields.pop(name, None)
-    return HeaderFields(fields, parse_accept(raw.headers.get("Accept")))
+    return fields
 
 
 class HttpRequest:
-    __slots__ = (
-        "_binding",
-        "_caller",
-        "_fields",
-        "_make_challenge",
-        "client_endpoint",
-        "identity",
-        "raw",
-        "response_headers",
-        "view",
-    )
-
     def __init__(  # noqa: PLR0913 - the facts of a request
         self,
         raw: web.Request,
@@ -74,7 +55,7 @@ class HttpRequest:
         binding: Binding = Binding.STREAMABLE_HTTP,
         view: str | None = None,
         make_challenge: MakeChallenge | None = None,
-        fields: HeaderFields | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> None:
         self.raw: Final = raw
         self.client_endpoint: Final = client_endpoint
@@ -85,7 +66,7 @@ class HttpRequest:
         """The view in the path; None for the whole catalog."""
         self._binding: Final = binding
         self._make_challenge: Final = make_challenge
-        self._fields: Final = fields or read_fields(raw)
+        self._fields: Final = read_fields(raw) if fields is None else fields
         self._caller: Caller | None = None
 
     @property
@@ -96,7 +77,7 @@ class HttpRequest:
                 identity=self.identity,
                 view=self.view,
                 address=self.client_endpoint.address,
-                headers=self._fields.by_name,
+                headers=self._fields,
                 access_token=self._access_token(),
             )
         return self._caller
@@ -116,20 +97,20 @@ class HttpRequest:
 
     @property
     def accepted(self) -> Accepted:
-        return self._fields.accepted
+        return parse_accept(self._fields.get("accept"))
 
     @property
     def version(self) -> str | None:
-        return self._fields.by_name.get(meta.HEADER_PROTOCOL_VERSION)
+        return self._fields.get(meta.HEADER_PROTOCOL_VERSION)
 
     @property
     def session_id(self) -> str | None:
-        return self._fields.by_name.get(_SESSION_FIELD)
+        return self._fields.get(_SESSION_FIELD)
 
     @property
     def last_event_id(self) -> str | None:
         """`Last-Event-ID`. None if missing or empty (WHATWG HTML §9.2.4)."""
-        return self._fields.by_name.get("last-event-id") or None
+        return self._fields.get("last-event-id") or None
 
     def answer(
         self, value: JsonObject, *, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})

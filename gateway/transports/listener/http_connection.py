@@ -63,20 +63,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 class HttpConnection(web.RequestHandler):
     """aiohttp's protocol for one connection, with additional limits."""
 
-    __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_caller",
-        "_connection_limits",
-        "_deadline",
-        "_has_partial_head",
-        "_ignores_input",
-        "_is_idle",
-        "_linger_seconds",
-        "has_begun",
-        "last_head",
-    )
-
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
     ) -> None:

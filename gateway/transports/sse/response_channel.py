@@ -52,25 +52,6 @@ _NO_ROOM: Final = replace(
 class ResponseChannel:
     """Writes a whole response or an event stream. An event is one write unless it is large."""
 
-    __slots__ = (
-        "_beating",
-        "_exempt",
-        "_headers",
-        "_is_closed",
-        "_is_over",
-        "_limits",
-        "_lock",
-        "_pending",
-        "_preamble",
-        "_request",
-        "_response",
-        "_timer",
-        "_until_close",
-        "_waiting",
-        "_whole",
-        "caller",
-    )
-
     def __init__(
         self,
         request: HttpRequest,

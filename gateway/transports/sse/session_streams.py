@@ -58,25 +58,9 @@ class SessionStream:
     basic/transports, "Sending Messages to the Server", 6).
     """
 
-    __slots__ = (
-        "_ending",
-        "_lock",
-        "_message",
-        "_number",
-        "_out",
-        "_store",
-        "_was_primed",
-        "caller",
-        "frames",
-        "is_over",
-        "last",
-        "size",
-    )
-
     def __init__(self, store: "EventStore", caller: Caller, message: Request | Batch | None = None) -> None:
         self.caller: Final = caller
         self.is_over = False
-        """Whether the response was sent."""
         self.last = 0
         self.frames: deque[tuple[float, bytes]] | None = None
         """The kept events with their times. None before the first."""
@@ -126,7 +110,6 @@ class SessionStream:
         self.size += len(frame)
 
     def forget_oldest(self) -> None:
-        """Forget the oldest event."""
         _, frame = (self.frames or deque()).popleft()
         self.size -= len(frame)
         self._store.note_forgotten(self, len(frame))
@@ -263,8 +246,6 @@ class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayQuota:
     """The total size of the events of all sessions."""
 
-    __slots__ = ("_has_dropped", "bounds", "streams", "used")
-
     def __init__(self, bounds: ReplayBounds) -> None:
         self.bounds: Final = bounds
         self.used = 0
@@ -295,21 +276,6 @@ class EventStore:
 
     Event ids contain the process that holds the stream.
     """
-
-    __slots__ = (
-        "_copies",
-        "_events",
-        "_first",
-        "_has_dropped",
-        "_is_closed",
-        "_next",
-        "_nonce",
-        "_room",
-        "_size",
-        "_streams",
-        "process",
-        "sends_priming_event",
-    )
 
     def __init__(
         self,
@@ -348,7 +314,6 @@ class EventStore:
         return len(self._streams)
 
     def add(self, stream: SessionStream) -> int:
-        """Return the number of a new stream."""
         number = self._next
         self._next += 1
         self._streams[number] = stream
@@ -431,7 +396,6 @@ class EventStore:
         self._streams.clear()
 
     def note_forgotten(self, stream: SessionStream, size: int) -> None:
-        """Record that a stream has forgotten an event."""
         if not stream.frames:
             del self._room.streams[stream]
         self._count(-size, events=-1)

@@ -40,7 +40,6 @@ class LineWriter:
         self._has_room: Final = asyncio.Event()
         self._has_room.set()
         self.written = 0
-        """Bytes written."""
         self.gone: Final = asyncio.Event()
 
     @property
@@ -72,7 +71,6 @@ class LineWriter:
         return True
 
     def write_now(self, line: bytes) -> bool:
-        """Write a line if there is room. Return whether there is."""
         if not self._has_room.is_set():
             return False
         self._put(line)
@@ -135,7 +133,6 @@ class LineWriter:
             self._has_room.clear()
 
     def _write_queued(self) -> None:
-        """Write the queue. Runs in the thread."""
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queue or self._is_closing)

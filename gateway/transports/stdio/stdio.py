@@ -51,7 +51,6 @@ MAX_IN_FLIGHT: Final = 1024
 AFTER_INPUT_SECONDS: Final = 0.5
 """How long calls can run after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
-"""The number of lines handled before other tasks run."""
 STANDSTILL_SECONDS: Final = 1.0
 """How long to wait for a client that has disconnected and reads nothing, even if input remains."""
 
@@ -158,7 +157,6 @@ class Stdio:
         return self._writer.has_room and self._channel.in_flight < MAX_IN_FLIGHT
 
     async def _wait_for_room(self) -> None:
-        """Wait until the client reads, or until it has disconnected without reading."""
         while not self._has_room:
             before = self._writer.written, self._channel.answered
             with suppress(TimeoutError):

@@ -56,7 +56,6 @@ class StreamableHttp:
         self._is_draining = False
 
     async def handle(self, request: HttpRequest) -> web.StreamResponse:
-        """Handle a request that passed the middleware."""
         task = current_task()
         self._running[task] = False
         self._active_requests.begin(task, request.identity, view=request.view)
@@ -151,7 +150,6 @@ class StreamableHttp:
     async def _answer_on_channel(
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
-        """Respond to a modern message, and cancel it if its connection closes."""
         response = ResponseChannel(request, limits=self._bounds)
         response.open_if_late()
         self._running[task] = True

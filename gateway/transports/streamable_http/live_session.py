@@ -32,7 +32,6 @@ class LiveSession:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since the session was last used."""
         return asyncio.get_running_loop().time() - self.used_at if self.is_idle else 0.0
 
     @property
@@ -60,7 +59,6 @@ class LiveSession:
         return frozenset(self._tasks)
 
     def record(self, *, expires: float, lists: Mapping[str, str]) -> SessionRecord:
-        """Return the current record, which is about to be saved."""
         session = self.session
         self.saved = SessionRecord(
             expires=expires,

@@ -152,14 +152,12 @@ class SessionEndpoint:
     async def _handle_one_way(
         self, message: Notification | Response, live: LiveSession, http: HttpRequest
     ) -> web.StreamResponse:
-        """Handle a message without a response, or forward it to another replica."""
         if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
             return http.refuse(refusal, message)
         reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
         return whole_response(reply, headers=http.response_headers)
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Respond without a stream or task to a request that needs no wait."""
         reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
         return await send_reply(http, reply, limits=self._limits, headers=http.response_headers)
 

@@ -21,13 +21,10 @@ _NONCE_BYTES: Final = 12
 _MAX_OWNER: Final = 96
 """The maximum size of an owner in bytes. Longer ones are hashed."""
 _MAX_NAME, _MAX_VERSION = 64, 32
-"""Maximum sizes in bytes."""
 _FEATURES: Final = {"roots": ("listChanged",), "sampling": ("tools", "context"), "elicitation": ("form", "url")}
 
 
 class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a session id."""
-
     nonce: str
     issued_at: int
     owner: str | None
@@ -72,7 +69,6 @@ class SessionIds:
 
 
 def owner_mark(subject_key: str | None) -> str | None:
-    """Return the owner in the form that ids contain."""
     if subject_key is None or len(orjson.dumps(subject_key)) <= _MAX_OWNER:
         return subject_key
     return f"sha256:{hashlib.sha256(subject_key.encode()).hexdigest()}"

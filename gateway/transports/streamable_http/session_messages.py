@@ -49,7 +49,6 @@ class SessionMessages:
         return None
 
     async def _forward_answer(self, request_id: str, answer: Response, live: LiveSession) -> None:
-        """Forward a response to the replica named in its id, if that is another one."""
         begin, _, rest = request_id.partition("-")
         asked_by, _, _ = rest.partition("-")
         # Clients could invent the id, and the name becomes part of a key in the store.

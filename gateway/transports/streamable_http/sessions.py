@@ -45,8 +45,6 @@ _REPLAY: Final = ReplayBounds()
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys and stores that let sessions outlive the process."""
-
     keys: SigningKeys
     store: SessionStore
     clock: Callable[[], float]
@@ -72,7 +70,6 @@ class Sessions:
         self.room: Final = ReplayQuota(replay)
         self.ttl: Final = ttl
         self.restored = 0
-        """The number of sessions restored from other processes."""
         self._dispatcher: Final = dispatcher
         self._store: Final = persistence.store
         self._clock: Final = persistence.clock
@@ -83,7 +80,6 @@ class Sessions:
         )
         """Copies of events for other replicas; None for a single process."""
         self._count: Final = self.replica.session_count if self.replica is not None and quota.is_written else None
-        """The session count of all replicas (`limits.sessions`)."""
         if self._count is not None:
             quota.count_in(self._count)
         self._counting: Final = BackgroundTasks()
@@ -108,7 +104,6 @@ class Sessions:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Save all sessions for the next process, and cancel their calls."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
@@ -324,7 +319,6 @@ class Sessions:
         return ended
 
     def _record(self, live: LiveSession) -> SessionRecord:
-        """Return the current record of a session, which is about to be saved."""
         session, before = live.session, live.saved
         # Before `initialized`, clients receive no notifications and know the lists from the start.
         known = before.lists if before is not None and session.is_initialized else {}
@@ -362,7 +356,6 @@ class Sessions:
         return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
 
     def _keep_counted(self, sessions: Iterable[LiveSession]) -> None:
-        """Renew the count of sessions in the background."""
 
         async def keep(count: RedisSessionCount, counted: Sequence[tuple[str, str]]) -> None:
             for nonce, caller in counted:

@@ -16,7 +16,8 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
-from gateway.transports.http_server import HttpServer, ListenAddress
+from gateway.transports.http_server import HttpServer
+from gateway.transports.listener.http_listener import ListenAddress
 from gateway.transports.listener.socket_activation import ADMIN, Inherited, address_of
 from gateway.transports.stdio.stdio import Stdio
 

@@ -1,13 +1,11 @@
 """The HTTP server: Streamable HTTP, HTTP+SSE and the admin API with their listeners."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from socket import socket
-from types import MappingProxyType
 from typing import Final, Self
 
 import msgspec
@@ -33,7 +31,7 @@ from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http.welcome_page import wants_page, welcome_page
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
 from gateway.transports.quota import RequestLimits, ResourceQuota, WriteQuota, admin_connection_quota, connection_quota
@@ -46,15 +44,6 @@ log: Final = structlog.get_logger(__name__)
 _MAX_COUNT: Final = 10_000
 """The default limit of sessions and of streams."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-
-
-class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """An address to listen on, or inherited sockets (systemd.socket(5))."""
-
-    address: Address
-    source: str = "listen.http"
-    """The flag, key or variable that sets the address, for error messages."""
-    sockets: Sequence[socket] = ()
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,9 +165,11 @@ class HttpServer:
             URL.build(path=path).raw_path: handler
             for path in (self._listen.path, self._proxies.prefix + self._listen.path)
         }
-        self._main = await self._start(
-            stack, main, application, direct=direct, tls=self._tls, limits=self.limits.connections
+        self._main = HttpListener(
+            application, main, connection_limits=self.limits.connections, tls=self._tls, direct=direct
         )
+        await self._main.start()
+        stack.push_async_callback(self._main.close)
         # Port 0 has been replaced by the actual port.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
         if self._pages is not None:
@@ -263,32 +254,11 @@ class HttpServer:
         )
         # A separate quota, so that a flood on the main listener cannot lock operators out.
         limits = replace(self.limits.connections, quota=admin_connection_quota())
-        listener = await self._start(stack, admin, application, tls=tls, limits=limits)
-        self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
-        log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
-
-    async def _start(  # noqa: PLR0913 - one setting each
-        self,
-        stack: AsyncExitStack,
-        where: ListenAddress,
-        application: web.Application,
-        *,
-        direct: Mapping[str, Handler] = MappingProxyType({}),
-        tls: ServerTls | None,
-        limits: ConnectionLimits,
-    ) -> HttpListener:
-        listener = HttpListener(
-            application,
-            address=where.address,
-            source=where.source,
-            direct=direct,
-            inherited=where.sockets,
-            tls=tls,
-            connection_limits=limits,
-        )
+        listener = HttpListener(application, admin, connection_limits=limits, tls=tls)
         await listener.start()
         stack.push_async_callback(listener.close)
-        return listener
+        self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
+        log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
     def _application(self, middleware: Middleware, admin_api: AdminApi | None) -> web.Application:
         """Map the paths of the main listener. `admin_api` is None if it has its own listener."""

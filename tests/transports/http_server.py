@@ -36,9 +36,10 @@ from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.admin_api import AdminApi
-from gateway.transports.http_server import HttpServer, ListenAddress, ServerLimits
+from gateway.transports.http_server import HttpServer, ServerLimits
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
+from gateway.transports.listener.http_listener import ListenAddress
 from gateway.transports.quota import RequestLimits, ResourceQuota, WriteQuota
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from gateway.config.models.address import Address
 from gateway.errors import ConfigError
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_connection import ConnectionLimits
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 PAGE = "http://localhost:3000"
@@ -139,9 +140,13 @@ async def test_status_is_only_available_locally() -> None:
             assert (await served.send(None, {name: value}, method="GET", path="/-/status")).status == 404
 
 
+def listener(address: Address) -> HttpListener:
+    return HttpListener(web.Application(), ListenAddress(address=address), connection_limits=ConnectionLimits())
+
+
 async def test_address_in_use_is_reported() -> None:
     async with http_server() as served:
-        app = HttpListener(web.Application(), address=served.address)
+        app = listener(served.address)
         with pytest.raises(ConfigError, match="already in use"):
             await app.start()
 
@@ -152,19 +157,19 @@ async def test_address_in_use_is_reported() -> None:
 )
 async def test_address_of_another_machine_is_reported(host: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        await HttpListener(web.Application(), address=Address(host, 0)).start()
+        await listener(Address(host, 0)).start()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 async def test_ipv6_addresses_are_supported() -> None:
-    listener = HttpListener(web.Application(), address=Address("::1", 0))
+    local = listener(Address("::1", 0))
     try:
-        await listener.start()
+        await local.start()
     except ConfigError:
         pytest.skip("this machine has no IPv6 loopback")
-    assert listener.address.port
-    assert str(listener.address).startswith("[::1]:")
-    await listener.close()
+    assert local.address.port
+    assert str(local.address).startswith("[::1]:")
+    await local.close()
 
 
 async def test_reload_request_returns_the_problems(served: RunningServer) -> None:

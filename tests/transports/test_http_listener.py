@@ -9,7 +9,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.address import Address
 from gateway.config.models.server import Tls
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from gateway.transports.listener.server_tls import ServerTls, load_identity
 from tests.certificates import Authority
 from tests.executors.recording import OneFile
@@ -21,7 +21,7 @@ async def test_tls_handshake_times_out(tmp_path: Path) -> None:
     assert identity is not None
     listener = HttpListener(
         web.Application(),
-        address=Address("127.0.0.1", 0),
+        ListenAddress(address=Address("127.0.0.1", 0)),
         tls=ServerTls(identity),
         connection_limits=ConnectionLimits(handshake_seconds=0.05),
     )

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.config.models.address import Address
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 
 _BOUND_SECONDS: Final = 10.0
 
@@ -56,7 +56,9 @@ class Client:
 async def connected(handler: Handler = echo, limits: ConnectionLimits | None = None) -> AsyncIterator[Client]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
-    listener = HttpListener(application, address=Address("127.0.0.1", 0), connection_limits=limits)
+    listener = HttpListener(
+        application, ListenAddress(address=Address("127.0.0.1", 0)), connection_limits=limits or ConnectionLimits()
+    )
     await listener.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
     try:

@@ -14,7 +14,8 @@ from gateway.config.models.server import SizeShares
 from gateway.protocol.exchange import Binding, Caller, Reply
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_connection import ConnectionLimits
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from gateway.transports.quota import EXEMPT_BYTES, RequestLimits, WriteQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 
@@ -31,7 +32,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def served(handler: Handler) -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_route("*", "/", handler)
-    listener = HttpListener(application, address=Address("127.0.0.1", 0))
+    where = ListenAddress(address=Address("127.0.0.1", 0))
+    listener = HttpListener(application, where, connection_limits=ConnectionLimits())
     await listener.start()
     try:
         yield f"http://{listener.address}/"

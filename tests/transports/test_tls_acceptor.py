@@ -15,7 +15,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.address import Address
 from gateway.config.models.server import Quota, Tls
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from gateway.transports.listener.server_tls import ServerTls, load_identity
 from gateway.transports.quota import ResourceQuota, connection_quota
 from tests.certificates import Authority
@@ -67,10 +67,9 @@ async def serving(folder: Path, *, most: int = 100, handshake_seconds: float = 6
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
     quota = connection_quota(Quota(in_all=most))
-    connection_limits = ConnectionLimits(quota=quota, handshake_seconds=handshake_seconds)
-    listener = HttpListener(
-        application, address=Address("127.0.0.1", 0), tls=ServerTls(identity), connection_limits=connection_limits
-    )
+    limits = ConnectionLimits(quota=quota, handshake_seconds=handshake_seconds)
+    where = ListenAddress(address=Address("127.0.0.1", 0))
+    listener = HttpListener(application, where, connection_limits=limits, tls=ServerTls(identity))
     await listener.start()
     try:
         yield Served(listener, quota, authority)

@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+import msgspec
 import structlog
 from aiohttp import StreamReader, hdrs, web
 from aiohttp.http import RawRequestMessage
@@ -31,41 +32,37 @@ _BACKLOG: Final = 4096
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """An address to listen on, or inherited sockets (systemd.socket(5))."""
+
+    address: Address
+    source: str = "listen.http"
+    """The flag, key or variable that sets the address, for error messages."""
+    sockets: Sequence[socket.socket] = ()
+
+
 class HttpListener:
     """A listening address, or inherited sockets."""
 
-    def __init__(  # noqa: PLR0913 - one setting each
+    def __init__(
         self,
         application: web.Application,
+        where: ListenAddress,
         *,
-        address: Address,
-        source: str = "listen.http",
-        direct: Mapping[str, Handler] = MappingProxyType({}),
-        inherited: Sequence[socket.socket] = (),
+        connection_limits: ConnectionLimits,
         tls: ServerTls | None = None,
-        connection_limits: ConnectionLimits | None = None,
+        direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
-        """Create the listener.
-
-        Args:
-            application: Handles requests.
-            address: Where to listen.
-            source: The flag, key or variable that sets the address, for error messages.
-            direct: Handlers of the most requested paths, which bypass the slower router.
-            inherited: Sockets to listen on instead of `address`. They are closed at the end.
-            tls: The TLS certificate.
-            connection_limits: Limits of the connections.
-        """
+        """`direct` are the handlers of the most requested paths, which bypass the slower router."""
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
         self._server: web.Server | None = None
-        self._source: Final = source
+        self._where: Final = where
         self._direct: Final = direct
-        self._connection_limits: Final = connection_limits or ConnectionLimits()
-        self.address = address
-        """The address; once listening, with the actual port."""
-        self._inherited: Final = tuple(inherited)
+        self._connection_limits: Final = connection_limits
         self._tls: Final = tls
+        self.address = where.address
+        """The address; once listening, with the actual port."""
         self._servers: Final[list[asyncio.Server]] = []
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
@@ -84,12 +81,12 @@ class HttpListener:
             handler_cancellation=True,  # 2026-07-28: closing the connection cancels.
         )
         try:
-            for place in self._inherited or (None,):
+            for place in self._where.sockets or (None,):
                 self._servers.append(await self._serve(server, place))
         except OSError as error:
             await self.close()
-            raise ConfigError([Problem(message=reason_of(error, self.address), path=self._source)]) from error
-        if not self._inherited:
+            raise ConfigError([Problem(message=reason_of(error, self.address), path=self._where.source)]) from error
+        if not self._where.sockets:
             # Replace port 0 with the actual port.
             self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])
 

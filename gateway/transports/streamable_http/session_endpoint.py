@@ -8,14 +8,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
 import structlog
 from aiohttp import web
 
 from gateway.errors import ErrorCode, RpcError, StoreUnavailableError
+from gateway.json_types import Json
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import ChannelExchange, Exchange, Reply
-from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
+from gateway.state.redis_sessions import CHANGED, SessionChange
+from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
 from gateway.transports.http.response import whole_response
@@ -24,8 +27,8 @@ from gateway.transports.sse.event_copies import RemotePlace
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event, send_reply
 from gateway.transports.sse.session_streams import Cursor, SessionStream
 from gateway.transports.streamable_http.live_session import LiveSession
-from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import Sessions
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import (
     Batch,
     InvalidMessageError,
@@ -56,8 +59,11 @@ class SessionEndpoint:
         self._streams: Final = streams
         self._active_requests: Final = active_requests
         self._limits: Final = limits
-        replica = sessions.replica
-        self._messages: Final = None if replica is None else SessionMessages(sessions, replica, dispatcher=dispatcher)
+        self._replica: Final = sessions.replica
+        if self._replica is not None:
+            self._replica.mailbox.on(CHANGED, self._take_change)
+            self._replica.mailbox.on(FORWARDED, self._receive)
+            self._replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
 
     async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
         """Handle a legacy message of `size` bytes.
@@ -152,7 +158,7 @@ class SessionEndpoint:
     async def _handle_one_way(
         self, message: Notification | Response, live: LiveSession, http: HttpRequest
     ) -> web.StreamResponse:
-        if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
+        if (refusal := await self._forward(message, live)) is not None:
             return http.refuse(refusal, message)
         reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
         return whole_response(reply, headers=http.response_headers)
@@ -193,6 +199,50 @@ class SessionEndpoint:
         if live.has_changed:
             await self._sessions.save(live)
         return reply
+
+    async def _forward(self, message: Notification | Response, live: LiveSession) -> HttpError | None:
+        """Forward a message that concerns other replicas. Return an error if that fails.
+
+        A response goes to the replica that sent the request, whose id contains its name. Cancellations and root changes
+        go to all replicas that hold the session, unless the request runs here.
+        """
+        if self._replica is None:
+            return None
+        try:
+            match message:
+                case Response(id=str(request_id)):
+                    # Clients could invent the id, and the name becomes part of a key in the store.
+                    begin, asked_by, *_ = [*request_id.split("-"), ""]
+                    if request_id not in live.session.pending_answers and begin == "gateway" and asked_by.isalnum():
+                        outcome = {"result": message.result} if message.error is None else {"error": message.error}
+                        await self._replica.mailbox.ask(
+                            asked_by, FORWARDED, _forwarded(live, {"id": request_id, **outcome})
+                        )
+                case Notification() if _is_for_others(message, live):
+                    body = _forwarded(live, {"method": message.method, "params": message.params})
+                    await self._replica.sessions.tell_holders(live.nonce, FORWARDED, body)
+        except StoreUnavailableError as error:
+            return HttpError(status=503, message=error.message, headers=RETRY)
+        return None
+
+    async def _receive(self, body: bytes) -> bytes:
+        """Handle a message that another replica has forwarded."""
+        session_id, encoded = _FORWARDED_MESSAGES.decode(body)
+        live = self._sessions.served_here(session_id)
+        if live is not None:
+            message = self._dispatcher.decode(encoded)
+            match message:
+                case Response():
+                    live.session.take_answer(message)
+                case Notification(method="notifications/cancelled"):
+                    live.session.in_flight.cancel(message.params.get("requestId"))
+                case Notification(method="notifications/roots/list_changed"):
+                    self._dispatcher.notifier.roots_changed(live.session.id)
+        return b""
+
+    async def _take_change(self, body: bytes) -> bytes:
+        self._sessions.take_change(_CHANGES.decode(body))
+        return b""
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
         """Relay a stream of another replica up to its response. A GET stream continues here."""
@@ -276,6 +326,23 @@ _SESSION_REQUIRED: Final = HttpError(
     status=400, message=f"The {SESSION_HEADER} header is missing. Start a session with `initialize`"
 )
 _SESSION_UNKNOWN: Final = HttpError(status=404, message="The session does not exist. Start a new one with `initialize`")
+
+
+FORWARDED: Final = "session message"
+_FORWARDED_MESSAGES: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
+"""The id of the session, and a notification or response of its client as JSON."""
+_CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
+
+
+def _is_for_others(notification: Notification, live: LiveSession) -> bool:
+    if notification.method == "notifications/cancelled":
+        return notification.params.get("requestId") not in live.session.in_flight
+    return notification.method == "notifications/roots/list_changed"
+
+
+def _forwarded(live: LiveSession, members: dict[str, Json]) -> bytes:
+    message = jsonrpc.encode({"jsonrpc": jsonrpc.VERSION, **members})
+    return msgspec.msgpack.encode((live.session.id, message))
 
 
 def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:

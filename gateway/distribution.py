@@ -1,20 +1,18 @@
 """The name and the extras of the distribution."""
 
+import re
+import shlex
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Final
 
 DISTRIBUTION: Final = "mcp-gateway-daemon"
-EXTRAS: Final = {
-    "auth": "'pyjwt[crypto]'",
-    "dev": "rich",
-    "duckdb": "duckdb",
-    "mysql": "'sqlalchemy[asyncio]' asyncmy",
-    "otel": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
-    "redis": "redis",
-    "sql": "'sqlalchemy[asyncio]' aiosqlite asyncpg",
-}
-"""The packages of each extra, quoted for a shell."""
 
 
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra."""
-    return f"pip install {EXTRAS[extra]}"
+    names: list[str] = []
+    with suppress(PackageNotFoundError):  # runs from a checkout that is not installed
+        lines = requires(DISTRIBUTION) or ()
+        names = [re.split("[<>=;]", line)[0] for line in lines if re.search(f"extra == .{extra}\\b", line)]
+    return f"pip install {shlex.join(names or [f'{DISTRIBUTION}[{extra}]'])}"

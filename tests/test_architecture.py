@@ -216,7 +216,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_407,
+    "lines": 77_405,
     "files": 494,
     "classes": 808,
     "patches of libraries or the standard library": 0,

@@ -12,8 +12,8 @@ import orjson
 
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
+from gateway.config.models.definitions import OperationOverride
 from gateway.config.models.openapi import OpenApi, OperationFilter
-from gateway.config.models.overrides import OperationOverride
 from gateway.json_types import Json
 from gateway.openapi.document import DocumentError, MissingDocumentError, Node, References, version_of
 from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched

@@ -16,11 +16,10 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Definition, ToolAnnotations, narrowed
-from gateway.config.models.definitions import Resource, Tool
+from gateway.config.models.definitions import OperationOverride, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi
-from gateway.config.models.overrides import OperationOverride
 from gateway.config.reading.source_file import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.json_types import DocumentPath, Json, JsonObject

@@ -11,9 +11,9 @@ import orjson
 
 from gateway import exact_json
 from gateway.config.models.backends import Connection
+from gateway.config.models.definitions import OperationOverride
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part, parts_of
 from gateway.config.models.openapi import OpenApi
-from gateway.config.models.overrides import OperationOverride
 from gateway.json_types import Json
 from gateway.language.schemas.rules import MAX_BYTES
 from gateway.language.uris.grammar import RESERVED

@@ -21,8 +21,7 @@ from gateway.config.models.definition_keys import (
     may_begin_names,
     narrowed,
 )
-from gateway.config.models.definitions import PromptArgument
-from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
+from gateway.config.models.definitions import PromptArgument, PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.upstreams import (
     PromptSelection,
     ResourceSelection,

@@ -510,7 +510,7 @@ def test_pattern_over_the_file_system_is_rejected(crowded: Path, section: str) -
         config.raise_errors()
     texts = [problem.message for problem in caught.value.problems]
     assert len(texts) == 2
-    assert all("searches more than 100,000 files and directories" in text for text in texts)
+    assert all("searches more than 1,000 files and directories" in text for text in texts)
     assert config.globs == ()
     assert config.trees == frozenset()
 

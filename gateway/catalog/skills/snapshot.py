@@ -19,7 +19,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import is_directory, real_path
 from gateway.config.models.document import SKILL_FILE, SkillDirectories
-from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.control_characters import visible_path
@@ -226,9 +226,8 @@ def _root(pattern: FilePattern) -> Path:
 def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
     try:
         matches = [root] if pattern.path is not None else pattern.found()
-    except TooManyEntriesError:
-        message = f"searches more than {MOST_ENTRIES:,} files and directories; use a more specific directory"
-        problems.error(message)
+    except UnreadableError as error:
+        problems.error(str(error))
         return []
     skills = list(dict.fromkeys(each for match in matches if (each := _skill_at(match)) is not None))
     if pattern.path is not None and not skills:

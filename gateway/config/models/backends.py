@@ -26,6 +26,7 @@ from gateway.config.models.base import (
     given_keys,
     matching,
     misplaced,
+    one_of,
     text_for,
     typed_interpolation,
 )
@@ -378,10 +379,7 @@ class SqlCompletion(Model):
     max_rows: PositiveCount = 1000
     """Maximum number of rows in the result."""
 
-    @model_validator(mode="after")
-    def _check_one_text(self) -> Self:
-        exactly_one(self, of=("query", "query_file"), what="statements")
-        return self
+    _check_one_text = one_of("query", "query_file", what="statements")
 
 
 class Sql(SqlCompletion):

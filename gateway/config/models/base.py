@@ -20,6 +20,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainValidator,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
@@ -151,6 +152,16 @@ def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
         context = {"given": " and ".join(map(_quoted, given)), "culprit": given[1].rstrip("_")}
         raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
     return given[0]
+
+
+def one_of(*names: str, what: str) -> Any:
+    """Return a validator for models that must have exactly one of these keys."""
+
+    def check(model: M) -> M:
+        exactly_one(model, of=names, what=what)
+        return model
+
+    return model_validator(mode="after")(check)
 
 
 def not_together(model: Model, first: str, second: str) -> None:

@@ -1,10 +1,10 @@
 """Content blocks of `content:` and of prompts."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import model_validator
 
-from gateway.config.models.base import ONE_OR_MANY, Count, Model, Template, exactly_one, text_for
+from gateway.config.models.base import ONE_OR_MANY, Count, Model, Template, exactly_one, given_keys, one_of, text_for
 from gateway.config.models.definition_keys import ContentAnnotations
 
 
@@ -18,10 +18,7 @@ class Media(Model):
     mime_type: str | None = None
     """Media type. Default: from the file name."""
 
-    @model_validator(mode="after")
-    def _check_one_source(self) -> Self:
-        exactly_one(self, of=("file", "base64"), what="a source")
-        return self
+    _check_one_source = one_of("file", "base64", what="a source")
 
 
 class Embedded(Model):
@@ -66,6 +63,9 @@ class Link(Model):
     """Size in bytes."""
 
 
+_KINDS: Final = ("text", "image", "audio", "resource", "link")
+
+
 class Block(Model):
     """A content block. Exactly one of the first five keys is required."""
 
@@ -84,12 +84,9 @@ class Block(Model):
 
     @property
     def kind(self) -> str:
-        return exactly_one(self, of=("text", "image", "audio", "resource", "link"), what="content")
+        return given_keys(self, _KINDS)[0]
 
-    @model_validator(mode="after")
-    def _check_one_kind(self) -> Self:
-        _ = self.kind
-        return self
+    _check_one_kind = one_of(*_KINDS, what="content")
 
 
 Blocks = Annotated[list[Annotated[Block, text_for("text")]], ONE_OR_MANY]

@@ -1,4 +1,4 @@
-"""Models of tools, resources and prompts."""
+"""Models of tools, resources and prompts, and of changes to those of upstreams and OpenAPI documents."""
 
 from functools import cache, cached_property
 from typing import Annotated, Final, Literal, Self
@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.backends import Argv, Http, Python, Shell, Sql, SqlCompletion
+from gateway.config.models.backends import Argv, Http, Python, Retry, Shell, Sql, SqlCompletion
 from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
@@ -22,6 +22,7 @@ from gateway.config.models.base import (
     matching,
     misplaced,
     not_together,
+    one_of,
     text_for,
 )
 from gateway.config.models.content import Blocks
@@ -221,10 +222,7 @@ class CommandCompletion(Model):
     sql: SqlCompletion | None = None
     """A query; its first column has the values. It can use `:value`, the text typed so far, and other arguments."""
 
-    @model_validator(mode="after")
-    def _check_one_source(self) -> Self:
-        exactly_one(self, of=("command", "python", "files", "sql"), what="a source")
-        return self
+    _check_one_source = one_of("command", "python", "files", "sql", what="a source")
 
 
 def _kind_of_completion(value: Json) -> str | None:
@@ -321,16 +319,13 @@ class PromptMessage(Model):
 
     @property
     def role(self) -> str:
-        return exactly_one(self, of=("user", "assistant"), what="a role")
+        return "assistant" if self.user is None else "user"
 
     @property
     def blocks(self) -> Blocks:
         return self.user or self.assistant or []
 
-    @model_validator(mode="after")
-    def _check_one_role(self) -> Self:
-        _ = self.role
-        return self
+    _check_one_role = one_of("user", "assistant", what="a role")
 
 
 class PromptHead(Definition):
@@ -350,9 +345,79 @@ class Prompt(PromptHead):
 
     @property
     def backend(self) -> str:
-        return exactly_one(self, of=("messages", "python"), what="a source")
+        return "python" if self.messages is None else "messages"
+
+    _check_one_source = one_of("messages", "python", what="a source")
+
+
+class _ToolChanges(Definition):
+    """Changes to one tool, whatever its source."""
+
+    name: Annotated[str | None, Use.NAME] = None
+    """New name, after the prefix."""
+    annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
+    """Hints about the effects of a call. Omitted hints keep the upstream's value, or follow from the HTTP method."""
+    output: Output | None = None
+    """Output format, instead of the one that the source describes."""
+    confirm: Annotated[Template | None, Use.BODY] = None
+    """A question that the user must confirm before the tool runs."""
+    confirm_fallback: Literal["deny", "allow"] = "deny"
+    """What to do if the client cannot ask the user."""
+    ask_timeout: PositiveDuration | None = None
+    """Time limit for the user to answer a question. Default 10m."""
+    tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)
+    """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
     @model_validator(mode="after")
-    def _check_one_source(self) -> Self:
-        _ = self.backend
+    def _check_confirm(self) -> Self:
+        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
+            raise misplaced("confirm_fallback", requires="confirm")
+        return self
+
+
+class ToolOverride(_ToolChanges):
+    """Changes to one tool of an upstream."""
+
+    validate_: Flag | None = Field(None, alias="validate")
+    """Whether the gateway validates arguments against the tool's `inputSchema` before it calls the upstream."""
+
+    @model_validator(mode="after")
+    def _check_tests(self) -> Self:
+        if any(test.http is not None for test in self.tests):
+            message = "has tests with `http`, which replaces the server of an `http` backend"
+            raise PydanticCustomError("stand_in", message, {"culprit": "tests"})
+        return self
+
+
+class ResourceOverride(Definition):
+    """Changes to one resource or resource template of an upstream."""
+
+    annotations: Annotated[ContentAnnotations | None, Use.DESCRIPTION] = None
+    """Hints for the client."""
+    mime_type: Annotated[str | None, Use.SHOWN] = None
+    """Media type."""
+
+
+class PromptOverride(Definition):
+    """Changes to one prompt of an upstream."""
+
+    name: Annotated[str | None, Use.NAME] = None
+    """New name, after the prefix."""
+
+
+class OperationOverride(_ToolChanges):
+    """Changes to the tool of one operation."""
+
+    hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
+    """Inputs to remove from the tool. They are never sent."""
+    set: Annotated[dict[str, Json], Use.SECRET] = {}
+    """Inputs to remove from the tool, each with a fixed value that is always sent."""
+    retry: Retry | None = None
+    """Retry policy."""
+
+    @model_validator(mode="after")
+    def _check_hide_and_set(self) -> Self:
+        if both := sorted(set(self.hide) & self.set.keys()):
+            context = {"both": both[0], "culprit": "set"}
+            raise PydanticCustomError("hidden_and_set", "`{both}` is in `hide` and in `set`; `set` is enough", context)
         return self

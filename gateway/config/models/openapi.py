@@ -15,7 +15,7 @@ from gateway.config.models.base import (
     defaults_of,
 )
 from gateway.config.models.definition_keys import Access, NamePrefix, Requires
-from gateway.config.models.overrides import OperationOverride
+from gateway.config.models.definitions import OperationOverride
 from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]

@@ -11,9 +11,9 @@ from gateway.config.models.base import (
     Model,
     ShortForm,
     VerbatimObject,
-    exactly_one,
     keep_text,
     not_together,
+    one_of,
     plain_text,
     text_for,
     typed_interpolation,
@@ -39,10 +39,7 @@ class TextMatch(Model):
     matches: Annotated[str, AfterValidator(_compilable)] | None = None
     """A regular expression (Python syntax) that must match somewhere in it."""
 
-    @model_validator(mode="after")
-    def _check_one_key(self) -> Self:
-        exactly_one(self, of=("is_", "contains", "matches"), what="a form")
-        return self
+    _check_one_key = one_of("is_", "contains", "matches", what="a form")
 
 
 def _part_of_error(value: Json) -> Json:
@@ -63,10 +60,7 @@ class Expectation(Model):
     error: Annotated[TextMatch, ShortForm(_part_of_error, {"anyOf": [TEXT_SCHEMA, {"const": True}]})] | None = None
     """The call must fail with an error that contains this text. `true` accepts any error."""
 
-    @model_validator(mode="after")
-    def _check_one_key(self) -> Self:
-        exactly_one(self, of=("text", "json_", "error"), what="an expectation")
-        return self
+    _check_one_key = one_of("text", "json_", "error", what="an expectation")
 
 
 class StubResponse(Model):

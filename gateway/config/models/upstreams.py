@@ -31,8 +31,8 @@ from gateway.config.models.base import (
     typed_interpolation,
 )
 from gateway.config.models.definition_keys import Access, NamePrefix, Requires
+from gateway.config.models.definitions import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
-from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.quantities import Duration, PositiveDuration, WrittenRateLimit
 from gateway.json_types import Json
 

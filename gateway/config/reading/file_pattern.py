@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.machine_facts import is_directory
+from gateway.config.reading.source_file import UnreadableError
 
 MOST_ENTRIES: Final = 100_000
 """Maximum number of directory entries to search for one pattern."""
@@ -47,16 +48,12 @@ class FilePattern(msgspec.Struct, frozen=True):
         """Return the matching files without duplicates.
 
         Raises:
-            TooManyEntriesError: the search exceeds `MOST_ENTRIES`.
+            UnreadableError: the search exceeds `MOST_ENTRIES`.
         """
         # `**/**` equals `**` but would be searched twice.
         steps = [step for step, after in pairwise([*self.pattern.split("/"), ""]) if (step, after) != ("**", "**")]
         found = _Walk().paths(str(self.directory), tuple(steps))
         return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
-
-
-class TooManyEntriesError(Exception):
-    """A pattern covers too many files."""
 
 
 class _Walk:
@@ -114,7 +111,8 @@ class _Walk:
             return []
         self._left -= len(entries)
         if self._left < 0:
-            raise TooManyEntriesError
+            most = f"{MOST_ENTRIES:,} files and directories"
+            raise UnreadableError(f"searches more than {most}; use a more specific directory")
         # File systems return entries in different orders.
         return sorted(entries, key=lambda entry: entry.name)
 

@@ -16,7 +16,7 @@ from gateway.config.diagnostics.render import shown_path
 from gateway.config.machine_facts import is_directory
 from gateway.config.models.interpolated_text import shown
 from gateway.config.reading.composer import compose
-from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
+from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, Place, Scalar
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
@@ -111,9 +111,8 @@ class Inclusion:
             return []
         try:
             found = wanted.found() if wanted.path is None else [wanted.path]
-        except TooManyEntriesError:  # cannot be watched either
-            most = f"{MOST_ENTRIES:,} files and directories"
-            self._refuse(request, f"{request.shown} searches more than {most}; use a more specific directory")
+        except UnreadableError as error:  # cannot be watched either
+            self._refuse(request, f"{request.shown} {error}")
             return []
         self.globs.append(wanted)
         return sorted(path for path in found if path.name.endswith(suffixes))

@@ -1,4 +1,9 @@
-"""Formats of configuration files: the interface, JSON with comments, TOML and YAML."""
+"""Formats of configuration files: JSON with comments, TOML and YAML.
+
+Each class has three methods. `render` formats a document for pasting. `parse` reads a document; empty text is an empty
+object. `put` sets the value at a path of keys without changing other text. `parse` and `put` raise `NotEditableError`
+if the text is invalid or cannot be edited safely.
+"""
 
 import json
 import re
@@ -7,7 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import yaml
 
@@ -20,30 +25,6 @@ from gateway.json_types import Json
 
 class NotEditableError(Exception):
     pass
-
-
-class Notation(Protocol):
-    """Edits text in one format."""
-
-    @property
-    def name(self) -> str: ...
-
-    def render(self, document: Mapping[str, Json]) -> str:
-        """Format a document for pasting."""
-
-    def parse(self, text: str) -> Json:
-        """Parse a document. Empty text is an empty object.
-
-        Raises:
-            NotEditableError: the text is invalid.
-        """
-
-    def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        """Set the value at a path of keys without changing other text.
-
-        Raises:
-            NotEditableError: a value on the path is not a mapping.
-        """
 
 
 def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
@@ -261,3 +242,6 @@ def _end_of(text: str, node: yaml.Node) -> int:
 
 def _with_end_of_line(text: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
+
+
+Notation = JsonNotation | TomlNotation | YamlNotation

@@ -14,7 +14,10 @@ from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, misplaced, t
 from gateway.json_types import Json
 
 
-def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: float) -> Callable[[Json], float]:
+def _scaled(
+    pattern: str, units: dict[str, float], *, expected: str, at_most: float
+) -> tuple[Callable[[Json], float], JsonSchemaValue]:
+    """Return the parser and the schema of a number with a unit. The last group of `pattern` is the unit."""
     regex = re.compile(pattern)
 
     def parse(value: Json) -> float:
@@ -23,7 +26,7 @@ def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: fl
         if isinstance(value, int | float) and not isinstance(value, bool):
             amount: float = value
         elif match is not None:
-            amount = float(match[1]) * units[match[2]]
+            amount = float(value.removesuffix(match[2])) * units[match[2]]
         else:
             # rejected below, because it is outside of every range
             amount = -1
@@ -31,37 +34,22 @@ def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: fl
             raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})
         return amount
 
-    return parse
+    text, number = {"type": "string", "pattern": f"^{pattern}$"}, {"type": "number", "minimum": 0, "maximum": at_most}
+    return parse, {"anyOf": [text, number, INTERPOLATION_SCHEMA]}
 
 
-_TEN_YEARS: Final = 10 * 366 * 86_400
-_seconds = _scaled(
-    r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)",
+_seconds, DURATION_SCHEMA = _scaled(
+    r"\d{1,12}(\.\d{1,9})?(ms|s|m|h)",
     {"ms": 0.001, "s": 1, "m": 60, "h": 3600},
     expected="a duration such as 500ms, 30s, 15m or 2h (a bare number is seconds)",
-    at_most=_TEN_YEARS,
+    at_most=10 * 366 * 86_400,
 )
-_bytes = _scaled(
-    r"(\d{1,12}(?:\.\d{1,9})?)(B|KiB|MiB|GiB|kB|KB|MB|GB)",
+_bytes, SIZE_SCHEMA = _scaled(
+    r"\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)",
     {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9},
     expected="a size such as 64KiB or 10MB (a bare number is bytes)",
     at_most=2**50,
 )
-
-DURATION_SCHEMA: Final[JsonSchemaValue] = {
-    "anyOf": [
-        {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
-        {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
-        INTERPOLATION_SCHEMA,
-    ]
-}
-SIZE_SCHEMA: Final[JsonSchemaValue] = {
-    "anyOf": [
-        {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
-        {"type": "number", "minimum": 0, "maximum": 2**50},
-        INTERPOLATION_SCHEMA,
-    ]
-}
 Duration = Annotated[
     timedelta,
     PlainValidator(lambda value: value if isinstance(value, timedelta) else timedelta(seconds=_seconds(value))),

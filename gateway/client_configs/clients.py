@@ -83,35 +83,36 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     link: Callable[[str, Definition, list[Definition]], str] | None = None
     """Creates an installation link from the name, entry and inputs of a server."""
 
-    def stdio(self, server: StdioServer) -> Definition:
+    def entry(self, server: StdioServer | HttpServerEntry) -> Definition:
+        """Return the value of the server's key in `section`."""
+        is_stdio = isinstance(server, StdioServer)
+        members: Definition = {
+            "name": server.name if self.has_name else None,
+            "type": self.stdio_type if is_stdio else self.http_type,
+            **self.fields,
+            **(self._stdio(server) if isinstance(server, StdioServer) else self._http(server)),
+        }
+        return {member: value for member, value in members.items() if member and value not in (None, "", {})}
+
+    def _stdio(self, server: StdioServer) -> Definition:
         environment = {
             name: pattern.replace(NAME, name)
             for name, variable in server.variables.items()
             if (pattern := self.variable if variable.is_needed else self.optional_variable or self.variable)
         }
-        names = list(server.variables) if self.variable_names else []
         return {
-            **self._common(server.name, self.stdio_type),
             self.command: server.command,
             "args": server.arguments,
-            **({"env": environment} if environment else {}),
-            **({self.variable_names: names} if names else {}),
+            "env": environment,
+            self.variable_names: list(server.variables) or None,
         }
 
-    def http(self, server: HttpServerEntry) -> Definition:
-        entry = {**self._common(server.name, self.http_type), self.url: server.url}
+    def _http(self, server: HttpServerEntry) -> Definition:
         name = server.key_variable
-        if name is not None:
-            members: Definition = {
-                "headers": {"Authorization": f"Bearer {self.key.replace(NAME, name)}"} if self.key else None,
-                self.key_name: name,
-                self.key_names: [name],
-            }
-            entry |= {member: value for member, value in members.items() if member and value}
-        return entry
-
-    def entry(self, server: StdioServer | HttpServerEntry) -> Definition:
-        return self.stdio(server) if isinstance(server, StdioServer) else self.http(server)
+        if name is None:
+            return {self.url: server.url}
+        authorization = {"Authorization": f"Bearer {self.key.replace(NAME, name)}"} if self.key else None
+        return {self.url: server.url, "headers": authorization, self.key_name: name, self.key_names: [name]}
 
     def uses_steps(self, server: StdioServer | HttpServerEntry) -> bool:
         return isinstance(server, HttpServerEntry) and bool(self.url_steps)
@@ -138,10 +139,6 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
             ]
         key = server.key_variable
         return [] if key is None else [_question(key, f"API key of {server.name}", is_secret=True)]
-
-    def _common(self, name: str, type_: str) -> Definition:
-        named: Definition = {"name": name} if self.has_name else {}
-        return {**named, **({"type": type_} if type_ else {}), **self.fields}
 
 
 def _question(variable: str, description: str, *, is_secret: bool) -> Definition:

@@ -100,5 +100,5 @@ def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json
             "text": client.text(server),
             "notation": "text" if client.uses_steps(server) else client.notation.name,
             "file": None if client.uses_steps(server) else client.file,
-            "link": None if client.link is None else client.link(name, client.http(server), client.questions(server)),
+            "link": None if client.link is None else client.link(name, client.entry(server), client.questions(server)),
         }

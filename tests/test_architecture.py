@@ -216,9 +216,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_405,
-    "files": 494,
-    "classes": 808,
+    "lines": 77_159,
+    "files": 492,
+    "classes": 804,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

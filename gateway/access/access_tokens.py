@@ -27,7 +27,6 @@ from gateway.access.jose import (
     FOREIGN_ISSUER,
     LEEWAY_SECONDS,
     TokenError,
-    WrongKeyError,
     is_signed_token,
     read_claims,
     read_header,
@@ -196,13 +195,8 @@ class AccessTokens:
         algorithm, kid = read_header(token)
         if self.entry.algorithms is not None and algorithm not in self.entry.algorithms:
             raise TokenError("The token is signed with an algorithm that this server does not accept")
-        wrong = WrongKeyError("The token is signed with a key that the authorization server does not publish")
-        for each in (await self._keys.find(kid, algorithm))[:_MAX_TRIED]:
-            try:
-                return read_claims(token, each, algorithm=algorithm, issuer=self._issuer)
-            except WrongKeyError as error:
-                wrong = error
-        raise wrong
+        keys = await self._keys.find(kid, algorithm)
+        return read_claims(token, keys[:_MAX_TRIED], algorithm=algorithm, issuer=self._issuer)
 
     def _identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
         """Return the identity for the claims of a valid token, if it has the required scopes."""

@@ -12,7 +12,7 @@ import orjson
 
 from gateway.access.claims import strings_of
 from gateway.access.issuer import Fetch, FetchError, is_trustworthy, issuer_metadata
-from gateway.access.jose import TokenError, WrongKeyError, read_header, read_signed_response
+from gateway.access.jose import TokenError, read_header, read_signed_response
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.auth import Introspection
@@ -127,15 +127,10 @@ class Introspector:
 
     async def _signed(self, text: str) -> JsonObject:
         algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
-        wrong = WrongKeyError("it is signed with an unknown key")
-        for each in await self._keys.find(kid, algorithm):
-            try:
-                return read_signed_response(
-                    text, each, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
-                )
-            except WrongKeyError as error:
-                wrong = error
-        raise wrong
+        keys = await self._keys.find(kid, algorithm)
+        return read_signed_response(
+            text, keys, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
+        )
 
 
 def _github_claims(status: int, body: bytes) -> JsonObject:

@@ -47,10 +47,6 @@ class TokenError(Exception):
     """A token is not valid. The text is sent to the client."""
 
 
-class WrongKeyError(TokenError):
-    """The token is not signed with this key."""
-
-
 def is_installed() -> bool:
     """Import the packages of the extra. Return False if they are not installed."""
     try:
@@ -104,19 +100,29 @@ def is_signed_token(token: str) -> bool:
         return False
 
 
-def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, audience: str) -> JsonObject:
-    """Return the claims of a signed introspection response (RFC 9701). Raise WrongKeyError or TokenError."""
+def read_signed_response(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str, audience: str) -> JsonObject:
+    """Return the claims of a signed introspection response (RFC 9701), or raise TokenError."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
-        claims: JsonObject = jwt.decode(
-            token, key, algorithms=[algorithm], issuer=issuer, audience=audience, leeway=LEEWAY_SECONDS
-        )
-    except jwt.InvalidSignatureError:
-        raise WrongKeyError("The signature of the response is wrong") from None
+        return _decoded(token, keys, algorithms=[algorithm], issuer=issuer, audience=audience)
     except (jwt.PyJWTError, OverflowError):
         raise TokenError("The response is not valid") from None
-    return claims
+
+
+def _decoded(token: str, keys: Sequence[Json], **options: Json) -> JsonObject:
+    """Decode a token with the key that has signed it."""
+    import jwt  # noqa: PLC0415 - of the extra
+
+    problem = "The token is signed with a key that the authorization server does not publish"
+    for key in keys:
+        try:
+            claims: JsonObject = jwt.decode(token, key, leeway=LEEWAY_SECONDS, **options)
+        except jwt.InvalidSignatureError:
+            problem = "The signature of the token is wrong"
+        else:
+            return claims
+    raise TokenError(problem)
 
 
 def read_proof(proof: str) -> tuple[JsonObject, str]:
@@ -154,25 +160,19 @@ def encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonObject:
-    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`.
-
-    Raise WrongKeyError if the token is not signed with this key, and TokenError if it is not valid.
-    """
+def read_claims(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str) -> JsonObject:
+    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
-        claims: JsonObject = jwt.decode(
+        claims = _decoded(
             token,
-            key,
+            keys,
             algorithms=[algorithm],
             issuer=issuer,
-            leeway=LEEWAY_SECONDS,
             # `AccessTokens` checks the audience, because PyJWT does not normalize URLs.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
-    except jwt.InvalidSignatureError:
-        raise WrongKeyError("The signature of the token is wrong") from None
     except jwt.ExpiredSignatureError:
         raise TokenError("The token has expired") from None
     except jwt.ImmatureSignatureError:

@@ -52,7 +52,7 @@ from gateway.console.this_worker import AskOthers, ThisWorker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
-from gateway.net.json_fetcher import fetch_json, issuer_sender, post
+from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.net.token_client import TokenEndpoint
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource

@@ -28,13 +28,11 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.distribution import install_command
 from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens, TokenAuthorization
 from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import asks_for_dpop, challenge_parameters, trusted_metadata_url
+from gateway.net.server_metadata import MAX_BYTES, asks_for_dpop, challenge_parameters, trusted_metadata_url
 from gateway.net.sign_ins import SHARED, SignInRequiredError, SignIns
-from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import OAuthClient, TokenEndpoint, note_nonce, with_token
 from gateway.threads import DaemonThreadPool
 
@@ -217,11 +215,8 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     if auth.basic is not None:
         return FixedAuthorization(summary="basic", value=_basic(auth.basic))
     # The connection's client certificate is only for the service, and redirects must not send secrets elsewhere.
-    trust = sender.identity.elsewhere
-    identity = ClientIdentity(here=trust, elsewhere=trust)
-    endpoint = TokenEndpoint(
-        sender=replace(sender, max_redirects=0, max_bytes=MAX_BYTES, identity=identity), redactor=redactor
-    )
+    sender = replace(sender, max_redirects=0, max_bytes=MAX_BYTES, trust=(sender.trust[1], sender.trust[1]))
+    endpoint = TokenEndpoint(sender=sender, redactor=redactor)
     if auth.authorization_code is not None:
         return _compile_sign_in(
             auth.authorization_code, service_url, endpoint, sign_ins=services.sign_ins, problems=problems

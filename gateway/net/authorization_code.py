@@ -23,9 +23,8 @@ from gateway.config.models.outbound_auth import AuthorizationCode
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.json_fetcher import REQUEST_SECONDS
 from gateway.net.request import Request, bound
-from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, url_of
+from gateway.net.server_metadata import REQUEST_SECONDS, ServerMetadata, discover, discover_of_service, url_of
 from gateway.net.token_client import ALGORITHM, OAuthClient, TokenEndpoint, content_of, new_key, read_token
 
 log: Final = structlog.get_logger(__name__)
@@ -203,17 +202,17 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             form = {**form, "resource": before.server.resource}
         client, key = before.client or self.client, before.proof_key
         response = await self.endpoint.post(before.server, form, client, proof_key=key, secrets=secrets)
-        token = read_token(response, before.server, proof_key=key)
+        token, key, seconds = read_token(response, before.server, proof_key=key)
         found = content_of(response)
         refresh_token, scope = found.get("refresh_token"), found.get("scope")
         return replace(
             before,
-            access_token=token.value,
-            expires_at=None if found.get("expires_in") is None else now + token.seconds,
+            access_token=token,
+            expires_at=None if found.get("expires_in") is None else now + seconds,
             # RFC 6749 §6: without a new refresh token, the old one stays valid.
             refresh_token=refresh_token if isinstance(refresh_token, str) and refresh_token else before.refresh_token,
             scopes=scope.split() if isinstance(scope, str) else before.scopes,
-            proof_key=token.proof_key,
+            proof_key=key,
         )
 
     async def revoke(self, tokens: Tokens) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 import msgspec
@@ -32,7 +31,6 @@ from gateway.net.server_metadata import (
 )
 from gateway.net.token_client import (
     ACCESS_TOKEN,
-    AccessToken,
     OAuthClient,
     TokenEndpoint,
     TokenRejectedError,
@@ -123,7 +121,8 @@ class OutboundTokens:
     """The access tokens of the gateway. They outlive reloads."""
 
     def __init__(self) -> None:
-        self.tokens: Final[SharedFetches[AccessToken]] = SharedFetches()
+        self.tokens: Final[SharedFetches[tuple[str, str]]] = SharedFetches()
+        """Tokens, and the private key to which a token is bound (DPoP) or ""."""
         self.servers: Final[SharedFetches[ServerMetadata]] = SharedFetches()
         self.issuers: Final[dict[bytes, str | None]] = {}
         """The issuer that each client signs in at."""
@@ -134,9 +133,7 @@ class OutboundTokens:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.tokens.close()
         await self.servers.close()
 
@@ -178,7 +175,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", deadline - began) from error
-        return with_token(request, found.value, key=found.proof_key, nonces=self.endpoint.nonces)
+        return with_token(request, found[0], key=found[1], nonces=self.endpoint.nonces)
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         token = self._token_of(subject)
@@ -197,7 +194,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         elif rejection.attempt > (2 if is_bound else 1):
             return False
         # Compare with the token that was sent, because another call could have fetched a new one since.
-        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
+        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept[0] == sent.partition(" ")[2])
         return True
 
     def _token_of(self, subject: Subject | None) -> Credential | None:
@@ -207,19 +204,19 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         # The key has a fixed length, so that the concatenation is unambiguous.
         return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
 
-    async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
+    async def _fetch(self, subject: Credential | None) -> tuple[tuple[str, str], float]:
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
-                token = await self._obtain(server, None if subject is None else subject.secret)
+                token, key, seconds = await self._obtain(server, None if subject is None else subject.secret)
             # Before the token is sent anywhere. Computing its encoded forms takes long, so a thread does it.
-            await asyncio.to_thread(self.outbound.secrets.add, token.value)
+            await asyncio.to_thread(self.outbound.secrets.add, token)
         except ExecutionError:
             self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
-        return token, token.seconds
+        return (token, key), seconds
 
     async def _find_server(self) -> tuple[ServerMetadata, float]:
         config = self.config
@@ -236,7 +233,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         check_pinned(known, server.issuer, service_url=self.service_url)
         return server, _METADATA_SECONDS
 
-    async def _obtain(self, server: ServerMetadata, subject: str | None) -> AccessToken:
+    async def _obtain(self, server: ServerMetadata, subject: str | None) -> tuple[str, str, float]:
         """Request a token, bound to a key (DPoP) if the service or the authorization server asks for a proof."""
         form = await self._form(server, subject)
         key = new_key() if self.key in self.outbound.bound else ""
@@ -289,7 +286,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         }
         client = OAuthClient(client_id=idp.client_id, secret=idp.client_secret)
         response = await self.endpoint.post(provider, form, client)
-        return read_token(response, provider, kinds=(_ID_JAG,)).value
+        return read_token(response, provider, kinds=(_ID_JAG,))[0]
 
     def _target(self, server: ServerMetadata) -> dict[str, str]:
         form = {"scope": " ".join(self.config.scopes)} if self.config.scopes else {}

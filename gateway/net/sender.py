@@ -25,10 +25,17 @@ from gateway.json_types import Json
 from gateway.language.files.decoding import size_in_words
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
-from gateway.net.answer import Answer, BodyTooLargeError, UnknownEncodingError
-from gateway.net.clients import NO_TIMEOUT, ClientProfile, HttpClients, Pool
+from gateway.net.clients import (
+    NO_TIMEOUT,
+    Answer,
+    BodyTooLargeError,
+    ClientProfile,
+    HttpClients,
+    Pool,
+    UnknownEncodingError,
+)
 from gateway.net.request import Request, origin_of, parse_url
-from gateway.net.tls import ClientIdentity, compile_tls
+from gateway.net.tls import Trust, compile_tls
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
@@ -92,7 +99,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     clients: HttpClients
     policy: AddressPolicy = PUBLIC_ONLY
     proxy: str | None = None
-    identity: ClientIdentity = ClientIdentity()
+    trust: tuple[Trust, Trust] = (None, None)
+    """The TLS contexts for the service itself, and for other origins."""
     max_redirects: int = 0
     redirect: Callable[[Request, int, str], Request | None] = redirected
     """Returns the next request for a status and a location, or None to stop."""
@@ -168,7 +176,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.redirect(request, answer.status, location)
 
     async def _pool(self, host: str, *, is_home: bool) -> Pool:
-        guard, trust = self.policy.guard_for(host), self.identity.here if is_home else self.identity.elsewhere
+        guard, trust = self.policy.guard_for(host), self.trust[0 if is_home else 1]
         if self.proxy is not None:
             # The proxy connects to the host, so check the host here.
             guard.check_spelled(host)
@@ -211,7 +219,7 @@ def compile_sender(connection: Connection, problems: Problems, *, clients: HttpC
         clients=clients,
         policy=compile_policy(connection.allow_private, problems.at("allow_private")),
         proxy=connection.proxy,
-        identity=compile_tls(connection.tls, problems.at("tls")),
+        trust=compile_tls(connection.tls, problems.at("tls")),
     )
 
 

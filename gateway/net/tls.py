@@ -5,38 +5,31 @@ import ssl
 from functools import lru_cache
 from pathlib import Path
 
-import msgspec
-
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import ClientTls
 
-
-class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The TLS contexts for the connection's own origin and for origins that it redirects to."""
-
-    here: ssl.SSLContext | None = None
-    """None means the system's trust and no client certificate."""
-    elsewhere: ssl.SSLContext | None = None
-    """The same trust, without a client certificate."""
+Trust = ssl.SSLContext | None
+"""None means the system's trust and no client certificate."""
 
 
-def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
+def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust]:
+    """Return the TLS contexts for the connection's own origin, and for origins that it redirects to."""
     if tls is None:
-        return ClientIdentity()
+        return None, None
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("requires `cert`")
     # Origins chosen by a redirect must not receive the client certificate.
     elsewhere = _trust(tls.model_copy(update={"cert": None, "key": None}), problems)
     here = _trust(tls, problems) if tls.cert else elsewhere
-    return ClientIdentity(here=here, elsewhere=elsewhere)
+    return here, elsewhere
 
 
 def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
     return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
 
 
-def _trust(tls: ClientTls, problems: Problems) -> ssl.SSLContext | None:
+def _trust(tls: ClientTls, problems: Problems) -> Trust:
     files = {name: problems.directory / file for name in ("ca", "cert", "key") if (file := getattr(tls, name))}
     for path in files.values():
         content_digest(path)  # A renewed certificate changes the configuration.

@@ -27,10 +27,9 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.json_fetcher import REQUEST_SECONDS
 from gateway.net.request import Request, bound
 from gateway.net.sender import Response, Sender
-from gateway.net.server_metadata import ServerMetadata, url_of
+from gateway.net.server_metadata import REQUEST_SECONDS, ServerMetadata, url_of
 
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -57,17 +56,6 @@ _MAX_REASON: Final = 400
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 60
 """How long an assertion is valid. It is used immediately."""
-
-
-class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
-    value: str
-    seconds: float
-    proof_key: str = ""
-    """The private key as PEM, if the token is bound to it (DPoP)."""
-
-    def __repr__(self) -> str:
-        """Hide the value from tracebacks and logs."""
-        return f"AccessToken(seconds={self.seconds})"
 
 
 class TokenRejectedError(ExecutionError):
@@ -241,8 +229,8 @@ def _check_success(response: Response, server: ServerMetadata) -> None:
 
 def read_token(
     response: Response, server: ServerMetadata, *, kinds: Sequence[str] = (ACCESS_TOKEN, _JWT), proof_key: str = ""
-) -> AccessToken:
-    """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2).
+) -> tuple[str, str, float]:
+    """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2), its key, and its lifetime in seconds.
 
     1. The token can be sent in a header.
     2. The token has one of the expected `kinds`. Access tokens must be bearer tokens, or bound to `proof_key`.
@@ -258,7 +246,7 @@ def read_token(
     if not is_known or answer.get("issued_token_type") not in (None, *kinds):
         raise ExecutionError(f"{_host(server)} issued an unsupported type of token. Only bearer tokens are supported")
     seconds = _seconds_to_keep(answer.get("expires_in"))
-    return AccessToken(value=token, seconds=seconds, proof_key=proof_key if is_bound else "")
+    return token, proof_key if is_bound else "", seconds
 
 
 def content_of(response: Response) -> Mapping[str, Json]:

@@ -11,7 +11,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
-from gateway.state.keys import FromKeys, SigningKeys
+from gateway.state.keys import SigningKeys, from_keys
 from gateway.wire import downgrade, jsonrpc
 
 
@@ -135,7 +135,7 @@ class Cursors:
     """
 
     def __init__(self, keys: SigningKeys) -> None:
-        self._serializers: Final = FromKeys(
+        self._serializers: Final = from_keys(
             keys, lambda newest_first: [URLSafeSerializer(key, salt="cursor") for key in newest_first]
         )
 

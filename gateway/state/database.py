@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import structlog
@@ -72,9 +71,7 @@ class StateDatabase:
         await opened
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # Set first, so that `_put` refuses new jobs, which would never run.
         thread, self._thread = self._thread, None
         # The scheduled call of this turn could still be pending.

@@ -13,21 +13,21 @@ from typing import Any, Final
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.keys import SigningKeys
-from gateway.state.redis_connection import RedisConnection, Script
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.sqlite_file import Schema
 
 ENCRYPTED: Final = Schema(
     store="encrypted",
     steps=("CREATE TABLE encrypted (name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL) STRICT",),
 )
-_REPLACE: Final = Script.of("""
+_REPLACE: Final = """
 local found = redis.call('GET', KEYS[1])
 if found == ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[2], 'PXAT', ARGV[3])
   return 1
 end
 return found == ARGV[2] and 1 or 0
-""")
+"""
 """Returns 1 too if a lost response made the client repeat the command."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500

@@ -17,7 +17,6 @@ import structlog
 
 from gateway.json_types import Json
 from gateway.state.sqlite_file import (
-    NewerSchemaError,
     Schema,
     copy_rows,
     is_broken,
@@ -182,7 +181,7 @@ class FallbackConnection:
         self._retry_at = time.monotonic() + self._retry_seconds
         try:
             file = self._opened(path)
-        except (sqlite3.Error, NewerSchemaError, OSError) as error:
+        except (sqlite3.Error, OSError) as error:
             return self._log_problem(error)
         try:
             file.execute("BEGIN IMMEDIATE")

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -77,20 +78,10 @@ class SigningKeys:
             log.info("signing keys written", file=str(file))
 
 
-class FromKeys(Generic[T]):
-    """A value derived from the keys, and derived again when they change."""
-
-    def __init__(self, keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> None:
-        self._keys: Final = keys
-        self._make: Final = make
-        self._used = keys()
-        self._made = make(self._used)
-
-    def __call__(self) -> T:
-        keys = self._keys()
-        if keys is not self._used:
-            self._used, self._made = keys, self._make(keys)
-        return self._made
+def from_keys(keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> Callable[[], T]:
+    """Return a function for a value that is derived from the keys, and derived again when they change."""
+    derived = lru_cache(maxsize=1)(make)
+    return lambda: derived(keys())
 
 
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
@@ -169,7 +160,7 @@ class SignedTokens(Generic[T]):
         def signer(key: bytes) -> Signer:
             return Signer(key, salt=purpose, key_derivation="hmac", digest_method=hashlib.sha256)
 
-        self._signers: Final = FromKeys(keys, lambda newest_first: [*map(signer, newest_first)])
+        self._signers: Final = from_keys(keys, lambda newest_first: [*map(signer, newest_first)])
         self._decoder: Final = msgspec.json.Decoder(kind)
 
     def sign(self, content: T) -> str:

@@ -12,28 +12,15 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
+from functools import lru_cache
 from typing import Final, Self, TypeVar
 
-import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json
 from gateway.state.redis_url import RedisUrl, close
-
-
-class Script(msgspec.Struct, frozen=True):
-    """A Lua script that atomically reads and writes one key, or keys of one slot. Redis identifies it by digest."""
-
-    text: str
-    digest: str
-
-    @classmethod
-    def of(cls, text: str) -> "Script":
-        return cls(text=text, digest=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-
 
 log: Final = structlog.get_logger(__name__)
 
@@ -83,9 +70,7 @@ class RedisConnection:
         self._tasks.begin(self._watch(), name="store: watch")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._tasks.cancel()
         with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
@@ -122,10 +107,11 @@ class RedisConnection:
         """Send a command and return its reply. Raise StoreUnavailableError if no reply arrives in time."""
         return await self._retry(lambda: self._client.execute_command(*words))
 
-    async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+    async def run(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        """Run a Lua script that reads and writes one key, or keys of one slot. See `command`."""
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
-    async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+    async def attempt(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
         """Run a script that is not idempotent, at most once. Fail at once during an outage."""
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
@@ -193,14 +179,14 @@ class RedisConnection:
             self._count(began)
             return answer
 
-    async def _evaluate(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
+    async def _evaluate(self, script: str, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
         from redis.exceptions import NoScriptError  # noqa: PLC0415 - optional dependency
 
         try:
-            return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
+            return await self._client.execute_command("EVALSHA", _digest(script), len(keys), *keys, *values)
         # Scripts are lost after a restart or failover (https://redis.io/docs/latest/commands/evalsha).
         except NoScriptError:
-            return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
+            return await self._client.execute_command("EVAL", script, len(keys), *keys, *values)
 
     def _count(self, began: float) -> None:
         self.operations += 1
@@ -277,6 +263,11 @@ class RedisConnection:
                 return
             except Exception:  # Boundary: a bug in one callback must not prevent the others.
                 log.exception("a component failed after the store returned")
+
+
+@lru_cache(maxsize=64)
+def _digest(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _is_fault(error: Exception) -> bool:

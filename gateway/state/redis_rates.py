@@ -6,11 +6,11 @@ Times are those of Redis, because clocks of replicas can differ. All logs of a l
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.state.redis_connection import RedisConnection, Script
+from gateway.state.redis_connection import RedisConnection
 
 # Check all rates before counting, so that refused calls use up nothing. Times are rounded up: a log with fewer times
 # than calls refuses too long rather than too little.
-_TAKE: Final = Script.of("""
+_TAKE: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local cost, resolution = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -43,12 +43,12 @@ for number, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, string.format('%d', 2 * lasts))
 end
 return {0, 0}
-""")
+"""
 """Arguments: the cost, the number of times in a log, and the amount and milliseconds of each rate. Returns the number
 of the exceeded rate and the milliseconds until it allows the calls, or zeros if the calls were counted.
 """
 # The log does not identify calls, so reduce the newest time.
-_REFUND: Final = Script.of("""
+_REFUND: Final = """
 for _, key in ipairs(KEYS) do
   local last = -1
   for _, at in ipairs(redis.call('HKEYS', key)) do last = math.max(last, tonumber(at)) end
@@ -56,7 +56,7 @@ for _, key in ipairs(KEYS) do
   if last >= 0 and redis.call('HINCRBY', key, field, -1) <= 0 then redis.call('HDEL', key, field) end
 end
 return 0
-""")
+"""
 
 
 class RedisRates:

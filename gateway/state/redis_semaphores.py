@@ -8,13 +8,12 @@ the set of live replicas are in one slot of a Cluster.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreUnavailableError
 from gateway.state.mailbox import Mailbox
-from gateway.state.redis_connection import RedisConnection, Script
+from gateway.state.redis_connection import RedisConnection
 
 LEASE_SECONDS: Final = 15
 # A third of the lease, so that one renewal can fail.
@@ -28,7 +27,7 @@ _FREED: Final = "place free"
 
 # A field of KEYS[1] is "slots used, waiting calls, waiting since, valid until". Times are those of Redis, because
 # clocks differ.
-_CLAIM: Final = Script.of("""
+_CLAIM: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, used, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -65,12 +64,12 @@ else
   redis.call('PEXPIRE', KEYS[1], ARGV[7])
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
-""")
+"""
 """Arguments: this replica, the limit, the used and wanted slots, the times in milliseconds to live, to wait and to keep
 the limit, and the maximum queue. Calls beyond the queue are not recorded. Returns the slots that this replica can use,
 the used and waiting numbers of the others, and the replica that can use a free slot.
 """
-_LIVE: Final = Script.of("""
+_LIVE: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
@@ -78,7 +77,7 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return last >= now and 1 or 0
-""")
+"""
 
 
 class RedisSemaphores:
@@ -99,9 +98,7 @@ class RedisSemaphores:
         self._tasks.begin(self._renew(), name="limits: renew")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._tasks.cancel()
         # Free the slots now instead of when the lease ends.
         if not self._store.is_unavailable:

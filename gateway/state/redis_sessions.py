@@ -21,7 +21,7 @@ from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreUnavailableError
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
-from gateway.state.redis_connection import RedisConnection, Script
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 
 log: Final = structlog.get_logger(__name__)
@@ -40,13 +40,13 @@ _LIST, _URI, _HOLDER = "t", "+", "@"
 """Prefixes of fields: list fingerprints, subscribed URIs and holders."""
 
 # One script, so that later changes find this replica among the holders.
-_LOAD: Final = Script.of("""
+_LOAD: Final = """
 local fields = redis.call('HGETALL', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], '')
 if #fields == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return fields
-""")
-_SAVE: Final = Script.of("""
+"""
+_SAVE: Final = """
 if redis.call('HEXISTS', KEYS[1], 'x') == 1 then return {} end
 local holders = {}
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -64,7 +64,7 @@ if tonumber(ARGV[2]) > had then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
 return holders
-""")
+"""
 """Arguments: this replica's field, the expiry and the TTL in milliseconds, `all` to replace everything, the number of
 fields to set, these fields with values, and the fields to delete. A session that has ended is not changed. Returns the
 other holders.
@@ -265,7 +265,7 @@ def _change(nonce: str, record: SessionRecord, before: SessionRecord | None) -> 
     )
 
 
-_COUNT: Final = Script.of("""
+_COUNT: Final = """
 local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if ARGV[6] == 'new' and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
@@ -282,7 +282,7 @@ for _, key in ipairs(KEYS) do
   if redis.call('PTTL', key) < expires - now then redis.call('PEXPIRE', key, string.format('%d', expires - now)) end
 end
 return 0
-""")
+"""
 """Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
 expiry, the limits, and `new` to add it only within the limits. Times are milliseconds since the epoch.
 """

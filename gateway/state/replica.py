@@ -4,7 +4,6 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Final, Self
 
 from gateway.config.settings import variable_of
@@ -44,9 +43,7 @@ class Replica:
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def open(self) -> None:

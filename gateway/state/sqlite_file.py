@@ -42,10 +42,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """SQL scripts. Script n migrates from version n to n + 1."""
 
 
-class NewerSchemaError(Exception):
-    """The file was written by a newer version of the gateway."""
-
-
 def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     _migrate(connection, schemas)
@@ -55,10 +51,8 @@ def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
 def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
     """Open a file, or create one that only its owner can read.
 
-    Raises:
-        sqlite3.Error: See `is_fault` and `is_broken`.
-        NewerSchemaError: The file belongs to a newer version of the gateway.
-        OSError: The file cannot be created.
+    Raise sqlite3.Error (see `is_broken`), NotSupportedError if the file belongs to a newer version of the gateway, or
+    OSError if the file cannot be created.
     """
     # SQLite would use the umask. -wal and -shm get the mode of the file.
     path.touch(mode=0o600)
@@ -108,7 +102,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
         version = found.get(schema.store, 0)
         if version > len(schema.steps):
             newest = len(schema.steps)
-            raise NewerSchemaError(
+            raise sqlite3.NotSupportedError(
                 f"{schema.store} has version {version}, but the newest supported version is {newest}"
             )
         for step in schema.steps[version:]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import structlog
@@ -115,9 +114,7 @@ class StateDirectory:
                 self.problem = f"{error.filename or self.wanted}: {error.strerror}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
 
@@ -222,9 +219,7 @@ class DaemonState:
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     @property

@@ -15,7 +15,6 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreUnavailableError
-from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 from gateway.tasks.store import NotStoredError, readable
 from gateway.tasks.task import Task, TaskStatus, encode_task, read_task
@@ -45,7 +44,7 @@ local function watchers(key)
 end
 """
 """KEYS: creation times, expiry times, leases, counts by status, and the task."""
-_ADD: Final = Script.of(
+_ADD: Final = (
     _COMMON
     + """
 local id, status, runner = ARGV[1], ARGV[2], ARGV[3]
@@ -60,7 +59,7 @@ return 1
 """
 )
 # A script may run twice if the connection breaks, so a write that finds its own result succeeds.
-_REPLACE: Final = Script.of(
+_REPLACE: Final = (
     _COMMON
     + """
 local id, status, runner, version = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
@@ -78,14 +77,14 @@ lease(id, status, runner, ARGV[6])
 return {watchers(KEYS[5]), redis.call("HGETALL", KEYS[4])}
 """
 )
-_REMOVE: Final = Script.of("""
+_REMOVE: Final = """
 local status = redis.call('HGET', KEYS[5], 's')
 redis.call('DEL', KEYS[5])
 for at = 1, 3 do redis.call('ZREM', KEYS[at], ARGV[1]) end
 if status then redis.call('HINCRBY', KEYS[4], status, -1) end
 return redis.call('HGETALL', KEYS[4])
-""")
-_RENEW: Final = Script.of(
+"""
+_RENEW: Final = (
     _COMMON
     + """
 local lost = {}
@@ -100,7 +99,7 @@ end
 return {lost, redis.call("HGETALL", KEYS[4])}
 """
 )
-_CLAIM: Final = Script.of(
+_CLAIM: Final = (
     _COMMON
     + """
 local found = {}
@@ -115,8 +114,8 @@ return found
 """
 )
 # HSET would recreate the key of a removed task.
-_WATCH: Final = Script.of("if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], '') end")
-_EXPIRE: Final = Script.of(
+_WATCH: Final = "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], '') end"
+_EXPIRE: Final = (
     _COMMON
     + """
 local gone = {}

@@ -17,7 +17,6 @@ from gateway.json_types import JsonObject
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
-    NoAnswerError,
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
@@ -50,7 +49,6 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     """Open a session within `seconds`. Try the `known` way first.
 
     Raises:
-        NoAnswerError: the time is up.
         UpstreamError: all ways failed. The message is from the known way, or from the one that came furthest.
     """
     attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
@@ -75,7 +73,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         if not limit.expired():
             raise
         if failure is None or known is None:
-            failure = attempt.with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
+            failure = attempt.with_noise(UnreachableError(f"no handshake within {seconds:g} s"))
     finally:
         await attempt.end()
     raise failure or UnreachableError("does not respond")

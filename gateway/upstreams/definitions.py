@@ -33,8 +33,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters
 from gateway.upstreams.relay import PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay, completion_relay
 from gateway.upstreams.server_lists import ServerLists
-from gateway.upstreams.type_checks import well_typed
-from gateway.upstreams.uris import page_uris, tool_with_prefix, ui_of
+from gateway.upstreams.values import page_uris, tool_with_prefix, ui_of, well_typed
 from gateway.wire.revisions import Era
 
 # MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.

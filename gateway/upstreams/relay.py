@@ -22,8 +22,7 @@ from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.type_checks import well_typed_blocks, well_typed_contents, well_typed_messages
-from gateway.upstreams.uris import with_prefix
+from gateway.upstreams.values import well_typed_blocks, well_typed_contents, well_typed_messages, with_prefix
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era

@@ -13,7 +13,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import BadAnswerError, NotMcpError, RequestRefusedError
-from gateway.upstreams.type_checks import mappings
+from gateway.upstreams.values import mappings
 
 log: Final = structlog.get_logger(__name__)
 

@@ -86,7 +86,7 @@ def _over_http(
     if private is None:
         private = shared.allow_private if shared is not None else False
     headers = {} if shared is None else {name: str(value) for name, value in shared.headers.items()}
-    identity = compile_tls(config.tls or (shared.tls if shared else None), problems.at("tls"))
+    trust = compile_tls(config.tls or (shared.tls if shared else None), problems.at("tls"))
     policy = compile_policy(private, problems.at("allow_private"))
     is_of_connection = shared is not None and "://" not in (config.url or "")
     warn_if_blocked(
@@ -98,7 +98,7 @@ def _over_http(
     )
     proxy = None if shared is None else shared.proxy
     auth = config.auth or (shared.auth if shared else None)
-    authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity)
+    authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=proxy, trust=trust)
     if auth is not None:
         if config.auth is not None:
             check_no_authorization(config.headers, problems.at("headers"))

@@ -34,7 +34,7 @@ from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.server_spec import compile_spec
-from gateway.upstreams.uris import page_uris
+from gateway.upstreams.values import page_uris
 
 log: Final = structlog.get_logger(__name__)
 

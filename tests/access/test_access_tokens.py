@@ -17,7 +17,7 @@ from gateway.access.issuer import FetchError, metadata_urls
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.config.models.auth import OAuth
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json, issuer_sender
+from gateway.net.server_metadata import fetch_json, issuer_sender
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
 US: Final = "https://tools.example.com/ops/mcp"

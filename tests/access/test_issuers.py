@@ -21,7 +21,7 @@ from gateway.access.dpop import ProofRequest
 from gateway.access.identity import Identity
 from gateway.config.models.auth import Auth
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json, issuer_sender, post
+from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.state.replica import Replica
 from gateway.state.used_request_states import UsedStates
 from tests.access.introspecting import SECRET, OpaqueIssuer, opaque_issuer

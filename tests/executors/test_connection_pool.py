@@ -9,8 +9,7 @@ import pytest
 from yarl import URL
 
 from gateway.net.address_guard import AddressGuard
-from gateway.net.answer import BodyTooLargeError
-from gateway.net.clients import ClientProfile, HttpClients, Pool
+from gateway.net.clients import BodyTooLargeError, ClientProfile, HttpClients, Pool
 from gateway.net.request import Request, bound
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

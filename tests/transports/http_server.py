@@ -28,7 +28,7 @@ from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcom
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json, issuer_sender, post
+from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys, random_keys
 from gateway.state.session_store import MemorySessionStore, SteadyClock

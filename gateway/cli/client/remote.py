@@ -16,8 +16,7 @@ from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters
 from gateway.net.address_guard import ANYWHERE
-from gateway.net.answer import Answer
-from gateway.net.clients import HttpClients
+from gateway.net.clients import Answer, HttpClients
 from gateway.net.request import Request, bound, parse_url
 from gateway.net.sender import Sender
 from gateway.wire import headers, meta

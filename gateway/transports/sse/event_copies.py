@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreUnavailableError
-from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 
 log: Final = structlog.get_logger(__name__)
@@ -28,14 +27,14 @@ _FRAME: Final = b"f"
 _END: Final = b"end"
 
 # A retried write finds its own entries, whose ids Redis rejects.
-_APPEND: Final = Script.of("""
+_APPEND: Final = """
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])
   if type(added) == 'table' and added.err and not string.find(added.err, 'equal or smaller') then return added end
 end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1
-""")
+"""
 """Arguments: the TTL in seconds, the maximum length, and pairs of id and content."""
 
 

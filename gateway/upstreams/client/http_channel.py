@@ -18,8 +18,8 @@ from yarl import URL
 from gateway.access.identity import Subject
 from gateway.errors import ExecutionError
 from gateway.net.address_guard import AddressRefusedError
-from gateway.net.answer import Answer, BodyTooLargeError
 from gateway.net.authorization import Authorization
+from gateway.net.clients import Answer, BodyTooLargeError
 from gateway.net.request import REJECTIONS, Rejection, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, TooManyRedirectsError, explained
 from gateway.upstreams.client.link import Outgoing

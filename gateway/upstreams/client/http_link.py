@@ -15,7 +15,7 @@ import aiohttp
 from gateway.access.identity import Subject
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
-from gateway.net.answer import Answer
+from gateway.net.clients import Answer
 from gateway.upstreams.client.http_channel import (
     LOST_SESSION,
     HttpChannel,

@@ -21,7 +21,6 @@ from gateway.language.files.media_types import media_type_of
 from gateway.net.address_guard import ANYWHERE
 from gateway.net.request import Header, Request
 from gateway.net.sender import Response, Sender
-from gateway.net.tls import ClientIdentity
 
 
 @asynccontextmanager
@@ -72,7 +71,7 @@ class _Diverted(msgspec.Struct, frozen=True):
 
     async def send(self, request: Request, *, deadline: float) -> Response:
         # The connection's address guard can refuse loopback.
-        here = replace(self.sender, policy=ANYWHERE, proxy=None, identity=ClientIdentity(), max_redirects=0)
+        here = replace(self.sender, policy=ANYWHERE, proxy=None, trust=(None, None), max_redirects=0)
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         others = (header for header in request.headers if header.name.lower() != "host")
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)

@@ -21,7 +21,7 @@ from itsdangerous import Signer
 from gateway import exact_json
 from gateway.errors import ExecutionError, InvalidRetryError
 from gateway.json_types import Json, JsonObject, empty
-from gateway.state.keys import FromKeys, SigningKeys
+from gateway.state.keys import SigningKeys, from_keys
 from gateway.state.used_request_states import UsedStates
 from gateway.wire import jsonrpc
 
@@ -54,7 +54,7 @@ class RequestStateSigner:
     def __init__(
         self, keys: SigningKeys, *, clock: Callable[[], float] = time.time, used: UsedStates | None = None
     ) -> None:
-        self._signers: Final = FromKeys(keys, lambda newest_first: [_signer(key) for key in newest_first])
+        self._signers: Final = from_keys(keys, lambda newest_first: [_signer(key) for key in newest_first])
         self._used: Final = UsedStates(clock=clock) if used is None else used
         self._clock: Final = self._used.clock
 

@@ -153,4 +153,4 @@ def test_settings_without_files_have_a_context_of_their_own(folder: Path) -> Non
     scope = make_scope(folder=folder)
     first, second = (compile_tls(ClientTls(), scope.problems) for _ in range(2))
     assert first == second
-    assert first.here is first.elsewhere is not None
+    assert first[0] is first[1] is not None

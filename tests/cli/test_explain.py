@@ -253,9 +253,9 @@ def test_every_backend_can_explain_itself(monkeypatch: pytest.MonkeyPatch) -> No
     config = Path(__file__).parents[2] / "config" / "everything.yaml"
     with dry_run(read_settings({"config": str(config), "log_level": "error"})) as rehearsal:
         catalog = rehearsal.catalog
-        primitives = (*catalog.tools.values(), *catalog.resources.values(), *catalog.resource_templates)
-        assert len(primitives) > 20
+        definitions = (*catalog.tools.values(), *catalog.resources.values(), *catalog.resource_templates)
+        assert len(definitions) > 20
+        primitives = (*definitions, *catalog.prompts.values())
         explains = [getattr(getattr(each, "executor", None), "explain", None) for each in primitives]
         assert all(map(callable, explains))
         assert len(catalog.prompts) > 2
-        assert all(callable(getattr(each.messages, "explain", None)) for each in catalog.prompts.values())

@@ -42,8 +42,7 @@ def loads(data: bytes | str) -> Json:
 def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option: int | None = None) -> bytes:
     """Encode JSON like `orjson.dumps`, with integers of any length.
 
-    Raises:
-        TypeError: The value is not JSON, is nested too deeply, or has an integer of more than 4300 digits.
+    Raise TypeError if the value is not JSON, is nested too deeply, or has an integer of more than 4300 digits.
     """
     try:
         return orjson.dumps(value, default=default, option=option)

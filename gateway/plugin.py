@@ -292,17 +292,9 @@ class _Facts(Protocol):
         """
 
     def disable(self, kind: ListKind, name: str) -> None:
-        """Disable a definition for all callers, and announce the changed list.
+        """Disable a definition for all callers, and announce the changed list; otherwise as `enable`.
 
         Running calls continue. The definition stays disabled until the process ends, also after reloads.
-
-        Args:
-            kind: The section of the file.
-            name: The key in the file, also for resources. All files of a skill are the resource `skill://<its name>`.
-
-        Raises:
-            ToolError: There is no such kind.
-            ExecutionError: The file has no such definition.
         """
 
 
@@ -376,9 +368,7 @@ class Context(_Facts, Protocol):
             url: An absolute `https://` or `http://` URL.
 
         Raises:
-            ToolError: The URL is invalid; otherwise as `elicit`.
-            ExecutionError: As `elicit`.
-            RpcError: As `elicit`.
+            ToolError: The URL is invalid. For other errors, see `elicit`.
         """
 
     async def sample(  # noqa: PLR0913 - the fields of sampling/createMessage
@@ -409,9 +399,8 @@ class Context(_Facts, Protocol):
                 `sampling.tools`). The function runs them itself and asks again.
 
         Raises:
-            ToolError: The messages or `max_tokens` are invalid; otherwise as `elicit`.
-            ExecutionError: `limits.sampling` is exceeded; otherwise as `elicit`.
-            RpcError: As `elicit`.
+            ToolError: The messages or `max_tokens` are invalid. For other errors, see `elicit`.
+            ExecutionError: `limits.sampling` is exceeded.
         """
 
     async def list_roots(self, key: str) -> Sequence[JsonObject]:
@@ -421,12 +410,7 @@ class Context(_Facts, Protocol):
             key: The name of this question within the call.
 
         Returns:
-            Objects with a `uri` that starts with `file://`, and optionally a `name`.
-
-        Raises:
-            ToolError: As `elicit`.
-            ExecutionError: As `elicit`.
-            RpcError: As `elicit`.
+            Objects with a `uri` that starts with `file://`, and optionally a `name`. For errors, see `elicit`.
         """
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
@@ -442,9 +426,8 @@ class Context(_Facts, Protocol):
             `list_roots`.
 
         Raises:
-            ToolError: A request is invalid; otherwise as `elicit`.
-            ExecutionError: As `sample`; the other questions are withdrawn.
-            RpcError: As `elicit`.
+            ToolError: A request is invalid. For other errors, see `elicit` and `sample`.
+            ExecutionError: A question failed. The others are withdrawn.
         """
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:

@@ -190,8 +190,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
 async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
     """Return `shape()`, which runs in a thread if the outcome has more than `MAX_ON_LOOP` bytes.
 
-    Raises:
-        ExecutionError: `shape` raised this error, or did not return before the deadline of `call`.
+    Raise ExecutionError if `shape` raised this error, or did not return before the deadline of `call`.
     """
     if size <= MAX_ON_LOOP:
         return shape()

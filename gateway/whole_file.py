@@ -13,8 +13,7 @@ from typing import BinaryIO
 def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     """Yield a new file that replaces `path` if the body succeeds.
 
-    Raises:
-        OSError: The file cannot be written, or `path` is not a regular file.
+    Raise OSError if the file cannot be written, or `path` is not a regular file.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "Is not a regular file", str(path))

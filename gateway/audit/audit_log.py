@@ -75,7 +75,6 @@ class AuditLog(BackgroundWriter):
             log.error("audit records lost", file=str(self.path), records=lost)
 
     def reopen(self) -> None:
-        """Reopen the file, for example after rotation."""
         self._file.leave()
         self.retry()
 
@@ -192,13 +191,7 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a log file that the gateway also reads, because the first record would corrupt it.
-
-    Args:
-        loaded: The configuration.
-        problems: Receives the error.
-        reserved: Names of other files beside the configuration that the gateway reads.
-    """
+    """Report a log file that the gateway also reads, because the first record would corrupt it."""
     if loaded.document.audit is None:
         return
     path = audit_path(loaded.document.audit, loaded.root).resolve()

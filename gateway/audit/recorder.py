@@ -64,17 +64,12 @@ class AuditRecorder:
         self._lost = self._written = 0
 
     def open(self, served: ServedConfig) -> None:
-        """Start recording.
-
-        Raises:
-            ConfigError: The file cannot be written.
-        """
+        """Start recording. Raise ConfigError if the file cannot be written."""
         self.check(served)
         self._follow(served)
         self._note({"event": "started", "version": __version__, **self._facts(served)})
 
     def close(self) -> None:
-        """Write the queued records and close the log."""
         self._note({"event": "stopped"})
         self._replace()
         # One time limit for all logs.
@@ -83,11 +78,7 @@ class AuditRecorder:
             log.stop(max(0.0, deadline - time.monotonic()))
 
     def check(self, served: ServedConfig) -> None:
-        """Check the audit log of a candidate. Blocking.
-
-        Raises:
-            ConfigError: The file cannot be written.
-        """
+        """Check the audit log of a candidate. Blocking. Raise ConfigError if the file cannot be written."""
         if served.document.audit is None:
             return
         path = audit_path(served.document.audit, served.root)
@@ -105,7 +96,6 @@ class AuditRecorder:
         self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
     def denied(self, denied: AuthError, address: str, path: str) -> None:
-        """Record a denied request, within the rate limit."""
         if self._log is not None and (suppressed := self._denials.allows()) is not None:
             self._log.append(denial_record(denied, address=address, path=path, suppressed=suppressed))
 

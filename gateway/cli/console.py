@@ -33,7 +33,6 @@ def has_browser() -> bool:
 
 
 def open_in_browser(url: str) -> None:
-    """Open a URL in the browser, without waiting for it."""
     # A daemon thread, because some browsers only return when their window is closed.
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 
@@ -100,7 +99,6 @@ class Console:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
 
     def changed(self, line: str) -> str:
-        """Return a line of a difference in the style of its sign."""
         text, style = self.clean(line), SIGN_STYLES.get(line[:1])
         return self.styled(text, style) if style else text
 

@@ -96,8 +96,7 @@ class _Column(NamedTuple):
 async def of_database(kind: str, source: str, directory: Path | None, option: str) -> str:
     """Return a configuration with a tool for each table. `source` is a file or the URL of a server.
 
-    Raises:
-        ConfigError: the database cannot be read, or has no tables.
+    Raise ConfigError if the database cannot be read, or has no tables.
     """
     dialect = dialect_of(kind)
     url = f"{dialect.name}:{path_from(None, source)}" if dialect.is_file else source

@@ -34,7 +34,6 @@ def execute(command: Command, options: Namespace, out: Console, hints: Console, 
 
 
 def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
-    """Print an error, and return the exit code."""
     match error:
         case ConfigError():
             hints.line(render(error.problems, colour=hints.has_colour))

@@ -81,8 +81,7 @@ def path_from(directory: Path | None, file: str) -> str:
 def of_servers(file: str, directory: Path | None) -> str:
     """Return a configuration with the servers of an MCP client.
 
-    Raises:
-        ConfigError: the file is not a JSON file with MCP servers.
+    Raise ConfigError if the file is not a JSON file with MCP servers.
     """
     try:
         source = SourceFile(Path(file), decode(read_bytes(Path(file))))

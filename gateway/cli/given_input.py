@@ -92,8 +92,7 @@ def _interruptible() -> Iterator[None]:
 def given_caller(name: str | None, auth: Auth | None) -> Identity:
     """Return the identity that the named file describes; without a name, the anonymous identity.
 
-    Raises:
-        ConfigError: the file cannot be read, or describes no caller whom `auth` would accept.
+    Raise ConfigError if the file cannot be read, or describes no caller whom `auth` would accept.
     """
     if name is None:
         return ANONYMOUS
@@ -131,8 +130,7 @@ def split_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, lis
 def name_and_pairs(words: list[str], what: str) -> list[str]:
     """Return the words. The first is the name of the tool or prompt.
 
-    Raises:
-        ConfigError: there are no words, or the name is not valid UTF-8.
+    Raise ConfigError if there are no words, or the name is not valid UTF-8.
     """
     if not words:
         raise ConfigError.at(what, "is missing")
@@ -141,11 +139,7 @@ def name_and_pairs(words: list[str], what: str) -> list[str]:
 
 
 def check_text(word: str) -> None:
-    """Reject a word that JSON cannot contain (RFC 8259 §8.1).
-
-    Raises:
-        ConfigError: the word is not valid UTF-8.
-    """
+    """Reject a word that JSON cannot contain (RFC 8259 §8.1). Raise ConfigError if the word is not valid UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError as error:
@@ -160,8 +154,7 @@ def _is_path(word: str) -> bool:
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
     """Return the arguments from `key=value` words, which override those of the JSON object.
 
-    Raises:
-        ConfigError: a word or the JSON is malformed, or a file cannot be read.
+    Raise ConfigError if a word or the JSON is malformed, or a file cannot be read.
     """
     arguments = _object(json) if json is not None else {}
     files: dict[str, list[str]] = {}

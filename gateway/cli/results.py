@@ -93,8 +93,7 @@ def _repeats(piece: Piece, value: Json) -> bool:
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
     """Write the only binary piece, or the text of all pieces, to a file. `-` is standard output.
 
-    Raises:
-        ConfigError: several pieces are binary, or the file cannot be written.
+    Raise ConfigError if several pieces are binary, or the file cannot be written.
     """
     binary = [piece for piece in pieces if isinstance(piece.content, bytes)]
     if len(binary) > 1:

@@ -65,7 +65,6 @@ class BrowserSignIns:
         return [entry for entry in self._authenticator.oauth if entry.browser is not None]
 
     def forms(self, back: str, *, action: str) -> str:
-        """Return a button for each issuer."""
         return "".join(
             f"<form method=post action='{action}'><input type=hidden name=back value='{escape(back)}'>"
             f"<button name=issuer value='{escape(entry.issuer[0])}'>Sign in with {escape(_host(entry))}</button></form>"

@@ -27,7 +27,7 @@ from gateway.console.console_access import ConsoleAccess, own_origins
 from gateway.console.session_cookie import place_of
 from gateway.console.static_files import without_cors
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.net.authorization_code import CLIENT_DOCUMENTS, PAGES, ServiceEntry
 from gateway.net.sign_ins import PendingSignIn, SignInRequiredError, SignIns
 from gateway.net.token_client import TokenEndpoint
@@ -78,14 +78,7 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """Configure the pages.
-
-        Args:
-            sign_ins: the sign-ins of all users.
-            access: identifies users.
-            issuers: sends requests to the issuers of `auth.oauth`.
-            served: returns the keys of the configured entries.
-        """
+        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of the entries."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)
@@ -122,8 +115,7 @@ class SignInPages:
                 return await page(request)
             except PageError as error:
                 if _is_json(request):
-                    headers = {**_HEADERS_OF_JSON, **error.headers}
-                    return request.answer({"error": str(error)}, status=error.status, headers=headers)
+                    return _json(request, {"error": str(error)}, status=error.status, headers=error.headers)
                 return _page(request, f"<p>{escape(str(error))}</p>", status=error.status, headers=error.headers)
 
         return guarded
@@ -146,14 +138,16 @@ class SignInPages:
             raise PageError(404, "This link does not exist or has expired. Repeat your request to get a new link.")
         if pending.state or pending.is_done:
             raise PageError(410, "This link has already been used. Repeat your request to get a new link.")
-        title = self._title(pending.entry)
+        entry = self._sign_ins.entry(pending.entry)
+        if entry is None:
+            raise PageError(410, "The configuration has changed. Repeat your request to get a new link.")
         identity = await self._identified(request, form)
         if identity is not None and (identity.subject_key or "") != pending.person:
             raise PageError(403, "This link was created for another user. Repeat your request yourself.")
         if request.raw.method in _READ or identity is None:
             key = _KEY_FIELD if identity is None else ""
             forms = self._browsers.forms(f"sign-in/{request.raw.match_info['link']}", action="browser")
-            button = f"<form method=post>{key}<button>Sign in to {escape(title)}</button></form>"
+            button = f"<form method=post>{key}<button>Sign in to {escape(entry.title)}</button></form>"
             return _page(request, button if identity is not None else forms + button)
         return await self._redirect(request, pending)
 
@@ -169,8 +163,7 @@ class SignInPages:
         form = await _form(request)
         if request.raw.method in _READ:
             if _is_json(request):
-                issuers: list[Json] = [entry.issuer[0] for entry in self._browsers.entries]
-                return request.answer({"issuers": issuers}, headers=_HEADERS_OF_JSON)
+                return _json(request, {"issuers": [entry.issuer[0] for entry in self._browsers.entries]})
             return _page(request, self._browsers.forms(request.raw.query.get("back", "connections"), action="browser"))
         base_url = self._sign_ins.base_url
         if not is_main:  # The public URL leads to the main listener.
@@ -224,9 +217,9 @@ class SignInPages:
         form = await _form(request)
         identity = await self._identified(request, form)
         is_json = _is_json(request)
+        if identity is None and is_json:
+            raise PageError(401, "authentication required")
         if identity is None:
-            if is_json:
-                return request.answer({"error": "authentication required"}, status=401, headers=_HEADERS_OF_JSON)
             forms = self._browsers.forms("connections", action="sign-in/browser")
             key = f"<form method=post>{_KEY_FIELD}<button>Show my connections</button></form>"
             return _page(request, forms + key)
@@ -234,7 +227,7 @@ class SignInPages:
             return await self._act(request, identity, form, is_json=is_json)
         rows = [await self._row(entry, identity) for entry in self._sign_ins.entries(self._served())]
         if is_json:
-            return request.answer({"connections": rows}, headers=_HEADERS_OF_JSON)
+            return _json(request, {"connections": rows})
         response = _page(request, "".join(map(_shown, rows)) or "<p>No service requires that you sign in.</p>")
         if form.get("token"):
             session = self._access.session_of(identity, place_of(request.raw, request.client_endpoint))
@@ -250,18 +243,18 @@ class SignInPages:
             raise PageError(404, "This service does not exist.")
         if entry.config.shared and not identity.holds(OPERATORS):
             raise PageError(403, "Only an administrator can do this (scope gateway:admin).")
-        subject = _subject(identity)
+        subject = Subject(identity.subject_key or "", is_operator=identity.holds(OPERATORS))
         if form["action"] == "sign_out":
             await self._sign_ins.sign_out_of(entry, subject.key or "")
         else:
             link = await self._sign_ins.link(SignInRequiredError(self._sign_ins, entry, subject))
             if is_json:
-                return request.answer({"link": link}, headers=_HEADERS_OF_JSON)
+                return _json(request, {"link": link})
             pending = await self._sign_ins.pending(link.rpartition("/")[2])
             assert pending is not None  # noqa: S101 - just created
             return await self._redirect(request, pending)
         if is_json:
-            return request.answer({"signed_out": entry.name}, headers=_HEADERS_OF_JSON)
+            return _json(request, {"signed_out": entry.name})
         return web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": "connections"})
 
     async def _row(self, entry: ServiceEntry, identity: Identity) -> dict[str, Json]:
@@ -295,18 +288,11 @@ class SignInPages:
             _check_views(found)
         return found
 
-    def _title(self, key: str) -> str:
-        entry = self._sign_ins.entry(key)
-        if entry is None:
-            raise PageError(410, "The configuration has changed. Repeat your request to get a new link.")
-        return entry.title
-
 
 _KEY_FIELD: Final = (
     "<p><label>API key or access token of this server"
     "<input type=password name=token autocomplete=current-password required></label></p>"
 )
-_HEADERS_OF_JSON: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def _shown(row: Mapping[str, Json]) -> str:
@@ -324,10 +310,6 @@ def _shown(row: Mapping[str, Json]) -> str:
 def _check_views(identity: Identity) -> None:
     if not identity.may_enter(None):
         raise PageError(403, "This access token is only valid for a view. Use one for the whole server.")
-
-
-def _subject(identity: Identity) -> Subject:
-    return Subject(identity.subject_key or "", is_operator=identity.holds(OPERATORS))
 
 
 def _response_of(request: HttpRequest) -> Mapping[str, str]:
@@ -367,6 +349,13 @@ def _of(request: HttpRequest) -> dict[str, str]:
 
 def _is_json(request: HttpRequest) -> bool:
     return "application/json" in request.raw.headers.get("Accept", "")
+
+
+def _json(
+    request: HttpRequest, body: JsonObject, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    fields = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
+    return request.answer(body, status=status, headers=fields)
 
 
 def _page(

@@ -37,11 +37,7 @@ def add_answers(parser: Parser) -> None:
 
 class Answers:
     def __init__(self, options: Namespace, hints: Console) -> None:
-        """Parse `--answer`.
-
-        Raises:
-            ConfigError: a value is malformed.
-        """
+        """Parse `--answer`. Raise ConfigError if a value is malformed."""
         self._given: Final = arguments_of(options.answer)
         self._accepts: Final[bool] = options.yes
         self._hints: Final = hints

@@ -34,8 +34,7 @@ class GatewayClient(Protocol):
     ) -> JsonObject:
         """Send a request of 2026-07-28 and return the result. With `on_notification`, also request progress.
 
-        Raises:
-            RpcError: the response is an error.
+        Raise RpcError if the response is an error.
         """
 
 
@@ -56,11 +55,7 @@ _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=
 
 
 def endpoint(url: str, *, path: str) -> str:
-    """Return the URL with `path` if it has no path.
-
-    Raises:
-        ExecutionError: the URL is not valid.
-    """
+    """Return the URL with `path` if it has no path. Raise ExecutionError if the URL is not valid."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # `port` validates
@@ -74,8 +69,7 @@ def endpoint(url: str, *, path: str) -> str:
 def view_url(url: str, view: str | None) -> str:
     """Return the URL of a view's endpoint, or of the MCP endpoint without a view.
 
-    Raises:
-        ExecutionError: the URL is not valid.
+    Raise ExecutionError if the URL is not valid.
     """
     parts = urlsplit(endpoint(url, path="/mcp"))
     if view is None:
@@ -100,8 +94,7 @@ async def open_sender() -> AsyncIterator[Sender]:
 def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
     """Return a request with the token of the environment, or with the credentials of the URL.
 
-    Raises:
-        ValueError: the URL is not valid.
+    Raise ValueError if the URL is not valid.
     """
     target, key = parse_url(url), os.environ.get(TOKEN_VARIABLE)
     if key:
@@ -171,7 +164,6 @@ class RemoteClient:
 
 
 async def _response(answer: Answer, on_notification: Listener | None) -> Json:
-    """Return the response among the messages of an answer, or None."""
     async for message in _messages(answer):
         match message:
             case {"result": dict()} | {"error": {"message": str()}}:

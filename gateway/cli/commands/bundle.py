@@ -111,7 +111,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _environment(package: str | None, document: Document) -> dict[str, bytes]:
-    """Return the project file, and the wheel that it installs unless another package is given."""
     extras = [name for name, used in (("auth", document.auth), ("sql", document.databases)) if used]
     requirement = package or DISTRIBUTION + (f"[{','.join(extras)}]" if extras else "")
     project = _PROJECT.format(requirement=json.dumps(requirement))
@@ -143,7 +142,6 @@ def _wheel() -> bytes:
 
 
 def _pack(output: Path, made: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
-    """Write the archive atomically."""
     with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)

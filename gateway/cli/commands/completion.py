@@ -112,7 +112,6 @@ def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]
 
 
 def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
-    """Return the names in the file, or none if a name is already typed or the file cannot be read."""
     config, rest = split_config(positional, url=None, needs_name=True)
     if rest:
         return []

@@ -107,7 +107,6 @@ async def _act(services: "_Daemon | _File", action: str, name: str, hints: Conso
 
 
 def _named(name: str, rows: Sequence[JsonObject]) -> JsonObject:
-    """Return the service of a full name, or of a name without its section."""
     found = [row for row in rows if name in {row["entry"], str(row["entry"]).partition(".")[2]}]
     exact = [row for row in found if row["entry"] == name]
     if len(exact or found) != 1:

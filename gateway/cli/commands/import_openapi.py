@@ -94,8 +94,7 @@ def imported_from(
 ) -> Imported:
     """Return the configuration for the operations that match one of `include`.
 
-    Raises:
-        DocumentError: the document cannot be used.
+    Raise DocumentError if the document cannot be used.
     """
     references = References(open_document)
     root = references.root(uri)

@@ -46,8 +46,7 @@ _NO_SERVER: Final = "https://api.example.com"
 async def of_document(document: str, directory: Path | None) -> str:
     """Return a configuration for a document. A URL is fetched.
 
-    Raises:
-        ConfigError: the document cannot be fetched, or is not OpenAPI.
+    Raise ConfigError if the document cannot be fetched, or is not OpenAPI.
     """
     private: set[str] = set()
     try:

@@ -97,8 +97,7 @@ def compare_lock(
 ) -> tuple[Path, Sequence[Difference]]:
     """Return the lock, and the definitions and pages that differ from it.
 
-    Raises:
-        ConfigError: the file cannot be served, or there is no valid lock.
+    Raise ConfigError if the file cannot be served, or there is no valid lock.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)

@@ -39,7 +39,6 @@ class SourceParser(Parser):
 
 
 def add_sources(add: AddArgument) -> None:
-    """Add the flags. The command follows `--`."""
     add("--mcp-json", metavar="FILE", help="serve the servers of an MCP client's file")
     add("--openapi", metavar="URL", help="serve the read operations of an OpenAPI document or URL")
     add("--sqlite", metavar="FILE", help="serve the tables of an SQLite database, read only")
@@ -49,8 +48,7 @@ def add_sources(add: AddArgument) -> None:
 async def configuration_of(options: Namespace) -> str | None:
     """Return the YAML for the source in `options`, or None if there is none.
 
-    Raises:
-        ConfigError: the source cannot be read, or it is given together with another one or a file.
+    Raise ConfigError if the source cannot be read, or it is given together with another one or a file.
     """
     sources = {key: value for key in _FLAGS if (value := getattr(options, key, None))}
     if not sources:
@@ -71,7 +69,6 @@ async def configuration_of(options: Namespace) -> str | None:
 
 
 def written(text: str, directory: str) -> str:
-    """Write the configuration into a directory, and return its path."""
     path = Path(directory).resolve() / "config.yaml"
     path.write_text(text, encoding="utf-8")
     return str(path)

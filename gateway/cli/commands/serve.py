@@ -169,11 +169,7 @@ def _attempt(tools: Sequence[JsonObject]) -> str:
 
 
 def _require_what_workers_need(settings: Settings, *, where: str) -> None:
-    """Check the settings for several workers.
-
-    Raises:
-        ConfigError: a setting is missing, with the line to add.
-    """
+    """Check the settings for several workers. Raise ConfigError if a setting is missing, with the line to add."""
     if settings.stdio:
         raise ConfigError.at(where, "workers cannot share standard input. Omit --stdio, or use one worker")
     if settings.store_url() is None:

@@ -164,7 +164,6 @@ def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _files(files: Mapping[str, str]) -> Iterator[str]:
-    """Yield the files with the start of their digests."""
     for path, digest in islice(files.items(), _MAX_FILES):
         yield f"{digest[:_DIGITS]}  {path}"
     if len(files) > _MAX_FILES:

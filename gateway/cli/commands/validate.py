@@ -156,7 +156,6 @@ def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
 
 
 def _rejection(schema: JsonObject) -> str | None:
-    """Return why jsonschema rejects a schema, or None."""
     import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
 
     dialect = jsonschema.validators.validator_for(schema).META_SCHEMA.get("$schema")

@@ -64,8 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
     """Run the tests of the tools that match one of the globs, or all tests.
 
-    Raises:
-        ConfigError: the file cannot be served, or a glob matches no tool.
+    Raise ConfigError if the file cannot be served, or a glob matches no tool.
     """
     async with offline_gateway(settings) as dry:
         tools = dry.loaded.document.tools

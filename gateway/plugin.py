@@ -292,9 +292,13 @@ class _Facts(Protocol):
         """
 
     def disable(self, kind: ListKind, name: str) -> None:
-        """Disable a definition for all callers, and announce the changed list; otherwise as `enable`.
+        """Disable a definition for all callers, and announce the changed list. For errors, see `enable`.
 
         Running calls continue. The definition stays disabled until the process ends, also after reloads.
+
+        Args:
+            kind: The section of the file.
+            name: The key in the file, also for resources. All files of a skill are the resource `skill://<its name>`.
         """
 
 

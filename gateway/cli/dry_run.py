@@ -1,7 +1,10 @@
-"""Loads and compiles a file without serving it."""
+"""Loads and compiles a file without serving it, and finds the environment variables that it reads."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from itertools import chain
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +19,10 @@ from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.document import Document
+from gateway.config.reading.interpolation import Variable
+from gateway.config.secrets.literal_secrets import SECRET_KEY
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
@@ -29,6 +36,9 @@ from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs
 from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
+
+_PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
+"""Variables that clients pass on to servers on stdio, according to the official SDKs."""
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,3 +198,24 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
             dependencies=dependencies,
         )
     return DryRun(loaded=loaded, catalog=catalog, services=services)
+
+
+def variables_of(loaded: LoadedConfig) -> Mapping[str, Variable]:
+    """Return the variables that the file reads, and those that its definitions name."""
+    variables = dict(loaded.variables)
+    for name, variable in _named_by_definitions(loaded.document):
+        variables.setdefault(name, variable)
+    return {name: variable for name, variable in variables.items() if name not in _PASSED_ON}
+
+
+def _named_by_definitions(document: Document) -> Iterator[tuple[str, Variable]]:
+    """Yield the variables of `requires.env`, and those of `inherit_env` that are set here."""
+    definitions = chain[Tool | Resource | Prompt](
+        document.tools.values(), document.resources.values(), document.prompts.values()
+    )
+    for definition in definitions:
+        names = list(definition.requires.env)
+        if not isinstance(definition, Prompt) and definition.shell is not None:
+            names += [name for name in definition.shell.inherit_env if name in os.environ]
+        for name in names:
+            yield name, Variable(is_needed=False, is_secret=SECRET_KEY.search(name) is not None)

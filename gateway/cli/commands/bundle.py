@@ -17,10 +17,9 @@ from gateway import __version__
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.credential_files import holds_private_key, named_as_credentials
-from gateway.cli.dry_run import DryRun, dry_run
+from gateway.cli.dry_run import DryRun, dry_run, variables_of
 from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import variables_of
 from gateway.cli.results import writing
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document

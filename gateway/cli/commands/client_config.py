@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 from gateway.app.listeners import check_view
 from gateway.cli.client.remote import open_sender, view_url
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import dry_run
+from gateway.cli.dry_run import dry_run, variables_of
 from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import variables_of
 from gateway.cli.results import writing
 from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition, HttpServerEntry, StdioServer
 from gateway.client_configs.file_change import FileChange, change_of

@@ -14,10 +14,9 @@ from gateway import __version__
 from gateway.app.listeners import check_view
 from gateway.catalog.compile.wire_definitions import server_info
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import dry_run
+from gateway.cli.dry_run import dry_run, variables_of
 from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
-from gateway.cli.prerequisites import variables_of
 from gateway.cli.results import writing
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import is_loopback_name

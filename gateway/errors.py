@@ -117,18 +117,6 @@ class ResourceNotFoundError(ResourceError):
         )
 
 
-class ResourceUnreadableError(ResourceError):
-    """The backend of a resource failed or timed out."""
-
-    def __init__(self, uri: str, reason: str) -> None:
-        super().__init__(
-            uri,
-            code=ErrorCode.INTERNAL_ERROR,
-            message=reason,
-            explanation=f"The resource {uri} could not be read: {reason}",
-        )
-
-
 class InsufficientScopeError(RpcError):
     """The caller needs more scopes (RFC 6750 §3.1)."""
 

@@ -147,7 +147,6 @@ def test_no_import_of_our_own_hides_inside_a_function() -> None:
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "cli/command_table.py": {EXECUTION},
-    "cli/commands/validate.py": {"gateway.cli.query_check"},
     "cli/commands/dev/__init__.py": {"gateway.cli.commands.dev.live_view"},
     "executors/sql/dialects.py": {
         f"gateway.executors.sql.{name}" for name in ("connections", "sqlite", "postgresql", "mysql", "duckdb")

@@ -2,7 +2,6 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Final
 
 import orjson
@@ -15,6 +14,7 @@ from gateway.cli.console import Console, counted, left_out_lines, protect_stdout
 from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
 from gateway.cli.options import add_config, add_json, add_lists_all, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.cli.query_check import refused_queries
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import as_json, render
 from gateway.config.loader import LoadedConfig
@@ -24,8 +24,6 @@ from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.reload.exposure import exposures
 
-_QUERY_CHECK: Final = "gateway.cli.query_check"
-"""Imported only for `--connect`, because it imports the database libraries."""
 _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
 """Keys of free text, which do not affect validity."""
 
@@ -89,7 +87,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
     async with asked_sources(settings) as sources:
         dry, problems = check(settings, sources=sources)
-        refused = await import_module(_QUERY_CHECK).refused_queries(dry.loaded, dry.catalog.databases)
+        refused = await refused_queries(dry.loaded, dry.catalog.databases)
         return dry, (*problems, *refused, *(() if sources is None else sources.unreachable))
 
 

@@ -18,12 +18,13 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.config.models.quantities import RateLimit
 from gateway.deadline import Deadline
 from gateway.errors import (
+    ErrorCode,
     ExecutionError,
     InsufficientScopeError,
     MissingCapabilityError,
     OverLimitError,
+    ResourceError,
     ResourceNotFoundError,
-    ResourceUnreadableError,
 )
 from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
 from gateway.executors.python.results import valid_text
@@ -520,7 +521,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
 
     Raises:
         ResourceNotFoundError: no resource has this URI.
-        ResourceUnreadableError: the read failed.
+        ResourceError: the read failed.
     """
     stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
@@ -548,4 +549,6 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
     except OverLimitError:
         raise  # see `Method.refused`
     except ExecutionError as error:
-        raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error
+        reason = call.catalog.sanitizer.text(str(error))
+        explanation = f"The resource {uri} could not be read: {reason}"
+        raise ResourceError(uri, code=ErrorCode.INTERNAL_ERROR, message=reason, explanation=explanation) from error

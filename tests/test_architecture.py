@@ -215,14 +215,14 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 77_159,
-    "files": 492,
-    "classes": 804,
+    "lines": 76_939,
+    "files": 488,
+    "classes": 796,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,
     "files with TYPE_CHECKING": 2,
-    "files that import our modules by string": 6,
+    "files that import our modules by string": 5,
     "import cycles": 0,
     "class names used twice": 12,
 }

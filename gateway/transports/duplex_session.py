@@ -127,12 +127,9 @@ class DuplexSession:
         del reply  # Free the response while the error waits.
         log.warning("response dropped", why="its client reads too slowly")
         entries = message.entries if isinstance(message, Batch) else (message,)
-        failures = [
-            results.error_reply(_UNREAD, request_id=each.id, revision=None).body
-            for each in entries
-            if isinstance(each, Request)
-        ]
-        body = b",".join(filter(None, failures))
+        ids = [each.id for each in entries if isinstance(each, Request)]
+        failures = [results.error_reply(_UNREAD, request_id=each, revision=None).body or b"" for each in ids]
+        body = b",".join(failures)
         await self._write_message(b"[%b]" % body if isinstance(message, Batch) else body)
 
     def _run(self, writing: Coroutine[Json, Json, None]) -> None:

@@ -144,13 +144,7 @@ class HttpServer:
     async def open(
         self, stack: AsyncExitStack, main: ListenAddress, *, admin_api: AdminApi, admin: ListenAddress | None = None
     ) -> None:
-        """Accept connections until `stack` closes.
-
-        Args:
-            stack: Closes the listeners.
-            main: The listener of MCP, and of the admin API unless `admin` is given.
-            admin_api: Served on `admin`, or on `main` without one.
-            admin: The listener of the admin API.
+        """Accept connections until `stack` closes. Without `admin`, the main listener serves the admin API.
 
         Raises:
             ConfigError: Cannot listen on an address.

@@ -3,19 +3,15 @@
 Reverse proxies report the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix` or in `Forwarded` (RFC
 7239). Any client can send these headers too. Threats:
 
-- A client connects directly and sends them to fake its address, an allowed Host, or TLS. Only peers in
-  `listen.trusted_proxies` are trusted.
-- A client sends them through a proxy that appends to them. The client's own values are to the left, so the address
-  chain is read from the right. The first address that is not a trusted proxy is the client. Scheme and host are taken
-  from the same position.
-- A client sends the header family that the proxy does not set. If both families are present and differ, both are
-  ignored.
+- A client connects directly. Only peers in `listen.trusted_proxies` are trusted.
+- A proxy appends to the client's own values, so the address chain is read from the right. The first address that is not
+  a trusted proxy is the client. Scheme and host are taken from the same position.
+- A client sends the family that the proxy does not set. If both families are present and differ, both are ignored.
 - A client leaves a quote open to hide the proxy's value. A syntax error invalidates the whole header.
-- A prefix such as `//evil.example.com`, or a host with a path or credentials, would change the URLs that we send. Each
-  value must match a strict pattern.
+- A prefix such as `//evil.example.com`, or a host with a path, would change our URLs. Each value must match a strict
+  pattern.
 
-If the headers are ignored, the client's address comes from the connection and the host from `Host`. Trusted proxies
-must set or remove every header listed above.
+Trusted proxies must set or remove every header listed above.
 """
 
 import re
@@ -74,11 +70,7 @@ class _ForwardedValues(msgspec.Struct, frozen=True):
 
 class TrustedProxies:
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
-        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of the headers.
-
-        Raises:
-            ValueError: An entry is neither an address nor a range.
-        """
+        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of the headers."""
         listed = tuple(networks)
         self._networks: Final = tuple(parse_network(text) for text in listed if text != UNIX)
         self._trusts_unix: Final = UNIX in listed
@@ -90,14 +82,7 @@ class TrustedProxies:
         return self._public_prefix or ""
 
     def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: MultiMapping[str]) -> ClientEndpoint:
-        """Return the client's address and the URL that it used.
-
-        Args:
-            peer: The address of the connection's peer.
-            scheme: `https` if the connection uses TLS.
-            host: The request's own `Host`.
-            fields: All request headers.
-        """
+        """Return the client's address and the URL that it used, for a connection and its request headers."""
         address = plain_address(peer)
         if not (self._networks or self._trusts_unix) or not self._trusts(address):
             return ClientEndpoint(

@@ -2,18 +2,13 @@
 
 Threats:
 
-- DNS rebinding: a web page points its own name at this machine and sends requests from the user's browser. Their `Host`
-  is the page's name, so `Host` must be a configured name.
+- DNS rebinding: a web page points its own name at this machine. `Host` must be a configured name. An IP address cannot
+  be a rebound name, so a listener on a wildcard address accepts any.
 - A web page of another site sends requests to a loopback listener. `Origin` must be allowed. `Origin: null` (a
   sandboxed frame or a local file) is rejected unless it is configured.
-- Request smuggling: two parsers disagree on where a message ends. aiohttp's parser (llhttp in strict mode) rejects
-  ambiguous lengths, codings, line endings and chunks, and closes the connection. Tests cover each case with and without
-  nginx. Codings other than `chunked` are rejected here.
+- Request smuggling: aiohttp's parser (llhttp in strict mode) rejects ambiguous lengths, codings, line endings and
+  chunks. Codings other than `chunked` are rejected here.
 - A target in absolute form with a different host than `Host`: the target's host is checked (RFC 9112 §3.2.2).
-- HTTP/0.9, which has no headers.
-
-A `Host` that is an IP address cannot be a rebound name. A listener on a wildcard address accepts any IP address.
-`Upgrade` is ignored (RFC 9110 §7.8).
 """
 
 import re

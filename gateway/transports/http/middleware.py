@@ -75,16 +75,7 @@ class Middleware:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
     ) -> None:
-        """Create the middleware.
-
-        Args:
-            guard: Checks hosts and origins.
-            proxies: The proxies whose forwarded headers are trusted.
-            authenticator: Identifies callers.
-            metadata: Builds the challenges of 401 and 403 responses.
-            is_draining: Whether connections close after their next response.
-            mask: Removes secrets from error messages, such as a key sent in the wrong header.
-        """
+        """While `is_draining`, connections close after their next response. `mask` removes secrets from errors."""
         self.authenticator: Final = authenticator
         self.metadata: Final = metadata
         self._guard: Final = guard

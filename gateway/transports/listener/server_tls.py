@@ -3,8 +3,8 @@
 `load_identity` makes all checks. If a renewed certificate is invalid, the old one stays in use. A replaced certificate
 applies from the next handshake, and open connections are not affected.
 
-Supported are TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because
-it costs the server more than the client. HTTP/2 is not offered.
+Supports TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because it
+costs the server more than the client.
 """
 
 import ssl
@@ -66,7 +66,9 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     chain, secret = _read(cert, problems.at("cert")), _read(key, problems.at("key"))
     if chain is None or secret is None:
         return None
-    if not _is_certificate(chain):
+    try:
+        client = _trusting(chain)
+    except (ssl.SSLError, ValueError):
         problems.at("cert").error(f"{cert} contains no certificate in PEM format")
         return None
     context = _new_context()
@@ -79,7 +81,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except OSError as error:  # Removed since it was read.
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
-    warning = _refused_by_clients(context, chain)
+    warning = _refused_by(client, context)
     if warning is not None:
         problems.at("cert").warning(f"{cert} {warning}; clients will refuse it")
     return ServerIdentity(chain=chain, key=secret, context=context)
@@ -103,14 +105,6 @@ def _read(path: Path, problems: Problems) -> bytes | None:
     return None
 
 
-def _is_certificate(chain: bytes) -> bool:
-    try:
-        _trusting(chain)
-    except (ssl.SSLError, ValueError):
-        return False
-    return True
-
-
 def _fault(error: ssl.SSLError) -> str:
     match error.reason:
         case "KEY_VALUES_MISMATCH" | "KEY_TYPE_MISMATCH":
@@ -121,9 +115,8 @@ def _fault(error: ssl.SSLError) -> str:
             return f"cannot be used: {reason or error}" if reason else "contains no private key in PEM format"
 
 
-def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
-    """Return why a client that trusts this certificate would reject it. Performs a handshake in memory."""
-    client = _trusting(chain)
+def _refused_by(client: ssl.SSLContext, context: ssl.SSLContext) -> str | None:
+    """Return why a client would reject the certificate. Performs a handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
     for end in ends * 3:  # The number of flights of a handshake.
@@ -139,12 +132,7 @@ def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
 
 
 def _trusting(chain: bytes) -> ssl.SSLContext:
-    """Return a client context that trusts the certificates in a PEM chain.
-
-    Raises:
-        ssl.SSLError: `chain` contains no valid certificates.
-        ValueError: `chain` contains no valid certificates.
-    """
+    """Return a client context that trusts a PEM chain. Raises SSLError or ValueError if the chain is invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     # The file rarely contains the root, so trust each certificate in it.

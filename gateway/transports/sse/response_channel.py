@@ -68,7 +68,7 @@ class ResponseChannel:
             limits: Timeouts and the quota of unread bytes.
             headers: Replace the request's response headers.
             preamble: Returns the start of an event stream.
-            until_close: End the event stream by closing the connection. See `_UnframedResponse`.
+            until_close: See `_UnframedResponse`.
         """
         self.caller: Final[Caller] = request.caller
         self._request: Final = request

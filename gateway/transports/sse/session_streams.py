@@ -1,12 +1,10 @@
 """The streams of a session, and their stored events for clients that resume (`Last-Event-ID`).
 
 2025-11-25 basic/transports, "Resumability and Redelivery": event ids contain the numbers of the stream and the event,
-so they are unique in the session. A stream is independent of its connection. It has at most one, and resuming the
-stream replaces it.
+so they are unique in the session. A stream has at most one connection, and resuming the stream replaces it.
 
-Events and bytes are limited per stream and per session. The total size and the age are limited too. A session over its
-limit drops its oldest events, starting with finished streams. Over the total limit, the oldest streams of all sessions
-lose their events first.
+A session over its limit drops its oldest events, starting with finished streams. Over the total limit, the oldest
+streams of all sessions lose their events first.
 """
 
 import asyncio
@@ -286,14 +284,13 @@ class EventStore:
         nonce: str = "",
         copies: EventCopies | None = None,
     ) -> None:
-        """Create the store.
+        """Create the store of the session with this nonce.
 
         Args:
             room: The total size of the events of all sessions.
-            sends_priming_event: Whether streams start with a priming event (since 2025-11-25). Older clients fail on
-                events without data.
+            sends_priming_event: Since 2025-11-25. Older clients fail on events without data.
             process: Identifies this run of the process.
-            nonce: The nonce of the session.
+            nonce: Identifies the session.
             copies: Copies the events for other replicas.
         """
         self._copies: Final = copies

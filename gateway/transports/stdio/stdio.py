@@ -74,7 +74,7 @@ class Stdio:
             max_line: The maximum size of a message in bytes.
             max_unread: The maximum number of response bytes that wait for the client.
             scopes: The client's scopes. None for all.
-            view: The view that the client uses. None for the whole catalog.
+            view: None for the whole catalog.
         """
         self._max_line: Final = max_line
         self._dispatcher: Final = dispatcher

@@ -70,10 +70,9 @@ from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
-from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.call_metrics import CallMetrics, RecentClients
 from gateway.telemetry.health import Health
-from gateway.telemetry.logs import Logs
+from gateway.telemetry.logs import AccessLog, Logs
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing

@@ -17,7 +17,7 @@ from gateway.console.event_feed import EventFeed
 from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
-from gateway.telemetry.log_context import CALL
+from gateway.telemetry.logs import CALL
 from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire import jsonrpc
 from gateway.wire.meta import title_of

@@ -16,7 +16,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Caller, Exchange, Reply
-from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
+from gateway.telemetry.logs import CALL, LOG_CONTEXT, new_id
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notification, Request, Response
 
 log: Final = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.progress import Progress
 from gateway.protocol.exchange import Reply
 from gateway.protocol.methods.table import METHODS, Method
-from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
+from gateway.telemetry.logs import CALL, LOG_CONTEXT, TRACE_ID
 from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
 

@@ -7,12 +7,14 @@ standard error must not block the event loop. Lines over a limit are dropped and
 import json
 import logging
 import os
+import random
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self, get_args
 
 import orjson
@@ -23,7 +25,8 @@ from gateway.config.settings import LogFormat, LogLevel
 from gateway.control_characters import visible
 from gateway.json_types import Json
 from gateway.telemetry.background_writer import BackgroundWriter, write_all
-from gateway.telemetry.log_context import LOG_CONTEXT
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.wire.meta import title_of
 
 log: Final = structlog.get_logger(__name__)
 
@@ -41,6 +44,18 @@ _QUIET: Final = ("watchfiles",)
 """Libraries whose info lines do not help operators."""
 _FIRST: Final = ("timestamp", "level", "event")
 """The first keys of every line, for readability."""
+
+
+CALL: Final = "call"
+TRACE_ID: Final = "trace_id"
+_ID_BYTES: Final = 6
+
+LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines", default=MappingProxyType({}))
+"""The call id in log lines of the gateway, libraries and plugins.
+
+Tasks and threads inherit the context variable. It only holds strings, because idle connections and timers keep the
+context of a call alive.
+"""
 
 
 class Logs:
@@ -284,3 +299,40 @@ def _visible(event: EventDict) -> EventDict:
 
 
 _OF_LINES: Final = frozenset({"exception", "stack"})
+
+
+def new_id() -> str:
+    """Return a new call id. It is not secret."""
+    # `secrets` would call the kernel each time.
+    return random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big").hex()
+
+
+def current_call_id() -> str:
+    fields = LOG_CONTEXT.get()
+    return fields[CALL] if CALL in fields else new_id()
+
+
+_GOOD: Final = frozenset({Outcome.OK, Outcome.INPUT_REQUIRED})
+
+
+class AccessLog:
+    """Logs failed calls or all calls (`listen.access_log`)."""
+
+    def __init__(self, *, logs_all: bool) -> None:
+        self._logs_all: Final = logs_all
+
+    def began(self, call: CallFacts) -> None: ...
+
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
+        is_good = ending.outcome in _GOOD
+        if is_good and not self._logs_all:
+            return
+        log.info(
+            "call ended" if is_good else "call failed",
+            method=call.method,
+            name=call.name,
+            outcome=ending.outcome.value,
+            milliseconds=round(ending.seconds * 1000),
+            client=title_of(call.terms.client_info),
+            principal=call.caller.principal,
+        )

@@ -28,7 +28,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
-from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
+from gateway.telemetry.logs import CALL, LOG_CONTEXT, TRACE_ID
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.telemetry.trace import TraceContext, read_trace
 

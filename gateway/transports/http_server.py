@@ -21,7 +21,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.transports.http.active_requests import ActiveRequests, Renewed
-from gateway.transports.http.admin_api import AdminApi, BrowserPages, json_response
+from gateway.transports.http.admin_api import AdminApi, BrowserPages, json_response, only_admin
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Handler, Middleware
@@ -193,12 +193,12 @@ class HttpServer:
 
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
-        quotas: dict[str, ResourceQuota | WriteQuota] = {
+        return {
             "sessions": self.limits.sessions,
             "streams": self.limits.streams,
             "unread": self.limits.requests.quota,
+            "connections": self.limits.connections.quota,
         }
-        return quotas if self._main is None else {**quotas, "connections": self.limits.connections.quota}
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
         """Yield the open legacy sessions with their transport."""
@@ -240,12 +240,13 @@ class HttpServer:
     async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress, admin_api: AdminApi) -> None:
         # Loopback needs no encryption, and the certificate has a different name.
         tls = None if admin.address.is_loopback else self._tls
-        application = admin_api.application(
-            self._middleware(admin),
-            is_private=not admin.address.is_loopback,
-            prefixes=("", self._proxies.prefix),
-            pages=self._pages,
-        )
+        application, middleware = web.Application(), self._middleware(admin)
+        router, prefixes = application.router, ("", self._proxies.prefix)
+        is_private = not admin.address.is_loopback
+        admin_api.mount(router, middleware, is_main=False, is_private=is_private, prefixes=prefixes)
+        if self._pages is not None:
+            self._pages.mount(router, middleware, prefixes=prefixes, is_main=False)
+        router.add_route("*", "/{path:.*}", middleware.checked(only_admin))
         # A separate quota, so that a flood on the main listener cannot lock operators out.
         limits = replace(self.limits.connections, quota=admin_connection_quota())
         listener = HttpListener(application, admin, connection_limits=limits, tls=tls)
@@ -267,7 +268,7 @@ class HttpServer:
             for each in _with_and_without_slash(path):
                 router.add_route("*", each, middleware.cors_public(document))
         if admin_api is not None:
-            admin_api.mount(router, middleware, prefixes=("", prefix))
+            admin_api.mount(router, middleware, is_main=True, is_private=True, prefixes=("", prefix))
         if self._pages is not None:
             self._pages.mount(router, middleware, prefixes=("", prefix))
         has_console = admin_api is not None and admin_api.console is not None

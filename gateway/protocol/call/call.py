@@ -25,7 +25,7 @@ from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
 from gateway.tasks.runner import TaskRunner
-from gateway.telemetry.log_context import current_call_id
+from gateway.telemetry.logs import current_call_id
 from gateway.telemetry.observer import ClientTerms, InteractionObserver, Observer, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import jsonrpc, meta

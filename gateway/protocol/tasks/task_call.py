@@ -43,7 +43,7 @@ from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError
 from gateway.tasks.task import Ending, Task, TaskCaller, TaskMemory, TaskRun, TaskStatus, decode_memory, ended
-from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
+from gateway.telemetry.logs import CALL, LOG_CONTEXT, new_id
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request
 

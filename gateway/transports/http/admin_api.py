@@ -89,31 +89,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     workers: Workers | None = None
     console: BrowserConsole | None = None
 
-    def application(
-        self,
-        middleware: Middleware,
-        *,
-        is_private: bool,
-        prefixes: Iterable[str] = ("",),
-        pages: BrowserPages | None = None,
-    ) -> web.Application:
-        """Return the application of a separate admin listener.
-
-        On a private listener, callers need the operator scope. Otherwise every caller is an operator. `prefixes` are
-        the paths under which proxies mount the gateway.
-        """
-        application = web.Application()
-        self._mount(application.router, middleware, is_main=False, is_private=is_private, prefixes=prefixes)
-        if pages is not None:
-            pages.mount(application.router, middleware, prefixes=prefixes, is_main=False)
-        application.router.add_route("*", "/{path:.*}", middleware.checked(_not_found))
-        return application
-
-    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
-        """Add the paths to the main listener. Without authentication, only local callers are operators."""
-        self._mount(router, middleware, is_main=True, is_private=True, prefixes=prefixes)
-
-    def _mount(
+    def mount(
         self,
         router: web.UrlDispatcher,
         middleware: Middleware,
@@ -122,6 +98,11 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         is_private: bool,
         prefixes: Iterable[str],
     ) -> None:
+        """Add the paths to the main listener (`is_main`) or to a separate one.
+
+        On a private listener, callers need the operator scope. Without authentication, only local callers of the main
+        listener are operators. `prefixes` are the paths under which proxies mount the gateway.
+        """
         # aiohttp rejects duplicate routes, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)
         for route in self._paths(middleware if is_private else None, is_main=is_main):
@@ -239,7 +220,7 @@ def _task_response(task: JsonObject | None, request: HttpRequest) -> web.Respons
     return json_response(task, request)
 
 
-async def _not_found(request: HttpRequest) -> web.Response:
+async def only_admin(request: HttpRequest) -> web.Response:
     error = "not found; this listener only serves the admin API"
     return json_response({"error": error}, request, status=404)
 

@@ -141,7 +141,7 @@ class LineWriter:
                 data = self._queue.popleft()
             is_written = write_all(self._descriptor, data)
             with suppress(RuntimeError):  # The loop is closed.
-                self._loop.call_soon_threadsafe(self._note_written if is_written else self._note_gone, len(data))
+                self._loop.call_soon_threadsafe(self._note_written if is_written else self._mark_gone, len(data))
             if not is_written:
                 return
 
@@ -151,9 +151,6 @@ class LineWriter:
         if self._queued_bytes <= _MAX_QUEUED_BYTES // 2:
             self._has_room.set()
 
-    def _note_gone(self, _size: int) -> None:
-        self._mark_gone()
-
-    def _mark_gone(self) -> None:
+    def _mark_gone(self, _size: int = 0) -> None:
         self.gone.set()
         self._has_room.set()

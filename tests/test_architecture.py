@@ -215,8 +215,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_939,
-    "files": 488,
+    "lines": 76_840,
+    "files": 486,
     "classes": 796,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

@@ -63,7 +63,7 @@ class DuplexSession:
         """Handle a message, without waiting if `is_immediate` is set.
 
         Requests run concurrently. `initialize`, notifications and responses are handled in order, because later
-        messages depend on them. `caller` replaces the session's caller if the message has its own credentials.
+        messages depend on them. `caller` replaces the session's caller if the message has credentials.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
@@ -72,7 +72,7 @@ class DuplexSession:
             self._note_begun(task, messages=size_of(message))
             return
         if self._requests and isinstance(message, Notification) and message.method == "notifications/cancelled":
-            await asyncio.sleep(0)  # The task of a request from the same read may not have started yet.
+            await asyncio.sleep(0)  # The task of a request from the same read might not have started yet.
         reply = await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern)
         if opens and reply.session is not None:
             self.session = reply.session

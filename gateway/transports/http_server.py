@@ -56,7 +56,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, listen: Listen, limits: Limits) -> Self:
-        """Return the configured limits, with new quotas."""
         return cls(
             sessions=ResourceQuota(
                 limits.sessions, noun="sessions", default=_MAX_COUNT, is_written="sessions" in limits.model_fields_set
@@ -256,7 +255,7 @@ class HttpServer:
         log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
     def _application(self, middleware: Middleware, admin_api: AdminApi | None) -> web.Application:
-        """Map the paths of the main listener. `admin_api` is None if it has its own listener."""
+        """Map the paths of the main listener. `admin_api` is None if it has a separate listener."""
         application, prefix = web.Application(), self._proxies.prefix
         router = application.router
         # With and without the prefix of a reverse proxy, because some proxies remove it.
@@ -277,7 +276,6 @@ class HttpServer:
         return application
 
     def _paths(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
-        """Yield the MCP paths, with and without a view."""
         endpoints: list[tuple[str, Endpoint, Binding]] = [
             (self._listen.path, self.streamable_http.handle, Binding.STREAMABLE_HTTP)
         ]

@@ -133,7 +133,7 @@ class HttpSse:
         """Handle a message. The response goes to the stream.
 
         1. The method is POST: 405
-        2. The session exists and matches the caller and the view: 404. Another replica checks its own sessions.
+        2. The session exists and matches the caller and the view: 404. Other replicas check their sessions.
         3. The body is readable (see `read_body`) and JSON-RPC: 400
         4. The session still exists: 404
         5. The limit of requests in flight allows it: 503

@@ -47,7 +47,7 @@ _MOST_OF_OPERATORS: Final = 32
 
 
 class Usage:
-    """Amounts in use, in total and by caller. An empty caller has no limit of its own."""
+    """Amounts in use, in total and by caller. There is no limit for an empty caller."""
 
     def __init__(self, *, per_caller: int, in_all: int) -> None:
         self.per_caller: Final = per_caller
@@ -248,7 +248,7 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     keepalive: float
     """The interval between keep-alive comments of event streams, in seconds."""
     max_body: int = 0
-    """Bytes."""
+    """In bytes. 0 if no body is read."""
     receive_seconds: float = 30.0
     """The timeout for receiving the body."""
     write_timeout: float = WRITE_TIMEOUT_SECONDS

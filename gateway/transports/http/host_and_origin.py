@@ -2,7 +2,7 @@
 
 Threats:
 
-- DNS rebinding: a web page points its own name at this machine. `Host` must be a configured name. An IP address cannot
+- DNS rebinding: a web page points its domain at this machine. `Host` must be a configured name. An IP address cannot
   be a rebound name, so a listener on a wildcard address accepts any.
 - A web page of another site sends requests to a loopback listener. `Origin` must be allowed. `Origin: null` (a
   sandboxed frame or a local file) is rejected unless it is configured.

@@ -20,7 +20,6 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import Endpoint, HttpRequest
 
 FindView = Callable[[str], ViewEntry | None]
-"""Returns the view with this name, or None if it is not served."""
 
 VIEW: Final = "/{view}"
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"

@@ -87,7 +87,6 @@ class HttpConnection(web.RequestHandler):
         self.last_head: object | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._has_partial_head = False
-        """Whether part of a head has been received."""
         self._is_idle = True
         """Whether the next byte starts a new head. False while a request is served or its body is received."""
         self._body: StreamReader | None = None

@@ -42,8 +42,6 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpListener:
-    """A listening address, or inherited sockets."""
-
     def __init__(
         self,
         application: web.Application,

@@ -26,8 +26,6 @@ _CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """A certificate and its key."""
-
     chain: bytes
     key: bytes = field(repr=False)
     context: ssl.SSLContext = field(compare=False, repr=False)

@@ -26,7 +26,7 @@ _POLL_SECONDS: Final = 5.0
 _FRAME: Final = b"f"
 _END: Final = b"end"
 
-# A retried write finds its own entries, whose ids Redis rejects.
+# A retried write finds the entries of the first attempt, whose ids Redis rejects.
 _APPEND: Final = """
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])

@@ -1,6 +1,6 @@
 """The response to one request, which becomes a stream of server-sent events (WHATWG HTML §9.2) only if necessary.
 
-Until something is written, an error can have its own HTTP status and a result can be `application/json`, which all
+Until something is written, an error can have an HTTP status and a result can be `application/json`, which all
 clients and proxies support. Slow readers lose their connection after a timeout. Comments keep idle streams alive,
 because proxies close silent connections.
 """
@@ -271,7 +271,7 @@ async def send_reply(
     if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
         return whole_response(reply, headers=headers)
     body, raw, quota, caller = reply.body, request.raw, limits.quota, request.caller.rate_limit_key
-    # Before the head is written, so that a refusal can have its own status.
+    # Before the head is written, so that a refusal can have another status.
     if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=limits.write_timeout):
         log.warning("response refused", why="its caller reads too slowly", peer=raw.remote)
         return whole_response(_NO_ROOM, headers=headers)

@@ -96,7 +96,6 @@ class SessionStream:
         return self.is_over if self.answers_request else self._out is None
 
     def after(self, number: int) -> list[bytes]:
-        """Return the stored events after this one."""
         frames = self.frames or ()
         first = self.last - len(frames) + 1
         return [frame for at, (_, frame) in enumerate(frames, first) if at > number]

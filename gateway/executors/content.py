@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.machine_facts import is_file
-from gateway.config.models.content import Block, Embedded, Link, Media
+from gateway.config.models.content import Block, Embedded, Media
 from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.files.executor import FileReader
@@ -97,7 +97,9 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
     if block.resource is not None:
         return _compile_resource(block.resource, extra, scope=scope, reader=reader)
     if block.link is not None:
-        uri, fields = _compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra
+        link, uri = block.link, _compile_uri(block.link.uri, scope=scope.at("uri"))
+        texts = _present(name=link.name, title=link.title, description=link.description)
+        fields = {**texts, **_present(mimeType=link.mime_type, size=link.size), **extra}
         return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri(arguments), **fields})
     media = block.image or block.audio
     assert media is not None  # noqa: S101 - the model requires one of the five
@@ -105,12 +107,13 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
 
 
 def content_annotations(annotations: ContentAnnotations) -> JsonObject:
-    named = {
-        "audience": annotations.audience,
-        "priority": annotations.priority,
-        "lastModified": annotations.last_modified,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+    return _present(
+        audience=annotations.audience, priority=annotations.priority, lastModified=annotations.last_modified
+    )
+
+
+def _present(**members: object) -> dict[str, object]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _compile_text(template: TextTemplate, extra: JsonObject) -> _Part:
@@ -119,17 +122,6 @@ def _compile_text(template: TextTemplate, extra: JsonObject) -> _Part:
         return {**block, **extra} if extra else block
 
     return _Part(fill=fill, only_copies=template.only_copies)
-
-
-def _link_fields(link: Link) -> dict[str, object]:
-    named = {
-        "name": link.name,
-        "title": link.title,
-        "description": link.description,
-        "mimeType": link.mime_type,
-        "size": link.size,
-    }
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _in_base64(data: bytes) -> str:

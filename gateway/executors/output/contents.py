@@ -31,15 +31,16 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
             case Blocks(content=content):
                 return [item for block in content for item in self._of_block(block, uri)]
             case Relayed(content=contents):
-                return [self._of_other_server(item) for item in contents]
+                return [self._embedded(item) for item in contents]
             case Value(value=value):
                 return [self._of_value(value, uri)]
             case RawOutput():
                 return [self._of_bytes(outcome, uri)]
 
-    def _of_other_server(self, contents: JsonObject) -> JsonObject:
-        size = sum(len(value) for name in ("text", "blob") if isinstance(value := contents.get(name), str))
-        self._check_size(size)
+    def _embedded(self, contents: JsonObject) -> JsonObject:
+        text, blob = (value if isinstance(value := contents.get(name), str) else "" for name in ("text", "blob"))
+        # RFC 4648 §4: four characters encode three bytes.
+        self._check_size(len(text.encode(errors="replace")) + len(blob) * 3 // 4)
         sanitized: JsonObject = self.sanitizer.block({"type": "resource", "resource": contents})["resource"]
         return sanitized
 
@@ -72,12 +73,8 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
                 # RFC 4648 §4: four characters encode three bytes.
                 self._check_size(len(data) * 3 // 4)
                 return [self.sanitizer.block({"uri": uri, "mimeType": self.mime_type or kind, "blob": data})]
-            case {"type": "resource", "resource": {"text": str(text)} as resource}:
-                self._check_size(len(text.encode(errors="replace")))
-                return [self.sanitizer.block(resource)]
-            case {"type": "resource", "resource": {"blob": str(blob)} as resource}:
-                self._check_size(len(blob) * 3 // 4)
-                return [self.sanitizer.block(resource)]
+            case {"type": "resource", "resource": {"text": str()} | {"blob": str()} as resource}:
+                return [self._embedded(resource)]
             case _:
                 return []
 

@@ -6,9 +6,7 @@ host "{{ command }}"`. No quoting works for all of them, so such expressions are
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
-from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
@@ -93,11 +91,8 @@ def started_programs(words: Sequence[Word]) -> Iterator[int]:
     yield from {index for index, _ in _commands(words) if index > 0}
 
 
-@lru_cache(maxsize=4096)
 def _names(programs: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(
-        _VERSION.sub("", (PurePosixPath(program).name if "/" in program else program).lower()) for program in programs
-    )
+    return frozenset(_VERSION.sub("", program.rstrip("/").rpartition("/")[2].lower()) for program in programs)
 
 
 _VERSION: Final = re.compile(r"[-_]?[0-9.]+$")

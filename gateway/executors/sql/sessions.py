@@ -97,12 +97,10 @@ def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
     state = getattr(cause, "sqlstate", None) or ""
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_unavailable(state):
         return DatabaseUnavailableError(_reason(cause))
-    if isinstance(error, SQLAlchemyError) or state:
-        return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(cause)}")
-    # By name, because other drivers can be missing. A TypeError means that the URL contains a parameter that the
-    # driver's `connect` does not accept.
-    drivers = dialect_of(profile.dialect).error_modules
-    if type(cause).__module__.split(".")[0] in drivers or isinstance(cause, TypeError):
+    # By name, because other drivers can be missing.
+    is_of_driver = state or type(cause).__module__.split(".")[0] in dialect_of(profile.dialect).error_modules
+    # A TypeError means that the URL contains a parameter that the driver's `connect` does not accept.
+    if is_of_driver or isinstance(error, SQLAlchemyError) or isinstance(cause, TypeError):
         return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(cause)}")
     return error
 

@@ -1,6 +1,6 @@
 """Request bodies, compiled from `json`, `form`, `multipart` and `body`."""
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,12 +13,12 @@ from gateway.executors.http.multipart import (
     compile_parts,
     multipart_body,
 )
-from gateway.executors.http.styles import Style, style_of
+from gateway.executors.http.styles import Style, deep_pairs, scalar_text, style_of, without_brackets
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
+from gateway.language.templates.render_state import UNDEFINED, json_of
 from gateway.language.templates.templating import compile_json, compile_text
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -63,7 +63,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
         fields = template(arguments)
         if declared is not None:
             # With a bracket, a name could overwrite a member of a fixed field.
-            others = {_plain(name): value for name, value in _undeclared(arguments, declared).items()}
+            others = {without_brackets(name): value for name, value in _undeclared(arguments, declared).items()}
             fields = {**others, **fields}
         data = _encoded_form(fields, styles)
         return None if config.optional_body and not data else (data, _FORM, None)
@@ -103,41 +103,19 @@ def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
 
 def _encoded_pairs(name: str, member: Json, style: Style | None, taken: Container[str]) -> Iterator[str]:
     if style is None or member is None or isinstance(member, FileArgument):
-        yield from (urlencode([pair], errors="replace") for pair in _pairs(name, member, is_inner=False))
+        yield from (urlencode([pair], errors="replace") for pair in _pairs(name, member))
     else:
         # WHATWG URL: the application/x-www-form-urlencoded percent-encode set contains the comma.
         yield from ("=".join(pair).replace(",", "%2C") for pair in style.query_pairs(name, member, taken=taken))
 
 
-def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str]]:
-    match value:
-        case None:
-            return
-        # FileArgument is a Mapping too.
-        case FileArgument():
-            yield name, value.base64
-        case Mapping():
-            for key, member in value.items():
-                yield from _pairs(f"{name}[{_plain(key)}]", member, is_inner=True)
-        case list():
-            # PHP reads numbers with gaps as keys, so null items are dropped first.
-            items = [item for item in value if item is not None]
-            is_numbered = is_inner or any(_is_nested(item) for item in items)
-            for index, item in enumerate(items):
-                yield from _pairs(f"{name}[{index}]" if is_numbered else name, item, is_inner=is_numbered)
-        case _:
-            yield name, text_of(value)
+def _pairs(name: str, value: Json) -> Iterable[tuple[str, str]]:
+    is_flat = isinstance(value, list) and not any(map(_is_nested, value))
+    return [(name, scalar_text(item)) for item in value if item is not None] if is_flat else deep_pairs(name, value)
 
 
 def _is_nested(value: Json) -> bool:
     return isinstance(value, list | Mapping) and not isinstance(value, FileArgument)
-
-
-def _plain(key: str) -> str:
-    """Reject brackets in a name, which would add a level of nesting."""
-    if "[" in key or "]" in key:
-        raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms use for nesting")
-    return key
 
 
 def _compile_multipart(config: Http, scope: Scope) -> BodyTemplate:

@@ -13,6 +13,7 @@ import msgspec
 from gateway.config.models.backends import FieldStyle
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
+from gateway.language.files.file_argument import FileArgument
 from gateway.language.templates.render_state import text_of
 
 Encode = Callable[[str], str]
@@ -41,7 +42,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         """
         encode = _reserved if self.allows_reserved else _percent
         if self.name == "deepObject" and isinstance(value, Mapping | list):
-            return [(_percent(_own(path, name, taken)), encode(text)) for path, text in _deep(name, value)]
+            return [(_percent(_own(path, name, taken)), encode(text)) for path, text in deep_pairs(name, value)]
         return self._pairs(name, value, encode, taken=taken)
 
     def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
@@ -102,20 +103,31 @@ def _given(value: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
     return ((key, item) for key, item in value.items() if item is not None)
 
 
-def _deep(path: str, value: Json) -> Iterator[Pair]:
-    """Yield the members of an object as `filter[status]`. List items have an index."""
+def deep_pairs(path: str, value: Json) -> Iterator[Pair]:
+    """Yield the unencoded members of an object as `filter[status]`. List items have an index."""
     match value:
-        case Mapping():
-            for key, item in _given(value):
-                if "[" in key or "]" in key:
-                    raise ExecutionError(f"`{key}` contains a bracket, so it cannot be a member of `{path}`")
-                yield from _deep(f"{path}[{key}]", item)
+        case None:
+            return
+        case Mapping() if not isinstance(value, FileArgument):
+            for key, item in value.items():
+                yield from deep_pairs(f"{path}[{without_brackets(key)}]", item)
         case list():
-            # PHP reads numbers with gaps as keys.
+            # PHP reads numbers with gaps as keys, so null items are dropped first.
             for index, item in enumerate(item for item in value if item is not None):
-                yield from _deep(f"{path}[{index}]", item)
+                yield from deep_pairs(f"{path}[{index}]", item)
         case _:
-            yield path, text_of(value)
+            yield path, scalar_text(value)
+
+
+def scalar_text(value: Json) -> str:
+    return value.base64 if isinstance(value, FileArgument) else text_of(value)
+
+
+def without_brackets(key: str) -> str:
+    """Reject brackets in a name, which would add a level of nesting."""
+    if "[" in key or "]" in key:
+        raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms and queries use for nesting")
+    return key
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:

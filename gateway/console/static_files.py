@@ -5,10 +5,8 @@ cross-origin use of our files or window, and tokens in the Referer. Only names t
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -79,24 +77,17 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_static_files() -> Mapping[str, StaticFile]:
-    return dict(_below(files("gateway.console") / "static", PurePosixPath()))
+    root = Path(__file__).with_name("static")
+    return {path.relative_to(root).as_posix(): _read(path) for path in root.rglob("*") if path.is_file()}
 
 
-def _below(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
-    for each in directory.iterdir():
-        where = path / each.name
-        if each.is_dir():
-            yield from _below(each, where)
-            continue
-        content = each.read_bytes()
-        if where.suffix == ".js":
-            content = content.replace(_REVISION, LATEST_MODERN.encode())
-        yield (
-            str(where),
-            StaticFile(
-                content=content,
-                media_type=_TYPES.get(where.suffix, "application/octet-stream"),
-                # Half of the digest is enough to distinguish versions (RFC 9110 §8.8.3).
-                etag=hashlib.sha256(content).hexdigest()[:32],
-            ),
-        )
+def _read(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    if path.suffix == ".js":
+        content = content.replace(_REVISION, LATEST_MODERN.encode())
+    return StaticFile(
+        content=content,
+        media_type=_TYPES.get(path.suffix, "application/octet-stream"),
+        # Half of the digest is enough to distinguish versions (RFC 9110 §8.8.3).
+        etag=hashlib.sha256(content).hexdigest()[:32],
+    )

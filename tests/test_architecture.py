@@ -215,14 +215,14 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_840,
+    "lines": 76_803,
     "files": 486,
     "classes": 796,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,
     "files with TYPE_CHECKING": 2,
-    "files that import our modules by string": 5,
+    "files that import our modules by string": 4,
     "import cycles": 0,
     "class names used twice": 12,
 }

@@ -36,16 +36,15 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
     facts = explained.as_json()
     out.line(f"{out.styled(facts.pop('name'), 'bold')} {facts.pop('does')}")
     facts |= {key: facts.pop(key) for key in _LAST & facts.keys()}
-    rows = [_row(key, value) for key, value in facts.items() if value not in ({}, [])]
-    width = max(len(label) for label, _ in rows)
-    for label, text in rows:
-        out.fact(label, text, width=width)
+    rows = [
+        (*_WORDS.get(key, (key.replace("_", " "), _plain)), value)
+        for key, value in facts.items()
+        if value not in ({}, [])
+    ]
+    width = max(len(label) for label, _, _ in rows)
+    for label, words, value in rows:
+        out.fact(label, words(value), width=width)
     return 0
-
-
-def _row(key: str, value: Json) -> tuple[str, str]:
-    label, words = _WORDS.get(key, (key.replace("_", " "), _plain))
-    return label, words(value)
 
 
 def _plain(value: Json) -> str:

@@ -67,8 +67,9 @@ class BrowserSignIns:
     def forms(self, back: str, *, action: str) -> str:
         return "".join(
             f"<form method=post action='{action}'><input type=hidden name=back value='{escape(back)}'>"
-            f"<button name=issuer value='{escape(entry.issuer[0])}'>Sign in with {escape(_host(entry))}</button></form>"
-            for entry in self.entries
+            f"<button name=issuer value='{escape(issuer)}'>Sign in with {escape(urlsplit(issuer).hostname or issuer)}"
+            "</button></form>"
+            for issuer in (entry.issuer[0] for entry in self.entries)
         )
 
     async def start(self, issuer: str, back: str, *, base_url: str | None) -> tuple[str, str, str]:
@@ -149,7 +150,3 @@ class BrowserSignIns:
 
 def _name(state: str) -> str:
     return f"browser:{digest_of(state)}"
-
-
-def _host(entry: OAuth) -> str:
-    return urlsplit(entry.issuer[0]).hostname or entry.issuer[0]

@@ -269,7 +269,7 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
             },
         },
         "tools": [
-            {"name": tool.name, "description": _first_line(tool.definition.get("description"))}
+            {"name": tool.name, "description": (tool.definition.get("description") or "").strip().partition("\n")[0]}
             for tool in dry.catalog.tools.values()
         ],
         "tools_generated": True,
@@ -289,7 +289,3 @@ def _setting(name: str, variable: Variable) -> dict[str, Json]:
         "sensitive": variable.is_secret,
         **({} if variable.is_needed else {"default": ""}),
     }
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]

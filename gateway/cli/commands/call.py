@@ -76,7 +76,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         try:
             result = await call.result()
         except RpcError as error:
-            guess = await _guess(client, name) if error.message == f"Unknown tool: {name}" else ""
+            guess = ""
+            if error.message == f"Unknown tool: {name}":
+                tools = await every_page(client, "tools/list", "tools")
+                guess = did_you_mean(name, [tool["name"] for tool in tools])
             raise answers.explained(RpcError(error.code, error.message + guess, error.data)) from error
     failed = result.get("isError") is True
     if options.raw:
@@ -88,10 +91,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     else:
         show_tool_result(result, out=out, hints=hints)
     return 1 if failed or answers.was_declined else 0
-
-
-async def _guess(client: GatewayClient, name: str) -> str:
-    return did_you_mean(name, [tool["name"] for tool in await every_page(client, "tools/list", "tools")])
 
 
 class _Call:

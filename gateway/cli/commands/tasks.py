@@ -56,7 +56,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     elif action == "list":
         _list(answer, out, hints)
     else:
-        _show(answer, out)
+        width = max(map(len, answer))
+        for name, value in answer.items():
+            out.fact(name, say(value), width=width)
     return 0
 
 
@@ -65,14 +67,5 @@ def _list(answer: JsonObject, out: Console, hints: Console) -> None:
     if not tasks:
         hints.line("No tasks.")
         return
-    out.table([[_cell(task, column) for column in _COLUMNS] for task in tasks])
-
-
-def _cell(task: JsonObject, column: str) -> str:
-    return "" if task.get(column) is None else str(task[column])
-
-
-def _show(task: JsonObject, out: Console) -> None:
-    width = max(map(len, task))
-    for name, value in task.items():
-        out.fact(name, say(value), width=width)
+    cells = [[task.get(column) for column in _COLUMNS] for task in tasks]
+    out.table([["" if cell is None else str(cell) for cell in row] for row in cells])

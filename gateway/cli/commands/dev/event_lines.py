@@ -76,9 +76,10 @@ class EventLines:
         params = call.params
         asked: Json = params.get("name") or params.get("uri") or params.get("ref")
         arguments = params.get("arguments") or params.get("argument") or ({"uri": asked} if "uri" in params else {})
+        shown = _as_json(call.catalog.redactor.json(arguments))
         self.running[call.id] = RunningCall(
             call.name or f"{asked} (unknown)",
-            _cut(_as_json(call.catalog.redactor.json(arguments))),
+            shown if len(shown) <= _MAX_ARGUMENTS_LENGTH else shown[: _MAX_ARGUMENTS_LENGTH - 1] + "…",
             title_of(call.terms.client_info),
             datetime.now(UTC),
         )
@@ -193,10 +194,6 @@ def _clients(status: JsonObject) -> Iterator[str]:
 
 def _clock() -> tuple[str, str]:
     return datetime.now().astimezone().strftime("%H:%M:%S   "), "dim"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_ARGUMENTS_LENGTH else text[: _MAX_ARGUMENTS_LENGTH - 1] + "…"
 
 
 def _as_json(value: Json) -> str:

@@ -270,7 +270,7 @@ async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_vers
         ("[{expect: {}}]", "needs an expectation: one of `text`, `json`, `error`"),
         ("[{expect: {text: a, json: 1}}]", "has `text` and `json`; only one is allowed"),
         ("[{expect: {error: false}}]", "expected true, or a part of the error text"),
-        ("[{expect: {text: 404}}]", "expected text, got the number 404; quote it"),
+        ("[{expect: {text: 404}}]", "got the number 404; quote it"),
         ('[{expect: {text: {matches: "("}}}]', "is not a regular expression"),
         ("[{expect: {text: {}}}]", "needs a form: one of `is`, `contains`, `matches`"),
         ("[{http: {json: 1}}]", "has tests with `http`, which replaces the server of an `http` backend"),

@@ -215,7 +215,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_803,
+    "lines": 76_784,
     "files": 486,
     "classes": 796,
     "patches of libraries or the standard library": 0,

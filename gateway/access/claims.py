@@ -35,14 +35,13 @@ def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
         except JMESPathError:  # a function that does not accept the type of this claim
             return ()
     found = [role for name in _ROLE_CLAIMS for role in strings_of(claims.get(name))]
-    return tuple(dict.fromkeys([*found, *_keycloak_roles(claims, entry.audience or ())]))
-
-
-def _keycloak_roles(claims: JsonObject, audiences: Sequence[str]) -> Sequence[str]:
-    """Return the roles of the realm and of the clients in `audiences`."""
-    realm, clients = claims.get("realm_access"), claims.get("resource_access")
-    holders = [realm, *(clients.get(name) for name in audiences)] if isinstance(clients, dict) else [realm]
-    return [role for holder in holders if isinstance(holder, dict) for role in strings_of(holder.get("roles"))]
+    # Keycloak has roles of the realm and of each client.
+    clients = claims.get("resource_access")
+    holders = [claims.get("realm_access")]
+    if isinstance(clients, dict):
+        holders += [clients.get(name) for name in entry.audience or ()]
+    found += [role for holder in holders if isinstance(holder, dict) for role in strings_of(holder.get("roles"))]
+    return tuple(dict.fromkeys(found))
 
 
 def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None = None) -> frozenset[str]:
@@ -90,21 +89,17 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
 
 def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
     """Return the value of `caller`. `client_info` is only used for callers without a token."""
+    # `client_id`: RFC 9068 §2.2. `azp`: OpenID Connect Core §2.
+    is_token = identity.realm not in {"", REALM}
+    names = (identity.claims.get("client_id"), identity.claims.get("azp")) if is_token else (client_info.get("name"),)
     return {
         "subject": identity.principal or "",
         "issuer": "" if identity.realm == REALM else identity.realm,
         "scopes": sorted(identity.scopes or ()),
         "roles": list(identity.roles),
         "claims": identity.claims,
-        "client": _client_of(identity, client_info),
+        "client": next((name for name in names if isinstance(name, str)), ""),
     }
-
-
-def _client_of(identity: Identity, client_info: JsonObject) -> str:
-    # `client_id`: RFC 9068 §2.2. `azp`: OpenID Connect Core §2.
-    is_token = identity.realm not in {"", REALM}
-    names = (identity.claims.get("client_id"), identity.claims.get("azp")) if is_token else (client_info.get("name"),)
-    return next((name for name in names if isinstance(name, str)), "")
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:

@@ -10,6 +10,7 @@ import errno
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -99,16 +100,11 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
                 message = "expected a host name, an address, or a network such as 10.0.0.0/8; no port and no wildcard"
                 problems.at(index).error(message)
             else:
-                hosts.add(_as_sent(entry).lower().rstrip("."))
+                # Non-ASCII names become A-labels (RFC 5890 §2.3.2.1), as in requests.
+                with suppress(ValueError):
+                    entry = URL.build(scheme="http", host=entry).raw_host or entry  # noqa: PLW2901
+                hosts.add(entry.lower().rstrip("."))
     return AddressPolicy(hosts=frozenset(hosts), guard=AddressGuard(allowed=frozenset(networks)))
-
-
-def _as_sent(host: str) -> str:
-    """Convert non-ASCII names to A-labels (RFC 5890 §2.3.2.1), as they appear in requests."""
-    try:
-        return URL.build(scheme="http", host=host).raw_host or host
-    except ValueError:  # Not a valid name.
-        return host
 
 
 def kind_of_private(address: Address) -> str | None:

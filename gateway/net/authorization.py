@@ -17,7 +17,6 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import (
     PEM,
     AuthorizationCode,
-    BasicAuth,
     EnterpriseAuth,
     IdentityProvider,
     OutboundAuth,
@@ -213,7 +212,8 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
     if auth.basic is not None:
-        return FixedAuthorization(summary="basic", value=_basic(auth.basic))
+        pair = base64.b64encode(f"{auth.basic.username}:{auth.basic.password}".encode()).decode()  # RFC 7617 §2.1
+        return FixedAuthorization(summary="basic", value=f"Basic {pair}")
     # The connection's client certificate is only for the service, and redirects must not send secrets elsewhere.
     sender = replace(sender, max_redirects=0, max_bytes=MAX_BYTES, trust=(sender.trust[1], sender.trust[1]))
     endpoint = TokenEndpoint(sender=sender, redactor=redactor)
@@ -303,10 +303,6 @@ def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
     if config is None or config.private_key is None or PEM in config.private_key:
         return []
     return [problems.directory / config.private_key]
-
-
-def _basic(basic: BasicAuth) -> str:
-    return f"Basic {base64.b64encode(f'{basic.username}:{basic.password}'.encode()).decode('ascii')}"  # RFC 7617 §2.1
 
 
 def _compile_client(config: TokenRequest | AuthorizationCode, problems: Problems) -> OAuthClient | None:

@@ -181,7 +181,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
         for method in methods:
             response = await self._send(server, form, method, proof_key)
-            if not _refuses_client(response):
+            if response.status != 401 and content_of(response).get("error") not in _REFUSALS:
                 break
         return response
 
@@ -262,10 +262,6 @@ def content_of(response: Response) -> Mapping[str, Json]:
 
 def _host(server: ServerMetadata) -> str:
     return url_of(server.token_url).raw_host or ""
-
-
-def _refuses_client(response: Response) -> bool:
-    return response.status == 401 or content_of(response).get("error") in _REFUSALS
 
 
 def _reason(answer: Mapping[str, Json]) -> str:

@@ -29,14 +29,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class StateDatabase:
-    """Runs transactions in a thread.
-
-    `await run(work)` runs `work(connection)` as a transaction and returns its result. Errors are raised after a
-    rollback. `post(work)` runs it in the background.
-
-    `is_durable` is whether writes currently go to the file. With `durable=True`, `run` raises `NotDurableError` instead
-    of writing to memory.
-    """
+    """Runs transactions in a thread. A transaction that fails is rolled back, and its error is raised."""
 
     def __init__(
         self,
@@ -46,14 +39,7 @@ class StateDatabase:
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Create the database.
-
-        Args:
-            path: The file. None for memory only.
-            schemas: The tables of all stores.
-            why_memory: Why there is no file.
-            retry_seconds: The delay between attempts to write the file.
-        """
+        """Without a `path`, use memory only. `why_memory` is the reason for that."""
         self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
         """Only for the thread, except for its public status."""
         self._posted: list[Transaction] = []

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
@@ -19,7 +20,6 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreUnavailableError
-from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
@@ -132,8 +132,7 @@ class RedisSessionStore:
 
     def release(self, nonce: str) -> None:
         if not self._store.is_unavailable:
-            letting_go = self._ignoring_outage(self._store.command("HDEL", self._key(nonce), self._own_field))
-            self._writing.begin(letting_go, name=_WRITE)
+            self._writing.begin(self._forget(nonce, self._own_field), name=_WRITE)
 
     def forget_expired(self) -> None:
         """Do nothing: Redis deletes expired keys."""
@@ -227,12 +226,9 @@ class RedisSessionStore:
         # Redis stores integers in half the size of their text.
         return [self._own_field, round(record.expires * 1000), left, mode, len(fields), *pairs, *removed]
 
-    @staticmethod
-    async def _ignoring_outage(command: Awaitable[Json]) -> None:
-        try:
-            await command
-        except StoreUnavailableError:
-            log.debug("session not released: the store is unavailable")
+    async def _forget(self, nonce: str, holder: str) -> None:
+        with suppress(StoreUnavailableError):
+            await self._store.command("HDEL", self._key(nonce), holder)
 
 
 _UNSAID_MS: Final = 60_000

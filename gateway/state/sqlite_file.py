@@ -125,15 +125,10 @@ def is_broken(error: BaseException) -> bool:
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace: bool) -> bool:
-    """Copy all rows to the same tables, in the target's open transaction.
+    """Copy all readable rows to the same tables, in the target's open transaction.
 
-    Args:
-        source: The database with the rows.
-        target: A database with the same tables. Rows with the same primary key are replaced.
-        replace: Delete the target's rows first.
-
-    Returns:
-        Whether all rows could be read. The readable rows of a corrupt source are copied.
+    `replace` deletes the target's rows first. Otherwise, rows with the same primary key are replaced. Return whether
+    all rows could be read.
     """
     whole = True
     for (table,) in target.execute(_TABLES).fetchall():

@@ -162,15 +162,10 @@ class DaemonState:
         shared_directory: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Create the state.
+        """Without a directory, use memory only.
 
-        Args:
-            wanted: The directory. None for memory only.
-            keys: The configured signing keys. None to use the directory's own.
-            schemas: Tables of additional stores.
-            store: The URL of the store that replicas share. None for a single process.
-            shared_directory: The directory for secrets that all workers of a daemon use. None for `wanted`.
-            clock: Returns seconds since the epoch, and never goes back.
+        `keys` replace the directory's own signing keys. `store` is the URL of the store that replicas share. All
+        workers of a daemon use the secrets in `shared_directory`. `clock` returns Unix times that never go back.
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)

@@ -64,7 +64,9 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                     is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
                     if failure is None or (known is None and not is_nothing_new):
                         failure = error
-                    if _is_final(error, is_probe=is_probe):
+                    # All other ways would fail for the same reason. A server may refuse unknown methods (probe).
+                    is_refusal = isinstance(error, RefusedCredentialsError) and not is_probe
+                    if is_refusal or isinstance(error, NoCredentialsError) or type(error) is UnreachableError:
                         break
                 else:
                     if opened is not None:
@@ -77,13 +79,6 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     finally:
         await attempt.end()
     raise failure or UnreachableError("does not respond")
-
-
-def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
-    """Return whether all other ways would fail for the same reason."""
-    if isinstance(error, RefusedCredentialsError):
-        return not is_probe  # a server may refuse unknown methods
-    return isinstance(error, NoCredentialsError) or type(error) is UnreachableError
 
 
 @dataclass(kw_only=True, slots=True)

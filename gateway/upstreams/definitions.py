@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import uritemplate
+from msgspec.structs import replace
 
 from gateway.catalog.compile.relayed import RelayBackend, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
@@ -42,8 +43,6 @@ _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="
 """A call becomes a task only if the server sends an input request."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
-_NOT_RELAYED: Final = frozenset({"execution"})
-"""Tasks of 2025-11-25 are ordinary calls for clients."""
 
 Definitions = dict[tuple[str, str], SourceDefinition]
 
@@ -119,13 +118,14 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
-        # An overridden result may not match the server's output schema.
-        own = _without(wire, *_NOT_RELAYED, *(("outputSchema",) if _changes_output(override) else ()))
+        # Tasks of 2025-11-25 are ordinary calls for clients. An overridden result may not match the server's schema.
+        left_out = {"execution", "outputSchema"} if _changes_output(override) else {"execution"}
+        own = {key: value for key, value in wire.items() if key not in left_out}
         # 2025-11-25 schema, Tool: clients refuse the whole list if a root is not `type: object`.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = ToolRelay(
-            relay=_with_ask_timeout(entry.relay, override.ask_timeout),
+            relay=replace(entry.relay, ask_timeout=override.ask_timeout) if override.ask_timeout else entry.relay,
             name=remote,
             is_repeatable=bool(annotations.idempotent or annotations.read_only),
             mirrored=header_parameters(schema)[0],
@@ -343,10 +343,6 @@ def _asks_inside_calls(config: Upstream, lists: ServerLists) -> bool:
     return lists.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
 
 
-def _with_ask_timeout(relay: Relay, timeout: timedelta | None) -> Relay:
-    return relay if timeout is None else msgspec.structs.replace(relay, ask_timeout=timeout)
-
-
 def _source_definition(
     entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition
 ) -> SourceDefinition:
@@ -357,10 +353,6 @@ def _source_definition(
     # Changes of timeouts and limits need no review.
     common = {key: entry.written.get(key) for key in ("access", "tags", "validate") if key in entry.written}
     return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
-
-
-def _without(wire: JsonObject, *names: str) -> dict[str, Json]:
-    return {name: value for name, value in wire.items() if name not in names}
 
 
 def _text(value: Json) -> str | None:

@@ -190,7 +190,9 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
             # -32002 until 2025-11-25. Since 2026-07-28, -32602 with the URI in `data`.
-            if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
+            if error.code == ErrorCode.RESOURCE_NOT_FOUND or (
+                isinstance(error.data, dict) and error.data.get("uri") == uri
+            ):
                 raise ResourceNotFoundError(uri) from error
             raise
         if self.relay.pages is not None:
@@ -252,7 +254,3 @@ def _forwarded_meta(result: JsonObject) -> JsonObject:
         if isinstance(fields, dict)
         else {}
     )
-
-
-def _names(data: Json, uri: str) -> bool:
-    return isinstance(data, dict) and data.get("uri") == uri

@@ -54,16 +54,9 @@ class UpstreamServer:
     ) -> None:
         """Create the server without starting it.
 
-        Args:
-            name: key of the entry.
-            config: the entry.
-            spec: how to connect.
-            documents: stores the lists.
-            changed: called when the lists have changed.
-            updated: called with the URI of an updated resource.
-            connection: the entry in `connections` that `config` names.
-            starting: limits how many child processes start at the same time.
-            inherited: lists of the former server of this entry, used until this server responds.
+        `changed` is called when the lists have changed, and `updated` with the URI of an updated resource. `connection`
+        is the entry in `connections` that `config` names. `starting` limits how many child processes start at the same
+        time. `inherited` are lists of the former server of this entry, which are used until this server responds.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()

@@ -56,13 +56,8 @@ class UpstreamSource:
     ) -> None:
         """Create the source without servers.
 
-        Args:
-            services: services that executors share.
-            documents: stores the lists across restarts if it is set.
-            events: the source of session events, and the receiver of resource updates.
-            first_lists_seconds: longest wait for the first lists. None to wait until each server has responded or
-        failed.
-            is_at_start: whether to wait for the first lists.
+        `documents` stores the lists across restarts. If `is_at_start`, the first lists are awaited for
+        `first_lists_seconds`, or until each server has responded or failed (None).
         """
         self._services: Final = services
         self._documents: Final = documents

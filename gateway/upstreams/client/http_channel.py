@@ -74,14 +74,7 @@ class HttpChannel:
         url: URL | None = None,
         outgoing: Outgoing | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send an authenticated request, and yield the response.
-
-        Args:
-            method: GET, POST or DELETE.
-            fields: header fields.
-            body: an encoded message.
-            url: defaults to the URL of the server.
-            outgoing: the MCP request, which is authenticated as its caller.
+        """Send an authenticated request, and yield the response. The caller is that of `outgoing`, the MCP request.
 
         Raises:
             NoCredentialsError: the caller has no credentials.

@@ -203,11 +203,12 @@ class Session:
     def roots_changed(self) -> None:
         """Notify a legacy server of changed roots. Modern servers ask when they need roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
-            self._tasks.begin(self._notify_roots_changed(), name="notify upstream of roots")
 
-    async def _notify_roots_changed(self) -> None:
-        with suppress(UpstreamError):
-            await self.notify("notifications/roots/list_changed")
+            async def notify() -> None:
+                with suppress(UpstreamError):
+                    await self.notify("notifications/roots/list_changed")
+
+            self._tasks.begin(notify(), name="notify upstream of roots")
 
     async def ping(self) -> None:
         """Raise UpstreamError if the server does not respond."""

@@ -144,7 +144,9 @@ class StdioLink:
         else:
             self._end_text()
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
-            self._lost(self._with_stderr(how))
+            said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
+            last = "\n".join(said.splitlines()[-5:])
+            self._lost(f"{how}: {last}" if last else how)
 
     def _feed_stderr(self, chunk: bytes) -> None:
         self._stderr.feed(chunk)
@@ -191,7 +193,8 @@ class StdioLink:
 
     def _take_line(self, line: bytes) -> None:
         if self._text.lines:
-            if not _is_message_line(line) and self._text.add(line):
+            is_message = _MESSAGE_LINE.search(line) is not None and _open_brackets(line) == 0
+            if not is_message and self._text.add(line):
                 self._continue_text()
                 return
             self._end_text()
@@ -251,11 +254,6 @@ class StdioLink:
             self.closed.set_result(reason)
             self._pending.fail(ConnectionLostError(reason))
 
-    def _with_stderr(self, how: str) -> str:
-        said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
-        last = "\n".join(said.splitlines()[-5:])
-        return f"{how}: {last}" if last else how
-
 
 class _MultilineText:
     """The lines of an incomplete JSON text, such as a pretty-printed message."""
@@ -295,10 +293,6 @@ def _open_brackets(line: bytes) -> int | None:
     if b'"' in rest:
         return None
     return rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
-
-
-def _is_message_line(line: bytes) -> bool:
-    return _MESSAGE_LINE.search(line) is not None and _open_brackets(line) == 0
 
 
 class LineTail:

@@ -1,5 +1,6 @@
 """Resolves plain YAML scalars by the core schema (YAML 1.2 §10.3.2), limited to JSON values."""
 
+import math
 import re
 from typing import Final
 
@@ -28,24 +29,15 @@ def scalar(text: str) -> bool | int | float | str | None:
         return text
     if match["special"]:
         raise ValueError(f"`{text}` is not a valid JSON number; quote it if it is text")
-    return _float(text) if match["float"] else _integer(match)
-
-
-def _integer(match: re.Match[str]) -> int:
-    digits, base = match["decimal"] or match["octal"] or match["hexadecimal"], 10
-    if match["octal"]:
-        base = 8
-    elif match["hexadecimal"]:
-        base = 16
+    if match["float"]:
+        number = float(text)
+        if math.isinf(number):
+            raise ValueError("this number is too large; quote it if it is text")
+        return number
+    digits = match["decimal"] or match["octal"] or match["hexadecimal"]
+    base = 8 if match["octal"] else 16 if match["hexadecimal"] else 10
     # `int` takes quadratic time, and larger numbers are rejected anyway.
-    number = int(digits, base) if len(digits) <= 64 else 2**64
-    if not -(2**63) <= number < 2**64:
+    integer = int(digits, base) if len(digits) <= 64 else 2**64
+    if not -(2**63) <= integer < 2**64:
         raise ValueError("this number does not fit into 64 bits; quote it if it is text")
-    return number
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if number in {float("inf"), float("-inf")}:
-        raise ValueError("this number is too large; quote it if it is text")
-    return number
+    return integer

@@ -59,28 +59,21 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
     """Return the message and position of an error. `text` starts at line `first_line` (from 0) of the file."""
-    problem, opened = error.problem or "cannot be read", error.context_mark
-    before, character = _around(error.problem_mark, text)
-    if "cannot start any token" in problem and character == "\t":
-        return "a tab cannot indent; use spaces", error.problem_mark
+    problem, opened, mark = error.problem or "cannot be read", error.context_mark, error.problem_mark
+    lines = LINE_BREAK.split(text)
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    column = 0 if mark is None else mark.column
+    if "cannot start any token" in problem and line[column : column + 1] == "\t":
+        return "a tab cannot indent; use spaces", mark
     # Without a preceding `: `, the line continues the text above.
-    if "mapping values are not allowed" in problem and ": " not in before:
-        return _DEEPER, error.problem_mark
+    if "mapping values are not allowed" in problem and ": " not in line[:column]:
+        return _DEEPER, mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
     if opened is not None and advice.endswith(" opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
     # The scanner reports the end of the file instead of the opening quote.
     is_quote = "opened here" in advice
-    return advice, opened if is_quote and opened is not None else error.problem_mark or opened
-
-
-def _around(mark: yaml.Mark | None, text: str) -> tuple[str, str]:
-    """Return the text before a mark in its line, and the character at the mark."""
-    lines = LINE_BREAK.split(text)
-    if mark is None or mark.line >= len(lines):
-        return "", ""
-    line = lines[mark.line]
-    return line[: mark.column], line[mark.column : mark.column + 1]
+    return advice, opened if is_quote and opened is not None else mark or opened
 
 
 MAX_DEPTH: Final = 64

@@ -27,11 +27,6 @@ def content_key(*values: object) -> bytes:
     return hashlib.blake2b(pickle.dumps(values), digest_size=_KEY_BYTES).digest()
 
 
-def digest_of_written(value: Json, directory: str) -> str:
-    """Digest a definition as written. `directory` is the base of its relative paths."""
-    return digest_of_json([value, directory])
-
-
 def digest_of_json(value: Json) -> str:
     # Lock files contain this digest, so its input must never change, including whitespace.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -92,7 +87,13 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
         # fifo(7): without O_NONBLOCK, opening waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = _read_regular(descriptor, at_most)
+            # The path can have been replaced since it was opened.
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
+            with open(descriptor, "rb", closefd=False) as file:
+                # `st_size` can be outdated, and is 0 in /proc.
+                data = file.read(at_most + 1)
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
@@ -100,16 +101,6 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
     if len(data) > at_most:
         raise UnreadableError(f"is larger than {at_most // 2**20} MiB")
     return data
-
-
-def _read_regular(descriptor: int, at_most: int) -> bytes:
-    # The path can have been replaced since it was opened.
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
-    with open(descriptor, "rb", closefd=False) as file:
-        # `st_size` can be outdated, and is 0 in /proc.
-        return file.read(at_most + 1)
 
 
 def decode(data: bytes) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_of, plain
-from gateway.config.reading.source_file import SourceFile, digest_of_written
+from gateway.config.reading.source_file import SourceFile, digest_of_json
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
@@ -113,7 +113,7 @@ class WrittenSources:
 
     def digest(self, path: DocumentPath) -> str:
         """Digest the definition at a path without interpolation."""
-        return digest_of_written(self.written(path), self._relative(self.directory(path)))
+        return digest_of_json([self.written(path), self._relative(self.directory(path))])
 
     def texts(self) -> dict[Path, str]:
         """Return the text of each readable file, with literal secrets masked."""

@@ -156,8 +156,14 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
 
 def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
     """Return the message for an unknown key, with the intended key or parent, or all allowed keys."""
-    allowed = () if owner is None else keys_of(owner)
-    parts = () if owner is None else tuple(_parts_with(key, owner))
+    if owner is None:
+        return "unknown key"
+    allowed = keys_of(owner)
+    parts = [
+        f"`{field.alias or name}`"
+        for name, field in owner.model_fields.items()
+        if any(key in keys_of(model) for model in models_of(owner, name))
+    ]
     meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
     return f"unknown key{meant}" if meant else f"unknown key (allowed: {', '.join(allowed)})"
 
@@ -177,13 +183,6 @@ def expected(what: str, given: Json) -> str:
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
     """Return the keys of a model as written in files."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
-
-
-def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
-    """Yield the keys whose models contain `key`."""
-    for name, field in owner.model_fields.items():
-        if any(key in keys_of(each) for each in models_of(owner, name)):
-            yield f"`{field.alias or name}`"
 
 
 def models_of(owner: type[BaseModel], name: str) -> Iterator[type[BaseModel]]:
@@ -268,7 +267,8 @@ def _literal_message(details: ErrorDetails) -> str:
 
 def _shown(value: Json) -> str:
     if isinstance(value, str):
-        return _shown_text(value)
+        is_secret = any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))
+        return "a text" if is_secret or len(value) > 40 or not value.isprintable() else f"the text '{value}'"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, int | float):
@@ -276,11 +276,6 @@ def _shown(value: Json) -> str:
     if value is None:
         return "nothing"
     return "a mapping" if isinstance(value, Mapping) else "a list"
-
-
-def _shown_text(value: str) -> str:
-    is_secret = any(isinstance(part, Interpolation) and part.secret for part in parts_of(value))
-    return "a text" if is_secret or len(value) > 40 or not value.isprintable() else f"the text '{value}'"
 
 
 def _children(annotation: object, step: int | str) -> Iterator[object]:

@@ -22,11 +22,11 @@ from gateway.config.models.base import (
     ScalarTemplate,
     Template,
     Use,
-    exactly_one,
     given_keys,
     matching,
     misplaced,
     one_of,
+    requires,
     text_for,
     typed_interpolation,
 )
@@ -145,12 +145,8 @@ class Shell(Model):
     sandbox: Sandbox | None = None
     """Sandbox of the child."""
 
-    @model_validator(mode="after")
-    def _check_one_program(self) -> Self:
-        exactly_one(self, of=("command", "script"), what="a program")
-        if "interpreter" in self.model_fields_set and self.script is None:
-            raise misplaced("interpreter", requires="script")
-        return self
+    _check_one_program = one_of("command", "script", what="a program")
+    _check_interpreter = requires("interpreter", "script")
 
 
 def _status(value: Json, *, words: tuple[str, ...] = ()) -> int | str:
@@ -357,9 +353,9 @@ class Http(Model):
             raise misplaced("optional_body", requires="json")
         if self.open_body and not isinstance(self.json_, dict) and self.form is None:
             raise misplaced("open_body", requires="json")
-        if self.form_styles and self.form is None:
-            raise misplaced("form_styles", requires="form")
         return self
+
+    _check_form_styles = requires("form_styles", "form")
 
 
 class SqlCompletion(Model):

@@ -184,6 +184,18 @@ def given_keys(model: Model, names: Iterable[K]) -> list[K]:
     ]
 
 
+def requires(key: str, other: str) -> Any:
+    """Return a validator for models in which `key` is allowed only together with `other`."""
+
+    def check(model: M) -> M:
+        is_written = key in model.model_fields_set and getattr(model, key) not in (None, [], {})
+        if is_written and getattr(model, other) in (None, False, ""):
+            raise misplaced(key, requires=other)
+        return model
+
+    return model_validator(mode="after")(check)
+
+
 def misplaced(key: str, *, requires: str) -> PydanticCustomError:
     context = {"key": key, "other": requires, "culprit": key}
     return PydanticCustomError("misplaced", "`{key}` requires `{other}`", context)

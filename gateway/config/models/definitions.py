@@ -23,6 +23,7 @@ from gateway.config.models.base import (
     misplaced,
     not_together,
     one_of,
+    requires,
     text_for,
 )
 from gateway.config.models.content import Blocks
@@ -193,6 +194,8 @@ class Tool(Definition):
         said = self.annotations or defaults_of(ToolAnnotations)
         return said.model_copy(update={"read_only": is_read_only})
 
+    _check_confirm = requires("confirm_fallback", "confirm")
+
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if self.sql is not None and self.sql.writes and self.annotations is not None and self.annotations.read_only:
@@ -200,8 +203,6 @@ class Tool(Definition):
             raise PydanticCustomError("read_only_writes", message, {"culprit": "annotations"})
         if self.backend != "content" and self.is_error:
             raise misplaced("is_error", requires="content")
-        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", requires="confirm")
         not_together(self, "input", "input_schema")
         if self.http is None and any(test.http is not None for test in self.tests):
             message = "has tests with `http`, which replaces the server of an `http` backend; this is {backend}"
@@ -368,11 +369,7 @@ class _ToolChanges(Definition):
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)
     """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
-    @model_validator(mode="after")
-    def _check_confirm(self) -> Self:
-        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", requires="confirm")
-        return self
+    _check_confirm = requires("confirm_fallback", "confirm")
 
 
 class ToolOverride(_ToolChanges):

@@ -18,7 +18,7 @@ from gateway.config.models.base import (
     Use,
     defaults_of,
     matching,
-    misplaced,
+    requires,
     text_for,
     typed_interpolation,
 )
@@ -84,11 +84,7 @@ class View(Model):
     always: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs that match names of tools to list in addition to the two of `search`."""
 
-    @model_validator(mode="after")
-    def _check_always(self) -> "View":
-        if self.always and not self.search:
-            raise misplaced("always", requires="search")
-        return self
+    _check_always = requires("always", "search")
 
 
 class Database(Model):

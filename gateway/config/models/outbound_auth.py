@@ -17,8 +17,8 @@ from gateway.config.models.base import (
     ScopeToken,
     exactly_one,
     matching,
-    misplaced,
     not_together,
+    requires,
 )
 from gateway.config.models.quantities import PositiveDuration
 from gateway.json_types import Json
@@ -75,11 +75,10 @@ class TokenRequest(Model):
     def _check_credentials(self) -> Self:
         not_together(self, "issuer", "token_url")
         self._check_credential()
-        if self.key_id is not None and self.private_key is None:
-            raise misplaced("key_id", requires="private_key")
-        if self.client_auth is not None and self.client_secret is None:
-            raise misplaced("client_auth", requires="client_secret")
         return self
+
+    _check_key_id = requires("key_id", "private_key")
+    _check_client_auth = requires("client_auth", "client_secret")
 
     def _check_credential(self) -> None:
         exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
@@ -157,12 +156,11 @@ class AuthorizationCode(Model):
     @model_validator(mode="after")
     def _check_client(self) -> Self:
         not_together(self, "client_secret", "private_key")
-        for credential in ("client_secret", "private_key"):
-            if getattr(self, credential) is not None and not self.client_id:
-                raise misplaced(credential, requires="client_id")
-        if self.key_id is not None and self.private_key is None:
-            raise misplaced("key_id", requires="private_key")
         return self
+
+    _check_client_secret = requires("client_secret", "client_id")
+    _check_private_key = requires("private_key", "client_id")
+    _check_key_id = requires("key_id", "private_key")
 
 
 class OutboundAuth(Model):

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 import msgspec
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, misplaced, typed_interpolation, value_for
+from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, requires, typed_interpolation, value_for
 from gateway.json_types import Json
 
 
@@ -124,11 +124,7 @@ class RateLimit(Model):
     key: str | None = None
     """A template that reads `caller`. Callers with the same value share `per_caller`."""
 
-    @model_validator(mode="after")
-    def _check_key(self) -> Self:
-        if self.key is not None and self.per_caller is None:
-            raise misplaced("key", requires="per_caller")
-        return self
+    _check_key = requires("key", "per_caller")
 
 
 WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", RATE_SCHEMA)]

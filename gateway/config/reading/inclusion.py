@@ -124,8 +124,10 @@ class Inclusion:
         try:
             data = read_bytes(path)
             self.digests[path] = digest(data)
+            return SourceFile(path, decode(data))
         except UnreadableError as error:
-            if blame is not None:
+            is_read = bool(self.digests[path])
+            if blame is not None and not is_read:
                 # The path may contain a secret.
                 is_quotable = blame.shown == blame.text
                 name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
@@ -134,12 +136,7 @@ class Inclusion:
                 message = f"{error}. Create one with `mcp-gateway init`, or pass a file"
                 self._diagnostics.append(Diagnostic(message=message, path=(shown_path(path),)))
             else:
-                self._report(str(error), Place(SourceFile(path, ""), 1, 1))
-            return None
-        try:
-            return SourceFile(path, decode(data))
-        except UnreadableError as error:
-            self._report(str(error), Place(SourceFile(path, ""), error.line, error.column))
+                self._report(str(error), Place(SourceFile(path, ""), error.line, error.column))
             return None
 
     def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:

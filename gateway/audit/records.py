@@ -161,7 +161,7 @@ def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
 def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
     error = ending.error
     code = {} if error is None else {"code": int(error.code)}
-    if ending.is_over_limit:
+    if ending.limit is not None:
         return {"outcome": _OVER_LIMIT, **code}
     if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
         return {"outcome": ending.outcome.value}

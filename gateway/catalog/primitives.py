@@ -121,8 +121,6 @@ class Tool(Primitive, frozen=True, kw_only=True):
     name_in_app: str = ""
     """Name of the tool in pages of this server, if it differs."""
     task: TaskRules | None = None
-    is_immediate: bool = False
-    """Whether the result depends only on the file and the arguments, so that a call never waits."""
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):

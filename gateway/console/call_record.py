@@ -81,7 +81,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             activity = self.call.activity
             self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
         self.call = None
-        self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit
+        self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit or ""
         # The text of a larger error is not worth the time. The details show it.
         if ending.response is None or len(ending.response) <= MAX_BODY:
             self.reason = self.redactor.text(ending.reason)[:_MAX_REASON]

@@ -163,7 +163,7 @@ class RecordedCalls:
         if call.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
         # Kept separately, so that many other calls do not displace them.
-        if ending.is_over_limit:
+        if ending.limit is not None:
             self.refusals.append(record)
         self._keep(record)
         if self._feed.wants_calls:

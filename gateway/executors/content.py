@@ -35,18 +35,12 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     fill: Callable[[JsonObject], JsonObject] | None = None
     """Creates a block that depends only on the arguments."""
     render: Callable[[Invocation], Awaitable[Sequence[JsonObject]]] | None = None
-    only_copies: bool = False
-    """Whether the block is a literal text or a copy of one argument."""
     reads: Callable[[Invocation], str] | None = None
     """Returns the path or URI that `render` reads, if any."""
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
     parts: tuple[_Part, ...]
-
-    @property
-    def is_immediate(self) -> bool:
-        return all(part.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
         """Render the blocks with the arguments, files and resources.
@@ -121,7 +115,7 @@ def _compile_text(template: TextTemplate, extra: JsonObject) -> _Part:
         block = {"type": "text", "text": template.render(arguments)}
         return {**block, **extra} if extra else block
 
-    return _Part(fill=fill, only_copies=template.only_copies)
+    return _Part(fill=fill)
 
 
 def _in_base64(data: bytes) -> str:

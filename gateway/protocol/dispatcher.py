@@ -23,7 +23,7 @@ from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntr
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
-from gateway.protocol.methods.table import METHODS, check_method
+from gateway.protocol.methods.table import check_method
 from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_call
@@ -45,13 +45,10 @@ Received = Message | InvalidMessageError
 
 MAX_DEPTH: Final = 64
 """Default of `limits.request_depth`."""
-_CALL_TOOL: Final = "tools/call"
 _STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
 _MODERN: Final = Era.MODERN
 _LEGACY: Final = Era.LEGACY
 """Looking up a member of an enumeration is as slow as a call."""
-_MAX_IMMEDIATE: Final = 64 * 1024
-"""Largest request, in bytes, that is handled without a task."""
 _NOTHING: Final = Reply(body=None, status=202)
 _CANCELLED: Final = Reply(body=None)
 _STOPPED: Final = "The server stopped before the request was finished"
@@ -143,24 +140,6 @@ class Dispatcher:
             return jsonrpc.decode(body, max_depth=self._max_depth, limit="limits.request_depth")
         except InvalidMessageError as error:
             return error
-
-    def is_immediate(self, message: Received, *, size: int) -> bool:
-        """Return whether a request of `size` bytes never waits.
-
-        This is true for lists, and for tools whose output depends only on the configuration and the arguments.
-        """
-        if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
-            return False
-        catalog, name = self.store.current, message.params.get("name")
-        if self.rates.shared is not None and catalog.limits.rate_limit is not None:
-            return False  # the shared rate limit is in the store
-        if message.method != _CALL_TOOL:
-            method = METHODS.get(message.method)
-            return method is not None and method.is_immediate
-        tool = catalog.tools.get(name) if isinstance(name, str) else None
-        if tool is None or not tool.is_immediate or (self.rates.shared is not None and tool.rate_limit is not None):
-            return False
-        return catalog.limits.of_caller is None and catalog.limits.of_all is None
 
     async def answer(
         self,

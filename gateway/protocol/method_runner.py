@@ -1,7 +1,8 @@
 """Runs the method of a call, notifies observers, and turns the result or exception into a reply."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -24,69 +25,59 @@ log: Final = structlog.get_logger(__name__)
 
 
 async def run_method(call: Call) -> Reply:
-    method = METHODS[call.method]
+    method, progress, limit = METHODS[call.method], None, None
+    with _observed(call, method) as set_ending:
+        try:
+            try:
+                if call.catalog.limits.rate_limit is not None:
+                    await _check_rate(call.catalog.limits.rate_limit, call, method)
+                if method.is_call and (progress := _progress_of(call)) is not None:
+                    call = replace(call, progress=progress)
+                result = await method.handler(call)
+            except AwaitingInput as waiting:
+                result = waiting.result
+            except OverLimitError as error:
+                limit = error.limit
+                result = method.refused(error, call)
+            finally:
+                # basic/utilities/progress: notifications stop with the request.
+                if progress is not None:
+                    await progress.end()
+            # Inside `try`, because a result may not be encodable.
+            reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
+            outcome, failure = _outcome_of(result), None
+        except RpcError as error:
+            masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
+            reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
+            outcome, failure = Outcome.PROTOCOL_ERROR, error
+        except Exception:  # Boundary: a bug must only fail this call.
+            log.exception("request failed", method=call.method, correlation_id=call.id)
+            failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+            reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
+            outcome = Outcome.PROTOCOL_ERROR
+        set_ending(CallResult(outcome=outcome, error=failure, limit=limit, response=reply.body))
+        return reply
+
+
+@contextmanager
+def _observed(call: Call, method: Method) -> Iterator[Callable[[CallResult], None]]:
+    """Notify the observers. Yield a function that takes the ending, unless the call is cancelled."""
     observers = call.server.observers if method.is_call else call.server.observers_of_all
     trace, fields = call.trace, {CALL: call.id}
     token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
     began = time.monotonic()
-    ending = CallResult(outcome=Outcome.CANCELLED, seconds=0)
+    endings: list[CallResult] = []
     for observer in observers:
         _notify(observer.began, call)
     try:
-        reply, ending = await _answer(call, method)
-        return reply
+        yield endings.append
     finally:
         if observers:
+            ending = endings[0] if endings else CallResult(outcome=Outcome.CANCELLED)
             ending = replace(ending, seconds=time.monotonic() - began)
             for observer in observers:
                 _notify(observer.ended, call, ending)
         LOG_CONTEXT.reset(token)
-
-
-async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
-    limit: str | None = None
-    try:
-        try:
-            result = await _result(call, method)
-        except AwaitingInput as waiting:
-            result = waiting.result
-        except OverLimitError as error:
-            limit = error.limit
-            result = method.refused(error, call)
-        # Inside `try`, because a result may not be encodable.
-        reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
-        outcome, failure = _outcome_of(result), None
-    except RpcError as error:
-        masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
-        reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
-        outcome, failure = Outcome.PROTOCOL_ERROR, error
-    except Exception:  # Boundary: a bug must only fail this call.
-        log.exception("request failed", method=call.method, correlation_id=call.id)
-        outcome = Outcome.PROTOCOL_ERROR
-        failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-        reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
-    return reply, CallResult(
-        outcome=outcome,
-        seconds=0,
-        error=failure,
-        is_over_limit=limit is not None,
-        limit=limit or "",
-        response=reply.body,
-    )
-
-
-async def _result(call: Call, method: Method) -> JsonObject | bytes:
-    progress = None
-    try:
-        if call.catalog.limits.rate_limit is not None:
-            await _check_rate(call.catalog.limits.rate_limit, call, method)
-        if method.is_call and (progress := _progress_of(call)) is not None:
-            call = replace(call, progress=progress)
-        return await method.handler(call)
-    finally:
-        # basic/utilities/progress: notifications stop with the request.
-        if progress is not None:
-            await progress.end()
 
 
 def _notify(method: Callable[..., None], *facts: object) -> None:

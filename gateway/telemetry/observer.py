@@ -158,11 +158,10 @@ class CallFacts(Protocol):
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
-    seconds: float
+    seconds: float = 0.0
     error: RpcError | None = None
-    is_over_limit: bool = False
-    """Whether a rate or concurrency limit refused the call."""
-    limit: str = ""
+    limit: str | None = None
+    """The rate or concurrency limit that refused the call."""
     response: bytes | None = None
     """The JSON-RPC response. None for a cancelled call."""
 

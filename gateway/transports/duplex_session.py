@@ -43,11 +43,8 @@ class DuplexSession:
         dispatcher: Dispatcher,
         caller: Caller,
         write: Write,
-        write_now: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """`write_now` writes a message if that does not block, and returns whether it did."""
         self._dispatcher: Final = dispatcher
-        self._write_now: Final = write_now
         self._write_message: Final = write
         self._exchange: Final = ChannelExchange(caller=caller, deliver=self._send)
         self._modern: Final = InFlight()
@@ -59,15 +56,15 @@ class DuplexSession:
         self.one_is_done: Final = asyncio.Event()
         self.answered = 0
 
-    async def take(self, message: Received, caller: Caller | None = None, *, is_immediate: bool = False) -> None:
-        """Handle a message, without waiting if `is_immediate` is set.
+    async def take(self, message: Received, caller: Caller | None = None) -> None:
+        """Handle a message.
 
         Requests run concurrently. `initialize`, notifications and responses are handled in order, because later
         messages depend on them. `caller` replaces the session's caller if the message has credentials.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
-        if isinstance(message, _ANSWERED) and not (opens or is_immediate):
+        if isinstance(message, _ANSWERED) and not opens:
             task = asyncio.get_running_loop().create_task(self._answer(message, exchange), name="request")
             self._note_begun(task, messages=size_of(message))
             return
@@ -80,7 +77,7 @@ class DuplexSession:
             sending = reply.session.outbox.send_each(self._write_message)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
         # `take` must not wait for the client to read.
-        if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
+        if reply.body is not None:
             self._run(self._write(reply, message))
 
     def refuse(self, error: RpcError, *, request_id: RequestId | None = None) -> None:

@@ -328,26 +328,3 @@ def test_catalog_is_freed_with_its_last_reference(tmp_path: Path, services: Serv
     finally:
         gc.enable()
         plugins.close()
-
-
-@pytest.mark.parametrize(
-    ("backend", "is_immediate"),
-    [
-        ("content: Hello", True),
-        ('content: "{{ text }}"', True),
-        ('content: [{text: Hello}, {text: "{{ text }}"}]', True),
-        ('content: "Hello {{ text }}"', False),  # an expression may make much of little
-        ("content: [{image: {file: picture.png}}]", False),
-        ('content: Hello\n    confirm: "Sure?"', False),
-        ("shell: {command: [date]}", False),
-    ],
-)
-def test_immediate_tools_are_marked(
-    compiled: Compile,
-    tmp_path: Path,
-    backend: str,
-    is_immediate: bool,  # noqa: FBT001 - of the table above
-) -> None:
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    catalog = compiled(f"tools:\n  tool:\n    description: It.\n    input: {{text: string}}\n    {backend}\n")
-    assert catalog.tools["tool"].is_immediate is is_immediate

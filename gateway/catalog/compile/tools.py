@@ -18,7 +18,6 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Output, TaskDefaults
-from gateway.executors.content import ContentExecutor
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
 from gateway.executors.output.result_shaper import announced
@@ -90,10 +89,6 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         header_parameters=arguments.header_parameters,
         name_in_app="" if (relayed := relayed_of(config)) is None else relayed.name_in_app,
         task=task,
-        is_immediate=isinstance(executor, ContentExecutor)
-        and executor.blocks.is_immediate
-        and confirm is None
-        and task is None,
     )
 
 

@@ -43,11 +43,6 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
     shape: str = ""
     """The text with `EXPRESSION` for each expression and statement."""
 
-    @property
-    def only_copies(self) -> bool:
-        """Whether the text is literal, or a copy of one input."""
-        return self.run is None or self.input is not None
-
     def render(self, variables: JsonObject) -> str:
         """Return the text. Missing values are empty.
 

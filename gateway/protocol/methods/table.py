@@ -30,7 +30,6 @@ class Method(msgspec.Struct, frozen=True):
     """Whether the method runs a backend or a plugin. Limits count such calls."""
     is_list: bool = False
     """Whether `limits.rate_limit` counts this method separately from calls."""
-    is_immediate: bool = False
     is_of_tasks: bool = False
     """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
@@ -45,7 +44,7 @@ def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
             name, catalog=call.catalog, revision=call.revision, cursor=call.params.get("cursor")
         )
 
-    return Method(page, eras, is_list=True, is_immediate=True)
+    return Method(page, eras, is_list=True)
 
 
 # MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe` were removed.
@@ -53,7 +52,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(prompts.complete, BOTH, is_call=True),
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
-        "ping": Method(lifecycle.ping, LEGACY_ONLY, is_immediate=True),
+        "ping": Method(lifecycle.ping, LEGACY_ONLY),
         "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
         "prompts/list": _list("prompts"),
         "resources/directory/read": Method(resources.read_directory, MODERN_ONLY, is_list=True),

@@ -70,12 +70,6 @@ class LineWriter:
         self._put(line)
         return True
 
-    def write_now(self, line: bytes) -> bool:
-        if not self._has_room.is_set():
-            return False
-        self._put(line)
-        return True
-
     async def close(self, seconds: float) -> None:
         """Wait up to `seconds` for the queue to be written, then drop the rest."""
         with suppress(TimeoutError):

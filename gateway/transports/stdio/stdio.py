@@ -84,7 +84,6 @@ class Stdio:
             dispatcher=dispatcher,
             caller=Caller(binding=Binding.STDIO, identity=Identity(scopes=scopes), view=view, address="stdio"),
             write=self._writer.write,
-            write_now=self._writer.write_now,
         )
         self._watch: asyncio.Task[None] | None = None
         self._write_timeout = AFTER_INPUT_SECONDS
@@ -102,8 +101,7 @@ class Stdio:
         while (line := await self._reader.next()) is not None:
             # Only `_wait_for_room` waits for the client to read.
             if (message := self._message(line)) is not None:
-                is_immediate = self._dispatcher.is_immediate(message, size=len(line))
-                await self._channel.take(message, is_immediate=is_immediate)
+                await self._channel.take(message)
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1

@@ -11,14 +11,13 @@ from aiohttp import web
 
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.envelope import is_modern
-from gateway.protocol.exchange import ChannelExchange
 from gateway.transports.errors import DRAINING, NO_STREAM_ACCEPTED, NOT_ACCEPTABLE, OPENERS, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS
 from gateway.transports.http.request import HttpRequest, Task, current_task
 from gateway.transports.quota import RequestLimits, ResourceQuota
-from gateway.transports.sse.response_channel import ResponseChannel, send_reply
+from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
 from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
@@ -121,10 +120,13 @@ class StreamableHttp:
         if self._is_draining and isinstance(message, Request) and message.method in OPENERS:
             return request.refuse(DRAINING, message)
         if isinstance(message, Batch) or not is_modern(message, version_header=request.version):
-            return await self._legacy.post(message, request, size=len(body))
-        return await self._answer(message, request, task, size=len(body))
+            return await self._legacy.post(message, request)
+        listens = isinstance(message, Request) and message.method == _LISTEN
+        return await (self._listen if listens else self._answer)(message, request, task)
 
-    async def _listen(self, message: Request, request: HttpRequest, task: Task) -> web.StreamResponse:
+    async def _listen(
+        self, message: Request | Notification | Response, request: HttpRequest, task: Task
+    ) -> web.StreamResponse:
         if not request.accepted.event_stream:
             return request.refuse(NO_STREAM_ACCEPTED, message)
         caller = request.caller.rate_limit_key
@@ -132,22 +134,11 @@ class StreamableHttp:
             return request.refuse(refusal, message)
         try:
             self._active_requests.begin_stream(task, request.identity)
-            return await self._answer_on_channel(message, request, task)
+            return await self._answer(message, request, task)
         finally:
             self._streams.release(caller)
 
     async def _answer(
-        self, message: Request | Notification | Response, request: HttpRequest, task: Task, *, size: int
-    ) -> web.StreamResponse:
-        """Respond to a modern message of `size` bytes, without a stream if it needs no wait."""
-        if request.accepted.json and self._dispatcher.is_immediate(message, size=size):
-            reply = await self._dispatcher.answer(message, ChannelExchange(caller=request.caller))
-            return await send_reply(request, reply, limits=self._bounds, headers=request.response_headers)
-        if isinstance(message, Request) and message.method == _LISTEN:
-            return await self._listen(message, request, task)
-        return await self._answer_on_channel(message, request, task)
-
-    async def _answer_on_channel(
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
         response = ResponseChannel(request, limits=self._bounds)

@@ -24,7 +24,7 @@ from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current
 from gateway.transports.http.response import whole_response
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.event_copies import RemotePlace
-from gateway.transports.sse.response_channel import ResponseChannel, encode_event, send_reply
+from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 from gateway.transports.sse.session_streams import Cursor, SessionStream
 from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.sessions import Sessions
@@ -65,8 +65,8 @@ class SessionEndpoint:
             self._replica.mailbox.on(FORWARDED, self._receive)
             self._replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
 
-    async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
-        """Handle a legacy message of `size` bytes.
+    async def post(self, message: Message, http: HttpRequest) -> web.StreamResponse:
+        """Handle a legacy message.
 
         1. `initialize` without a session id opens a session.
         2. All others need a session: see `_admit`.
@@ -81,8 +81,6 @@ class SessionEndpoint:
         if isinstance(message, (Request, Batch)):
             if (refusal := _refusal_of(message, live)) is not None:
                 return http.refuse(refusal, message, revision=live.session.revision)
-            if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
-                return await self._answer_now(message, live, http)
             return await self._relay(message, live, http)
         return await self._handle_one_way(message, live, http)
 
@@ -162,10 +160,6 @@ class SessionEndpoint:
             return http.refuse(refusal, message)
         reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
         return whole_response(reply, headers=http.response_headers)
-
-    async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        reply = await self._answer(message, ChannelExchange(caller=http.caller), live)
-        return await send_reply(http, reply, limits=self._limits, headers=http.response_headers)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Run a request in the session, and relay its output while this connection lasts."""

@@ -453,7 +453,6 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
 
 
 def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:
-    """Return the signing keys of the settings or the supervisor. Warn if a key is short."""
     keys = settings.signing_keys()
     if worker is not None and not keys:
         return worker.signing_keys()

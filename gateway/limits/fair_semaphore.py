@@ -116,7 +116,6 @@ class FairSemaphore:
         self.suspended -= 1
 
     async def reacquire(self) -> None:
-        """Wait for the slot of a suspended call."""
         # Ahead of the queue, because a running call can hold resources that others wait for.
         if self.running < self._capacity:
             self.running += 1
@@ -135,7 +134,6 @@ class FairSemaphore:
             self._wake()
 
     def resize(self, capacity: int) -> None:
-        """Set the limit. Running calls continue."""
         self._capacity = capacity
         self._wake()
 
@@ -321,7 +319,6 @@ class SharedCapacity:
                 return
 
     async def _claim(self) -> bool:
-        """Claim once. Return False if the store is unavailable."""
         semaphore = self._semaphore
         used = self._granted = semaphore.running  # No call starts until the reply.
         semaphore.resize(used)

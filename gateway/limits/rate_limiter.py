@@ -152,7 +152,6 @@ class _SlidingLog:
         return True
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
-        """Return the seconds until `cost` more calls fit, or 0."""
         too_many = self.used(rate, now) + cost - rate.amount
         if too_many <= 0:
             return 0

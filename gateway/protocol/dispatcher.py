@@ -78,27 +78,11 @@ class Dispatcher:
     ) -> None:
         """Create a dispatcher.
 
-        Args:
-            store: contains the catalog.
-            services: services that executors share.
-            keys: sign cursors and request states.
-            used_states: records used states. None to record them in memory.
-            repeat_after: time without a message after which a call repeats its progress.
-            max_depth: maximum nesting of JSON in a message.
-            observers: called for each call.
-            observers_of_all: called for each request.
-            trace: returns the trace of a call.
-            interaction_observer: called for input requests.
-            tasks: stores tasks. None to store them in memory.
-            clock: the clock of tasks.
-            events: receives the events of sessions and tasks.
-            agreement: delays announcements until all replicas agree.
-            upstreams_watch: waits briefly until the watched resources are subscribed to on their upstream servers.
-            shared_rates: rate limits shared by replicas.
-            semaphores: concurrency limits shared by replicas.
+        `observers` are called for each call, `observers_of_all` for each request. Without `used_states` and `tasks`,
+        these are kept in memory. `agreement` delays announcements until all replicas agree. `upstreams_watch` waits
+        briefly until the watched resources are subscribed to on their upstream servers.
         """
         events = events or Events()
-        cursors = Cursors(keys)
         self.store: Final = store
         self._max_depth: Final = max_depth
         parts = CallerCatalogs()
@@ -117,12 +101,10 @@ class Dispatcher:
             services=services,
             max_depth=max_depth,
             concurrency=self.concurrency,
-            cursors=cursors,
-            pages=ListPages(cursors),
+            pages=ListPages(Cursors(keys)),
             notifier=self.notifier,
             store=store,
             trace=trace,
-            is_traced=trace is not untraced,
             state_signer=RequestStateSigner(keys, used=used_states),
             rate_limiter=self.rates,
             interaction_observer=interaction_observer,

@@ -1,6 +1,6 @@
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -15,7 +15,7 @@ from gateway.state.keys import SigningKeys, from_keys
 from gateway.wire import downgrade, jsonrpc
 
 
-class _List(msgspec.Struct, frozen=True, kw_only=True):
+class _List(msgspec.Struct, frozen=True):
     entries: Callable[[Catalog], Iterable[JsonObject]]
     convert: Callable[[JsonObject, str], JsonObject]
     key: str
@@ -26,39 +26,28 @@ MAX_PAGES: Final = 4096
 """Pages in the cache. Callers with different scopes have different pages."""
 _ENTRY_BYTES: Final = 9
 
-LISTS: Final[Mapping[str, _List]] = {
-    "tools": _List(
-        entries=lambda catalog: (
-            tool.definition
-            for tool in (catalog.tools.values() if catalog.listed_tools is None else catalog.listed_tools)
-        ),
-        convert=downgrade.tool,
-        key="name",
-        kind="tools",
-    ),
+
+def _listed_tools(catalog: Catalog) -> Iterator[JsonObject]:
+    tools = catalog.tools.values() if catalog.listed_tools is None else catalog.listed_tools
+    return (tool.definition for tool in tools)
+
+
+LISTS: Final = {
+    "tools": _List(_listed_tools, downgrade.tool, "name", "tools"),
     "resources": _List(
-        entries=lambda catalog: (resource.definition for resource in catalog.resources.values()),
-        convert=downgrade.resource,
-        key="uri",
-        kind="resources",
+        lambda catalog: (each.definition for each in catalog.resources.values()), downgrade.resource, "uri", "resources"
     ),
     "resourceTemplates": _List(
-        entries=lambda catalog: (template.definition for template in catalog.resource_templates),
-        convert=downgrade.resource,
-        key="uriTemplate",
-        kind="resources",
+        lambda catalog: (each.definition for each in catalog.resource_templates),
+        downgrade.resource,
+        "uriTemplate",
+        "resources",
     ),
     "prompts": _List(
-        entries=lambda catalog: (prompt.definition for prompt in catalog.prompts.values()),
-        convert=downgrade.prompt,
-        key="name",
-        kind="prompts",
+        lambda catalog: (each.definition for each in catalog.prompts.values()), downgrade.prompt, "name", "prompts"
     ),
     "skills": _List(
-        entries=lambda catalog: (skill.entry for skill in catalog.skills.values()),
-        convert=lambda entry, _: entry,
-        key="uri",
-        kind="resources",
+        lambda catalog: (each.entry for each in catalog.skills.values()), lambda entry, _: entry, "uri", "resources"
     ),
 }
 
@@ -67,7 +56,7 @@ class ListPages:
     """Caches encoded pages. Encoding 1,000 tools takes a millisecond, and copying an encoded page 20 µs."""
 
     def __init__(self, cursors: "Cursors") -> None:
-        self._cursors: Final = cursors
+        self.cursors: Final = cursors
         self._generation = -1
         self._pages: dict[tuple[str, str, int, str | None, frozenset[str] | None], bytes] = {}
 
@@ -90,7 +79,7 @@ class ListPages:
     def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
         """Return the index of the page. The offset in the cursor is a hint, because upstream lists may change."""
         wanted = LISTS[name]
-        offset, last = self._cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
+        offset, last = self.cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
         hinted = next(islice(wanted.entries(catalog), offset - 1, None), None)
         if hinted is not None and _entry_digest(hinted[wanted.key]) == last:
             return int(offset)
@@ -110,7 +99,7 @@ class ListPages:
         if end < len(entries):
             position = [end, _entry_digest(entries[end - 1][wanted.key])]
             fingerprint = catalog.file_fingerprints[wanted.kind]
-            result["nextCursor"] = self._cursors.issue(_list_name(name, catalog), fingerprint, position)
+            result["nextCursor"] = self.cursors.issue(_list_name(name, catalog), fingerprint, position)
         return jsonrpc.encode(results.complete(result, catalog=catalog, revision=revision))
 
 

@@ -27,7 +27,6 @@ is_on: Final = partial(logging.getLogger(__name__).isEnabledFor, logging.DEBUG)
 
 @contextmanager
 def new_log_context() -> Iterator[None]:
-    """Assign a new id to the log lines of one message."""
     token = LOG_CONTEXT.set({CALL: new_id()})
     try:
         yield

@@ -55,7 +55,6 @@ class Outbox:
             reader.wake()
 
     def reader(self) -> "OutboxReader":
-        """Return a reader, which becomes the newest when it is entered."""
         return OutboxReader(self)
 
     async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:

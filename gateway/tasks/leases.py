@@ -68,7 +68,6 @@ class Leases:
             await asyncio.sleep(_TICK_SECONDS)
 
     async def _renew(self, now: float) -> None:
-        """Renew leases that are due, and store new progress messages."""
         runs = {run.task.id: run for run in self._runner.runs}
         period = self._store.lease_seconds / _RENEWALS_PER_LEASE
         due = {

@@ -132,13 +132,6 @@ return {gone, redis.call("HGETALL", KEYS[4])}
 )
 
 
-class TaskChange(msgspec.Struct, frozen=True):
-    """Message: a task has changed, or has expired if `version` is None."""
-
-    task_id: str
-    version: int | None
-
-
 class RedisTaskStore:
     """`TaskStore` that several processes share."""
 
@@ -158,10 +151,9 @@ class RedisTaskStore:
         pass
 
     def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Call `callback` with the id of each watched task that another replica has changed."""
 
         async def changed(body: bytes) -> bytes:
-            await callback(_CHANGES.decode(body).task_id)
+            await callback(body.decode())
             return b""
 
         self._replica.mailbox.on(_CHANGED, changed)
@@ -197,7 +189,7 @@ class RedisTaskStore:
             return False
         watchers, counts = found
         self._count(counts)
-        await self._tell(task.id, task.version, watchers)
+        await self._tell(task.id, watchers)
         return True
 
     async def remove(self, task_id: str) -> None:
@@ -219,7 +211,7 @@ class RedisTaskStore:
         gone, counts = await self._store.run(_EXPIRE, self._keys, now, _BATCH, self._task)
         self._count(counts)
         for task_id, watchers in gone:
-            await self._tell(task_id.decode(), None, watchers)
+            await self._tell(task_id.decode(), watchers)
         return [task_id.decode() for task_id, _ in gone]
 
     async def next_expiry(self) -> float | None:
@@ -258,11 +250,10 @@ class RedisTaskStore:
         pairs = zip(found[::2], found[1::2], strict=True)
         self._counts = Counter({status.decode(): int(count) for status, count in pairs})
 
-    async def _tell(self, task_id: str, version: int | None, watchers: Sequence[bytes]) -> None:
-        body = msgspec.msgpack.encode(TaskChange(task_id, version))
+    async def _tell(self, task_id: str, watchers: Sequence[bytes]) -> None:
         for watcher in watchers:
             if watcher.decode() != self._replica.name:
-                await self._replica.mailbox.tell(watcher.decode(), _CHANGED, body)
+                await self._replica.mailbox.tell(watcher.decode(), _CHANGED, task_id.encode())
 
     def _of(self, task_id: str) -> list[str]:
         return [*self._keys, f"{self._task}{task_id}"]
@@ -272,5 +263,4 @@ class RedisTaskStore:
         return task.id, task.status.value, task.runner, encode_task(task), task.version
 
 
-_CHANGES: Final = msgspec.msgpack.Decoder(TaskChange)
 _MESSAGES: Final = msgspec.msgpack.Decoder(tuple[str, float])

@@ -229,7 +229,6 @@ class TaskRunner:
             del self._running[run.task.id]
 
     async def _write_ending(self, run: TaskRun, ending: Ending) -> None:
-        """Store the end of a run, unless another process runs the task. Retry while the store is unavailable."""
         while True:
             try:
                 await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)

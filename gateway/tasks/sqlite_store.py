@@ -134,7 +134,6 @@ def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Tas
 
 
 def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str | None:
-    """Replace a task if its previous version is stored. Return the former status, or None."""
     row = connection.execute("SELECT version, status FROM tasks WHERE id = ?", (task.id,)).fetchone()
     if row is None or row[0] != task.version - 1:
         return None

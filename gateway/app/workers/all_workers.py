@@ -53,7 +53,6 @@ class AllWorkers:
         await self._ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
-        """Send a console request to the siblings. Return the responses except null."""
         found = await self._ask(method, f"/console/{path}")
         return [each for each in found.values() if each is not None]
 

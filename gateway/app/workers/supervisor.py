@@ -121,13 +121,11 @@ class Supervisor:
                     log.info("worker restarted", worker=successor.number, process=successor.pid)
 
     async def _replace_when_wanted(self) -> None:
-        """Replace all workers after each signal, including signals during a replacement."""
         while await self._replacement_wanted.wait():
             self._replacement_wanted.clear()
             await self._replace_all()
 
     async def _replace_all(self) -> None:
-        """Replace the workers one by one. Stop if a replacement does not start."""
         log.info("replacing workers")
         for slot in range(self._count):
             async with self._changing[slot]:
@@ -202,7 +200,6 @@ class Supervisor:
             process.send(signal.SIGKILL)
 
     async def _end_of(self, process: WorkerProcess) -> int:
-        """Wait for a worker to end, and kill it after a timeout. Return its exit code."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout.total_seconds() + _EXIT_SECONDS):
                 await process.has_ended.wait()

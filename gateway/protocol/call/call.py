@@ -20,7 +20,7 @@ from gateway.protocol.call.input_requests.request_state import RequestStateSigne
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
-from gateway.protocol.list_pages import Cursors, ListPages
+from gateway.protocol.list_pages import ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
@@ -237,13 +237,11 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     services: Services
     max_depth: int
     concurrency: ConcurrencyLimiter
-    cursors: Cursors
     pages: ListPages
     notifier: ChangeNotifier
     store: CatalogStore
     state_signer: RequestStateSigner
     trace: Callable[[TraceContext | None], Trace]
-    is_traced: bool
     rate_limiter: RateLimiter
     interaction_observer: InteractionObserver | None
     tasks: TaskRunner

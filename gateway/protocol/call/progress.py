@@ -28,22 +28,6 @@ class ProgressReporter(Protocol):
 
 
 class Progress:
-    __slots__ = (
-        "_beating",
-        "_counters",
-        "_every",
-        "_exchange",
-        "_heard_at",
-        "_is_over",
-        "_own",
-        "_revision",
-        "_sent",
-        "_shown",
-        "_timer",
-        "_token",
-        "_total",
-    )
-
     def __init__(
         self,
         token: str | int,

@@ -39,7 +39,7 @@ from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester, c
 from gateway.protocol.call.input_requests.requester import InputRequester, RunSuspension, Suspension, Where, both
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
-from gateway.telemetry.trace import Trace, TracedStep
+from gateway.telemetry.trace import Trace, TracedStep, untraced
 from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
 from gateway.wire.input_requests import InputRequest
@@ -121,7 +121,7 @@ class Run(msgspec.Struct, eq=False):
         if limits.of_caller is None and limits.of_all is None:
             permit = concurrency.try_acquire(key, limit)
         self._permit = permit or await self._acquired(key, limit, limits)
-        if call.server.is_traced:
+        if call.server.trace is not untraced:
             self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
             self._step.__enter__()
         return self
@@ -149,7 +149,6 @@ class Run(msgspec.Struct, eq=False):
             await self._refund()
 
     async def _send_rest(self, error: BaseException | None) -> None:
-        """Send queued messages before the response, or drop them if the call was cancelled."""
         try:
             if self.call.activity.has_sent and self.outer is None:
                 queue = self.call.activity.queue
@@ -257,7 +256,6 @@ class Run(msgspec.Struct, eq=False):
         return self.call.server.services.http.shared
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
-        """Report progress. Values that do not increase are ignored (basic/utilities/progress)."""
         if self.is_over:
             return _nothing()
         masked = None if message is None else self.call.catalog.sanitizer.text(valid_text(message))
@@ -336,15 +334,12 @@ class Run(msgspec.Struct, eq=False):
         return questions.read_roots(await self._answer(key, questions.roots()))
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send several requests `{"method": …, "params": …}`. Return the results by key."""
         return await self._asked(requests, None)
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send requests before the call becomes a task."""
         return await self._asked(requests, "before")
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send requests inside the task, if there is or may be one."""
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:

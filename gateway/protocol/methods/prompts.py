@@ -41,7 +41,6 @@ async def get_prompt(call: Call) -> JsonObject:
 
 
 def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]:
-    """Add defaults. Raise RpcError (-32602) for a missing or unknown argument."""
     arguments = prompt.arguments
     missing = [name for name, argument in arguments.items() if argument.required and name not in given]
     # Upstream servers may accept arguments that they do not list.

@@ -51,17 +51,16 @@ async def read_directory(call: Call) -> JsonObject:
     _checked(skill_uri, call)
     name, fingerprint = f"directory {uri}", call.catalog.file_fingerprints["resources"]
     cursor = call.params.get("cursor")
-    start = 0 if cursor is None else call.server.cursors.redeem(cursor, name, fingerprint)
+    start = 0 if cursor is None else call.server.pages.cursors.redeem(cursor, name, fingerprint)
     end = start + call.catalog.page_size
     children = skill.directories[uri]
     result: dict[str, Json] = {"resources": list(children[start:end])}
     if end < len(children):
-        result["nextCursor"] = call.server.cursors.issue(name, fingerprint, end)
+        result["nextCursor"] = call.server.pages.cursors.issue(name, fingerprint, end)
     return result
 
 
 def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
-    """Return the URI of the SKILL.md and the skill to which a directory belongs."""
     for skill_uri, skill in call.catalog.skills.items():
         if uri in skill.directories:
             return skill_uri, skill
@@ -69,7 +68,6 @@ def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
 
 
 def _checked(uri: str, call: Call) -> Resource:
-    """Return the SKILL.md of a skill. Raise InsufficientScopeError if the caller lacks a scope."""
     resource = call.catalog.resources[uri]
     check_access(resource, call)
     return resource

@@ -106,7 +106,6 @@ def _may_be_read(uri: str, call: Call) -> bool:
 
 
 async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
-    """Return the requested tasks that belong to the caller. Raise RpcError for an invalid request."""
     if "taskIds" not in wanted:
         return []
     if not declares_tasks(call.terms.capabilities, call.revision):
@@ -135,7 +134,6 @@ async def _relay(subscription: Subscription, call: Call) -> None:
 
 
 async def _send(call: Call, method: str, members: JsonObject) -> None:
-    """Send a message with the subscription id, which is the request id."""
     fields = {meta.META_SUBSCRIPTION_ID: call.request_id}
     await call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": {**members, meta.META: fields}})
 

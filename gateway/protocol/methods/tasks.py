@@ -36,7 +36,6 @@ async def cancel(call: Call) -> JsonObject:
 
 
 async def _own_task(call: Call) -> Task:
-    """Return the requested task. Raise RpcError (-32602) if the caller has no such task."""
     found = await own_task(params.string(call.params, "taskId"), call)
     if found is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, "Task not found")
@@ -49,7 +48,6 @@ async def own_task(task_id: str, call: Call) -> Task | None:
 
 
 def _answered(task: Task, responses: dict[str, Json], call: Call) -> Task | None:
-    """Return the task with the responses that it waits for. Return None if there are none."""
     if task.status is not TaskStatus.INPUT_REQUIRED:
         return None
     questions = open_questions(task.questions)

@@ -68,7 +68,6 @@ def _unknown_tool(name: str, call: Call) -> RpcError:
 
 
 def _log(error: ExecutionError, tool: Tool) -> None:
-    """Log timeouts and the paths of invalid arguments, but not their values."""
     # A backend may wrap the timeout to add its output.
     if DeadlineExceededError in {type(error), type(error.__cause__)}:
         log.warning("call timed out", tool=tool.name)

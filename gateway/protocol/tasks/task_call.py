@@ -88,7 +88,6 @@ class TaskCall:
         self._reported = -math.inf
 
     def attached_to(self, call: Call) -> Call:
-        """Return the call with this object as its exchange and progress reporter."""
         return replace(call, exchange=self, progress=self, output_seconds=self._seconds_left)
 
     def open_requester(self, call: Call, *, definition: str) -> TaskRequester:
@@ -269,7 +268,6 @@ class TaskCall:
         return is_wanted or not self._can_be_task
 
     async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
-        """Raise AwaitingInput if an input request belongs before the task."""
         if (requester := self._requester) is not None and requester.is_asking_before:
             # Wait for the end of the run, so that concurrent requests are sent together.
             await asyncio.wait({working})

@@ -89,7 +89,6 @@ class RequestStateSigner:
                 await self._used.claim(content[1], expires=content[0] + 1)
 
     def _current(self, signed: Json, binding: StateScope) -> tuple[int, str, Json, Json] | None:
-        """Return the content of a state. Return None if it has expired or the definition has changed."""
         signer, (expires, call, definition, nonce, answers, results) = self._content(signed)
         if call != _mark(signer, binding.call):
             raise _invalid("belongs to another call")

@@ -82,7 +82,6 @@ class InputRequester(ABC):
         """End with the run. Raise AwaitingInput if the client must respond first (modern)."""
 
     def _register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
-        """Return the requests with secrets masked and tokens limited. Raise ExecutionError for too many."""
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():
             # basic/patterns/mrtr: only the key relates a response to its request.

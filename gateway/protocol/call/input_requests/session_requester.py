@@ -42,7 +42,6 @@ class SessionRequester(InputRequester):
             self.answers.update(await self._all_or_none(converted))
 
     async def _all_or_none(self, questions: Mapping[str, InputRequest]) -> Mapping[str, JsonObject]:
-        """Send the requests concurrently. If one fails, cancel the others."""
         tasks = {
             key: asyncio.create_task(self._answer(key, question), name="question")
             for key, question in questions.items()

@@ -21,12 +21,18 @@ from tests.executors.recording import OneFile
 Write = Callable[[str, str], None]
 
 
-def loaded() -> set[str]:
-    return {name for name in sys.modules if name.startswith(PREFIX)}
+Loaded = Callable[[], set[str]]
 
 
 @pytest.fixture
-def plugins() -> Iterator[Plugins]:
+def loaded() -> Loaded:
+    """Return the modules of plugins that the test has loaded. Daemons of other tests can run in this process."""
+    earlier = set(sys.modules)
+    return lambda: {name for name in sys.modules if name.startswith(PREFIX)} - earlier
+
+
+@pytest.fixture
+def plugins(loaded: Loaded) -> Iterator[Plugins]:
     finders, paths = list(sys.meta_path), list(sys.path)
     plugins = Plugins()
     yield plugins
@@ -136,7 +142,7 @@ def test_plugin_directory_is_not_written_to(plugins: Plugins, folder: Path, writ
 
 
 async def test_old_generations_are_unloaded(
-    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+    plugins: Plugins, loaded: Loaded, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     packages = []
     for generation in range(5):
@@ -183,7 +189,7 @@ def test_hidden_files_are_not_modules(plugins: Plugins, folder: Path, write: Wri
     ],
 )
 def test_failed_import_is_located(
-    plugins: Plugins, folder: Path, write: Write, source: str, problem: str | None
+    plugins: Plugins, loaded: Loaded, folder: Path, write: Write, source: str, problem: str | None
 ) -> None:
     if problem is None:
         (folder / "plugins" / "broken.py").write_bytes(b"x = '\xff'\n")
@@ -336,7 +342,7 @@ async def test_hooks_run_once_while_a_module_is_in_use(
 
 
 async def test_stop_runs_shutdown_hooks_in_reverse(
-    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+    plugins: Plugins, loaded: Loaded, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("base.py", HOOKS.format(name="base"))
     write("top.py", "from .base import *\n" + textwrap.dedent(HOOKS).format(name="top").replace("events = []", ""))

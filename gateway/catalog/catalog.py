@@ -1,7 +1,6 @@
 """The immutable set of served primitives."""
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -37,24 +36,15 @@ from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 
-
-class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `include` or `exclude`."""
-
-    tags: frozenset[str] = frozenset()
-    names: Mapping[ListKind, re.Pattern[str]] = msgspec.field(default_factory=dict)
-    """Name pattern per kind. A kind without a pattern selects nothing by name."""
-
-    def fits(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        pattern = self.names.get(kind)
-        return not self.tags.isdisjoint(tags) or (pattern is not None and any(map(pattern.match, names)))
+Selection = Callable[[ListKind, Iterable[str], Iterable[str]], bool]
+"""A compiled `include` or `exclude`: whether it selects a primitive with these tags and names."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    include: ViewSelection | None = None
+    include: Selection | None = None
     """None includes everything."""
-    exclude: ViewSelection | None = None
+    exclude: Selection | None = None
     instructions: str | None = None
     """None uses the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
@@ -62,9 +52,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         """Whether a primitive belongs to the view. A resource has two names: its key and its URI."""
         tags, names = tuple(tags), tuple(names)
-        if self.include is not None and not self.include.fits(kind, tags=tags, names=names):
+        if self.include is not None and not self.include(kind, tags, names):
             return False
-        return self.exclude is None or not self.exclude.fits(kind, tags=tags, names=names)
+        return self.exclude is None or not self.exclude(kind, tags, names)
 
 
 def names_of(primitive: Primitive) -> tuple[str, ...]:
@@ -194,7 +184,9 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
                 **{kind: _aliases(each) for kind, each in lists.items()},
                 "tools": {**_names_in_apps(found.tools), **_aliases(found.tools)},
             },
-            scopes=_deciding_scopes(found.primitives()),
+            scopes=frozenset(
+                scope for each in found.primitives() if not each.access.is_visible for scope in each.access.scopes
+            ),
             access_digest=_access_digest(found.primitives()),
         )
 
@@ -284,10 +276,6 @@ def _access_digest(primitives: Iterable[Primitive]) -> str:
     # A tool, a resource and a prompt can have the same name, so the class is part of the key.
     needs = {(type(each).__name__, each.name, *sorted(each.access.scopes)) for each in primitives if each.access.scopes}
     return hashlib.sha256(repr(sorted(needs)).encode()).hexdigest()
-
-
-def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
-    return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)
 
 
 MAX_PARTS: Final = 256

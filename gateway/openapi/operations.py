@@ -120,7 +120,10 @@ def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
         counts[name] = counts.get(name, 0) + 1
     # If one of them kept its name, names would depend on the order of the document.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
-    return {key: _hashed(name, key) if key in hashed else name for key, name in plain.items()}
+    return {
+        key: f"{_whole_words(name, at_most=MAX_NAME - _HASH_DIGITS - 1)}_{hash_of(key)}" if key in hashed else name
+        for key, name in plain.items()
+    }
 
 
 def clean(name: str) -> str:
@@ -135,10 +138,6 @@ def name_by_path(operation: Operation) -> str:
 def hash_of(key: str) -> str:
     """Return six digits that make a name unique."""
     return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
-
-
-def _hashed(name: str, key: str) -> str:
-    return f"{_whole_words(name, at_most=MAX_NAME - _HASH_DIGITS - 1)}_{hash_of(key)}"
 
 
 def _whole_words(name: str, *, at_most: int) -> str:

@@ -7,7 +7,7 @@ fetch fails or the document is malformed, the last valid version stays in use.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import Authorization, compile_connection
+from gateway.net.authorization import compile_connection
 from gateway.net.request import Header, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, compile_sender
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, read
@@ -42,50 +42,22 @@ _MAX_REDIRECTS: Final = 3
 _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi+json, */*;q=0.5"
 
 
-class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
-    sender: Sender
-    home: str
-    """The connection's base URL. Header fields and credentials are only sent to its origin."""
-    headers: tuple[Header, ...] = ()
-    authorization: Authorization | None = None
+Fetch = Callable[[str, str], Awaitable[tuple[bytes, str] | None]]
+"""Returns the document at a URL and its ETag, or None if it still has the given ETag (RFC 9110 §15.4.5).
 
-    async def fetch(self, url: str, *, etag: str) -> tuple[bytes, str] | None:
-        """Return a document and its ETag, or None if it still has the given `etag` (RFC 9110 §15.4.5).
-
-        Raises:
-            DocumentError: the server does not return the document.
-            ExecutionError: the request failed, or the address is not allowed.
-            DeadlineExceededError: the response took too long.
-        """
-        deadline = asyncio.get_running_loop().time() + SECONDS
-        authorization = None
-        headers = [Header(name="Accept", value=_ACCEPT, is_bound=False)]
-        if etag:
-            headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
-        if self.home and origin_of(parse_url(url)) == origin_of(parse_url(self.home)):
-            # The connection's `Accept` is for API responses.
-            headers += [each for each in self.headers if each.name.lower() != "accept"]
-            authorization = self.authorization
-        # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
-        request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
-        if authorization is not None:
-            request = await authorization.sign(request, None, deadline=deadline)
-        response = await self.sender.send(request, deadline=deadline)
-        if response.status == 304:
-            return None
-        if response.status != 200:
-            raise DocumentError(f"the server returned {response.status} {response.reason}".rstrip())
-        return response.body, response.headers.get("ETag", "")
+Raises:
+    DocumentError: the server does not return the document.
+    ExecutionError: the request failed, or the address is not allowed.
+    DeadlineExceededError: the response took too long.
+"""
 
 
-def compile_fetcher(
-    config: OpenApi, connection: Connection | None, *, document: Document, services: Services
-) -> DocumentFetcher:
+def compile_fetcher(config: OpenApi, connection: Connection | None, *, document: Document, services: Services) -> Fetch:
     """Compile the fetcher of an entry. Problems of the connection are reported elsewhere."""
     problems = Problems()
-    sender, headers, authorization = Sender(clients=services.http), {}, None
+    sender, headers, authorization, home = Sender(clients=services.http), {}, None, ""
     if connection is not None:
-        sender = compile_sender(connection, problems, clients=services.http)
+        sender, home = compile_sender(connection, problems, clients=services.http), connection.base_url
         # Templates need the arguments of a call.
         headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
         # There is no caller, so no token of a caller.
@@ -96,12 +68,29 @@ def compile_fetcher(
             )
     if config.allow_private is not None:
         sender = replace(sender, policy=compile_policy(config.allow_private, problems))
-    return DocumentFetcher(
-        sender=replace(sender, max_redirects=_MAX_REDIRECTS, max_bytes=MAX_BYTES),
-        home="" if connection is None else connection.base_url,
-        headers=bound(headers),
-        authorization=authorization,
-    )
+    sender = replace(sender, max_redirects=_MAX_REDIRECTS, max_bytes=MAX_BYTES)
+    # The connection's `Accept` is for API responses.
+    own = [each for each in bound(headers) if each.name.lower() != "accept"]
+
+    async def fetch(url: str, etag: str) -> tuple[bytes, str] | None:
+        deadline = asyncio.get_running_loop().time() + SECONDS
+        # Header fields and credentials of the connection are only sent to its origin.
+        is_home = bool(home) and origin_of(parse_url(url)) == origin_of(parse_url(home))
+        fields = [Header(name="Accept", value=_ACCEPT, is_bound=False), *(own if is_home else ())]
+        if etag:
+            fields.append(Header(name="If-None-Match", value=etag, is_bound=False))
+        # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
+        request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(fields))
+        if authorization is not None and is_home:
+            request = await authorization.sign(request, None, deadline=deadline)
+        response = await sender.send(request, deadline=deadline)
+        if response.status == 304:
+            return None
+        if response.status != 200:
+            raise DocumentError(f"the server returned {response.status} {response.reason}".rstrip())
+        return response.body, response.headers.get("ETag", "")
+
+    return fetch
 
 
 log: Final = structlog.get_logger(__name__)
@@ -199,8 +188,8 @@ class RemoteDocuments:
                 # The old document is used until a new one is fetched.
                 fetched=None if known is None else known.fetched,
             )
-            fetcher = compile_fetcher(config, connection, document=document, services=self._services)
-            made.start(self._following, fetcher, notify)
+            fetch = compile_fetcher(config, connection, document=document, services=self._services)
+            made.start(self._following, fetch, notify)
             self._followed[name] = made
             new.append(made)
         for each in before.values():
@@ -250,10 +239,10 @@ class _RefreshedDocument:
         self._refresh: Final = config.refresh.total_seconds()
         self._documents: Final = documents
 
-    def start(self, tasks: BackgroundTasks, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
-        self.task = tasks.begin(self._run(fetcher, changed), name=f"follow openapi {self._name}")
+    def start(self, tasks: BackgroundTasks, fetch: Fetch, changed: Callable[[], None]) -> None:
+        self.task = tasks.begin(self._run(fetch, changed), name=f"follow openapi {self._name}")
 
-    async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+    async def _run(self, fetch: Fetch, changed: Callable[[], None]) -> None:
         try:
             if self.fetched is None or self.fetched.uri != self.url:
                 self.fetched = await self._recalled() or self.fetched
@@ -261,7 +250,7 @@ class _RefreshedDocument:
                 changed()
                 self.known.set()
             while True:
-                if await self._fetched(fetcher):
+                if await self._fetched(fetch):
                     changed()
                 self.known.set()
                 await asyncio.sleep(self._refresh)
@@ -269,9 +258,9 @@ class _RefreshedDocument:
             # Release a start that is waiting for the document.
             self.known.set()
 
-    async def _fetched(self, fetcher: DocumentFetcher) -> bool:
+    async def _fetched(self, fetch: Fetch) -> bool:
         try:
-            fetched = await fetch_documents(self.url, fetcher, self.fetched)
+            fetched = await fetch_documents(self.url, fetch, self.fetched)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
             self.reason = str(error)
             if self._warning.is_due():
@@ -305,7 +294,7 @@ class _RefreshedDocument:
             log.warning("OpenAPI document cannot be stored", entry=self._name, reason=str(error))
 
 
-async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:
+async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None) -> FetchedDocuments:
     """Fetch a document and the documents of its origin that it references.
 
     Unchanged documents are taken from `known`. So are referenced documents that cannot be fetched.
@@ -327,7 +316,7 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
         if len(documents) == _MAX_DOCUMENTS:
             raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
         try:
-            data, etag = await _one(each, fetcher, earlier)
+            data, etag = await _one(each, fetch, earlier)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
             if each == url:
                 raise
@@ -346,10 +335,10 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
 
-async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) -> tuple[bytes, str]:
+async def _one(url: str, fetch: Fetch, earlier: FetchedDocuments) -> tuple[bytes, str]:
     known = earlier.documents.get(url)
     etag = earlier.etags.get(url, "") if known is not None else ""
-    if (fetched := await fetcher.fetch(url, etag=etag)) is not None:
+    if (fetched := await fetch(url, etag)) is not None:
         return fetched
     if known is None:
         raise DocumentError("the server returned 304 to an unconditional request")

@@ -40,17 +40,13 @@ def _is_count(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_flag(value: Json) -> bool:
-    return isinstance(value, bool)
-
-
 _PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
     **dict.fromkeys(("title", "description", "format", "contentEncoding", "contentMediaType"), _is_text),
     **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _is_number),
     "multipleOf": lambda value: _is_number(value) and value > 0,
     **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains"), _is_count),
     **dict.fromkeys(("maxProperties", "minProperties"), _is_count),
-    **dict.fromkeys(("uniqueItems", "deprecated"), _is_flag),
+    **dict.fromkeys(("uniqueItems", "deprecated"), lambda value: isinstance(value, bool)),
     "enum": lambda value: isinstance(value, list) and bool(value),
     "const": lambda _: True,
 }
@@ -367,12 +363,9 @@ def _normalized(value: Json) -> Json:
 def _types(given: Json) -> Json:
     if isinstance(given, str):
         return given if given in TYPES else None
-    known = [each for each in dict.fromkeys(given) if each in TYPES] if _are_texts(given) else []
+    are_texts = isinstance(given, list) and all(isinstance(each, str) for each in given)
+    known = [each for each in dict.fromkeys(given) if each in TYPES] if are_texts else []
     return known or None
-
-
-def _are_texts(given: Json) -> bool:
-    return isinstance(given, list) and all(isinstance(each, str) for each in given)
 
 
 def _nullable(made: dict[str, Json]) -> Json:

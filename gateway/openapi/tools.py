@@ -284,7 +284,7 @@ def http_of(call: Call, reader: Reader, accepts: str | None) -> dict[str, Json]:
     shown = {key: name for key, name in call.names.items() if key not in call.hidden}
     body = {} if call.body is None else call.body.http(shown, call.values)
     # Keep the connection's `Accept`.
-    if accepts is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
+    if accepts is not None and (reader.connection is None or "accept" not in map(str.lower, reader.connection.headers)):
         fields["headers"] = {"Accept": accepts, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
     return {**made, **{name: value for name, value in fields.items() if value}, **body}
@@ -344,7 +344,3 @@ def _json_parts(value: Json) -> Iterator[Part]:
             yield "]" if value else "[]"
         case _:
             yield exact_json.dumps(value).decode()
-
-
-def _has(names: Iterable[str], wanted: str) -> bool:
-    return any(name.lower() == wanted for name in names)

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from gateway.catalog.manifest import Contract, Manifest
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.schemas.keywords import properties_of, referenced, rewritten
@@ -24,9 +22,8 @@ _CHOICES: Final = ("anyOf", "oneOf")
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
-class BreakingChange(msgspec.Struct, frozen=True, kw_only=True):
-    place: str
-    what: str
+BreakingChange = tuple[str, str]
+"""The place, such as `tools.deploy`, and what changed."""
 
 
 _Reason = tuple[str, str]
@@ -37,7 +34,7 @@ def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]
     """Compare the contracts of two manifests. Audiences that only one of them has are ignored."""
     offered = new.contracts or {}
     return tuple(
-        BreakingChange(place=place, what=what)
+        (place, what)
         for place, before in (old.contracts or {}).items()
         for what in dict.fromkeys(_reasons(before, offered.get(place), new.audiences))
     )

@@ -26,7 +26,6 @@ from gateway.audit.records import check_labels
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.digests import locked_owners
 from gateway.catalog.lockfile.lock import read_lock
 from gateway.catalog.plugins.plugins import Plugins
@@ -41,7 +40,7 @@ from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox import forget_sandboxes
-from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
+from gateway.reload.candidate import NO_PLACES, Candidate, definition_places, keep_locked
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.threads import DaemonThreadPool

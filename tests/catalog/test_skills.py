@@ -9,7 +9,6 @@ import pytest
 
 from gateway.catalog.catalog import Catalog, scoped
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.skills.skill_file import leads_out
@@ -18,6 +17,7 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
+from gateway.reload.candidate import keep_locked
 from tests.catalog.conftest import Compile
 from tests.catalog.test_resources import read
 

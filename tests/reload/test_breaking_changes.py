@@ -20,12 +20,12 @@ def manifest(**contracts: Contract) -> Manifest:
 
 def of_input(old: Any, new: Any) -> list[str]:
     before, after = Contract(input=old, audiences=["everybody"]), Contract(input=new, audiences=["everybody"])
-    return [each.what for each in breaking_changes(manifest(t=before), manifest(t=after))]
+    return [what for _, what in breaking_changes(manifest(t=before), manifest(t=after))]
 
 
 def of_output(old: Any, new: Any) -> list[str]:
     before, after = Contract(output=old, audiences=[]), Contract(output=new, audiences=[])
-    return [each.what for each in breaking_changes(manifest(t=before), manifest(t=after))]
+    return [what for _, what in breaking_changes(manifest(t=before), manifest(t=after))]
 
 
 def inputs(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_recursive_schemas_are_compared_once() -> None:
 def test_names_and_audiences_that_lose_a_tool_are_breaking() -> None:
     old = manifest(kept=Contract(audiences=["everybody", "gone"]), lost=Contract(audiences=[]))
     found = breaking_changes(old, manifest(kept=Contract(audiences=[])))
-    assert [(each.place, each.what) for each in found] == [
+    assert [*found] == [
         ("tools.kept", "no longer available to everybody"),
         ("tools.lost", "removed"),
     ]

@@ -44,12 +44,9 @@ def _reasons(requires: Requires) -> Iterator[str]:
     for name in requires.env:
         if not os.environ.get(name):
             yield f"the variable {name} is not set"
-    if requires.platforms and not any(_is_here(platform) for platform in requires.platforms):
+    platforms = [_PLATFORMS.get(platform.lower(), platform.lower()) for platform in requires.platforms]
+    if platforms and sys.platform not in platforms:
         yield f"this platform is {sys.platform}, not {' or '.join(requires.platforms)}"
-
-
-def _is_here(platform: str) -> bool:
-    return sys.platform == _PLATFORMS.get(platform.lower(), platform.lower())
 
 
 P = TypeVar("P", bound=Primitive)

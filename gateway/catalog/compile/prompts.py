@@ -89,7 +89,7 @@ def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping
             title=schema.get("title"),
             description=schema.get("description"),
             required=name in signature.input_schema.get("required", ()),
-            complete=_choices(schema),
+            complete=[each for each in schema.get("enum", ()) if isinstance(each, str)] or None,
         )
     return arguments
 
@@ -98,10 +98,6 @@ def _takes_text(schema: JsonObject) -> bool:
     if "anyOf" in schema:
         return any(_takes_text(choice) for choice in schema["anyOf"])
     return "type" not in schema or schema["type"] == "string"
-
-
-def _choices(schema: JsonObject) -> list[str] | None:
-    return [choice for choice in schema.get("enum", ()) if isinstance(choice, str)] or None
 
 
 def _inputs(arguments: Mapping[str, models.PromptArgument]) -> Inputs:

@@ -11,7 +11,7 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.resources import resource_fields
 from gateway.catalog.primitives import Resource, Skill, content_digest
-from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot, key_of
+from gateway.catalog.skills.snapshot import MAX_BYTES, SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.document import SKILL_FILE
@@ -43,7 +43,10 @@ def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileCont
         entry={
             "uri": served.uri_of(SKILL_FILE),
             "frontmatter": frontmatter,
-            "resources": [_manifest_entry(file, served) for file in files],
+            "resources": [
+                {"uri": served.uri_of(file.path), "digest": f"sha256:{file.digest}", "size": file.size}
+                for file in files
+            ],
         },
         directories=_directories(found, definitions),
         index=found.index,
@@ -62,10 +65,6 @@ def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileCont
         )
         for file in files
     ]
-
-
-def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:
-    return {"uri": served.uri_of(file.path), "digest": f"sha256:{file.digest}", "size": file.size}
 
 
 def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:

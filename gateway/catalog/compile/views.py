@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.catalog.catalog import PutSearch, View, ViewSelection, names_of
+from gateway.catalog.catalog import PutSearch, Selection, View, names_of
 from gateway.catalog.compile.backends import Fixed
 from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.tools import compile_tool
@@ -26,7 +26,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definitions
 from gateway.config.models.definition_keys import Output
-from gateway.config.models.document import LISTS, Selection
+from gateway.config.models.document import LISTS
+from gateway.config.models.document import Selection as WrittenSelection
 from gateway.config.models.document import View as WrittenView
 from gateway.executors.invocation import Executor, Explanation
 from gateway.executors.output.compiler import compile_output
@@ -100,14 +101,18 @@ def _access(config: WrittenView) -> RequiredScopes:
     return RequiredScopes(scopes=frozenset(config.access.scopes), is_visible=config.access.visible)
 
 
-def _compile_selection(config: Selection | None) -> ViewSelection | None:
+def _compile_selection(config: WrittenSelection | None) -> Selection | None:
     if config is None:
         return None
     globs: dict[ListKind, list[str]] = {"tools": config.tools, "resources": config.resources, "prompts": config.prompts}
-    return ViewSelection(
-        tags=frozenset(config.tags),
-        names={kind: any_of(patterns) for kind, patterns in globs.items() if patterns},
-    )
+    patterns = {kind: any_of(written) for kind, written in globs.items() if written}
+    selected = frozenset(config.tags)
+
+    def selects(kind: ListKind, tags: Iterable[str], names: Iterable[str]) -> bool:
+        pattern = patterns.get(kind)
+        return not selected.isdisjoint(tags) or (pattern is not None and any(map(pattern.match, names)))
+
+    return selects
 
 
 def any_of(globs: Iterable[str]) -> re.Pattern[str]:

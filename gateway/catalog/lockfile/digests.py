@@ -81,7 +81,7 @@ def digests_of(
         claim = f"{'.'.join(claimed)} by {'.'.join(map(str, path))}"
         pins[CLAIMS, claim] = {"origin": entry_origin(*map(str, path))}
     for skill in skills:
-        files = {_readable(file.path): file.digest for file in skill.files}
+        files = {file.path.encode("utf-8", "surrogateescape").decode("latin-1"): file.digest for file in skill.files}
         definition = digest_of_json(loaded.sources.written(("skills", skill.index)))
         pins[SKILLS, skill.name] = {"definition": definition, "files": digest_of_json(files)}
     return pins
@@ -97,10 +97,6 @@ def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dic
         for name, parts in (locked or {}).items()
         if name[0] in LISTS and (origin := parts.get("origin")) in entries
     }
-
-
-def _readable(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:

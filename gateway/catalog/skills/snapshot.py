@@ -24,7 +24,7 @@ from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.control_characters import visible_path
 from gateway.errors import Severity
-from gateway.executors.files.globs import Found, Globs, Listing, compile_globs
+from gateway.executors.files.globs import Globs, Listing, compile_globs
 from gateway.executors.files.regular_files import FileFacts, NotServedError, TooLargeError, read_beneath
 from gateway.json_types import JsonObject, empty
 
@@ -95,7 +95,7 @@ def _with_files(
     found, files, left = [*snapshot.diagnostics], [], MAX_BYTES
     for each in listing.files:
         shown = visible_path(each.path)
-        if not _is_readable(each):
+        if "\\" in each.path:
             message = f"`{shown}` is not served: its name contains a backslash, which is a separator on other systems"
             found.append(report(message, Severity.WARNING))
             continue
@@ -133,10 +133,6 @@ def _errors_of(listing: Listing) -> Iterator[str]:
         yield f"`{visible_path(path)}` is a link that leads outside the skill's directory, or to no file in it"
     for path in listing.unreadable:
         yield f"the directory `{visible_path(path) or '.'}` cannot be listed"
-
-
-def _is_readable(file: Found) -> bool:
-    return "\\" not in file.path
 
 
 def _diagnostic(place: Place, message: str, severity: Severity = Severity.ERROR) -> Diagnostic:

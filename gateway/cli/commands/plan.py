@@ -3,8 +3,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, protect_stdout
@@ -64,7 +62,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         return 2  # like diff(1), where 1 means that there are differences
     found, breaking = plan(old, new), breaking_changes(old, new)
     if options.json:
-        shown = {**found.as_json(), "breaking": msgspec.to_builtins(breaking)}
+        shown = {**found.as_json(), "breaking": [{"place": place, "what": what} for place, what in breaking]}
         if warnings:
             shown["warnings"] = list(map(str, warnings))
         out.foreign(json.dumps(shown, indent=2, ensure_ascii=False))
@@ -129,9 +127,9 @@ def _lines(found: Plan, breaking: Sequence[BreakingChange], out: Console) -> Ite
     if breaking:
         yield ""
         yield out.styled("Breaking changes", "bold")
-    width = max((len(each.place) for each in breaking), default=0)
-    for each in breaking:
-        yield f"  {out.styled(out.clean(each.place.ljust(width)), 'red')}  {out.clean(each.what)}"
+    width = max((len(place) for place, _ in breaking), default=0)
+    for place, what in breaking:
+        yield f"  {out.styled(out.clean(place.ljust(width)), 'red')}  {out.clean(what)}"
     if found.effects:
         yield ""
         yield out.styled("Affected clients", "bold")

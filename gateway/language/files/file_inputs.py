@@ -185,7 +185,10 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
 def _show_as_text(schema: dict[str, Json]) -> None:
     if not is_file_input(schema):
         return
-    media_types = [each for each in _listed(schema.pop("media_types", None)) if each != "*/*"]
+    given = schema.pop("media_types", None)
+    media_types = [
+        each for each in (given if isinstance(given, list) else ()) if isinstance(each, str) and each != "*/*"
+    ]
     rule = ", ".join(filter(None, [" or ".join(media_types), _size(schema.pop("max_size", None))]))
     how = f"A file{f' ({rule})' if rule else ''}, as base64 or as a data: URI."
     said = schema.get("description")
@@ -195,10 +198,6 @@ def _show_as_text(schema: dict[str, Json]) -> None:
     schema["contentEncoding"] = "base64"
     if len(media_types) == 1 and "*" not in media_types[0]:
         schema["contentMediaType"] = media_types[0]
-
-
-def _listed(value: Json) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _size(value: Json) -> str:

@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from typing import Final
 
 import jsonschema_rs
-import msgspec
 import orjson
 
 from gateway.json_types import DocumentPath, Json, JsonObject
@@ -85,8 +84,9 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     dialect = dialect_of(schema)
     if dialect is None:
         return [_unknown_dialect(schema["$schema"])]
-    if misfits := list(_metaschema_errors(schema, dialect)):
-        return misfits
+    errors = _metaschema_validator(dialect).iter_errors(schema)
+    if described := [each for error in errors for each in describe(error, {}, noun="keyword")]:
+        return described
     if not _mentions(schema, COSTING):  # no references or patterns, as in most schemas
         return ValidationCost()
     nodes, schema_problems = _walked(schema, dialect)
@@ -105,11 +105,6 @@ def _unknown_dialect(uri: Json) -> SchemaError:
     return SchemaError(path=("$schema",), message=f"names a dialect that is not supported{hint}")
 
 
-def _metaschema_errors(schema: JsonObject, dialect: str) -> Iterator[SchemaError]:
-    for error in _metaschema_validator(dialect).iter_errors(schema):
-        yield from describe(error, {}, noun="keyword")
-
-
 @cache
 def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
     return DIALECTS[uri]({"$ref": uri}, validate_formats=False, offline=True)
@@ -124,12 +119,13 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
 def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], list[SchemaError]]:
     """Return all schemas by `id`, and the errors of their references and patterns."""
     start: DocumentPath = ()
-    waiting = deque([(start, schema, _references_of(schema, dialect))])
+    specification, resolver = _resolver_of(schema, dialect)
+    waiting = deque([(start, schema, resolver)])
     # By identity, because equal schemas can be at several places.
     nodes = {id(schema): SchemaNode(schema)}
     schema_problems: list[SchemaError] = []
     while waiting:
-        path, current, references = waiting.popleft()
+        path, current, resolver = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
         # Before references, so that a problem is reported where it is, not at a reference to it.
         for step, member in subschemas(current):
@@ -137,51 +133,43 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
                 nodes[id(current)].edges.append((_way(step), id(member)))
             if id(member) not in nodes:
                 nodes[id(member)] = SchemaNode(member)
-                waiting.append(((*path, *step), member, references and references.within(member)))
+                inner = resolver and resolver.in_subresource(specification.create_resource(member))
+                waiting.append(((*path, *step), member, inner))
         for keyword in _REFERENCES:
-            if references is not None and isinstance(reference := current.get(keyword), str):
-                if (found := references.target(reference)) is None:
-                    schema_problems.append(SchemaError(path=(*path, keyword), message=_unresolved(reference)))
-                    continue
-                target, beyond = found
-                # The schemas true and false have no cost.
-                if isinstance(target, dict):
-                    nodes[id(current)].edges.append((keyword, id(target)))
-                    if id(target) not in nodes:
-                        nodes[id(target)] = SchemaNode(target)
-                        waiting.append(((*path, keyword), target, beyond))
+            if not isinstance(reference := current.get(keyword), str):
+                continue
+            if (found := _target(resolver, reference)) is None:
+                schema_problems.append(SchemaError(path=(*path, keyword), message=_unresolved(reference)))
+            # The schemas true and false have no cost.
+            elif isinstance(target := found.contents, dict):
+                nodes[id(current)].edges.append((keyword, id(target)))
+                if id(target) not in nodes:
+                    nodes[id(target)] = SchemaNode(target)
+                    waiting.append(((*path, keyword), target, found.resolver))
     return nodes, schema_problems
 
 
-class _References(msgspec.Struct, frozen=True):
-    resolver: Json
-    specification: Json
+def _target(resolver: Json, reference: str) -> Json:
+    """Return the target of a reference and the resolver there, or None if the target does not exist."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - slow, and few schemas have references
 
-    def within(self, member: JsonObject) -> "_References":
-        inner = self.resolver.in_subresource(self.specification.create_resource(member))
-        return _References(inner, self.specification)
-
-    def target(self, reference: str) -> "tuple[Json, _References] | None":
-        """Return the target of a reference and the references there, or None if the target does not exist."""
-        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - slow, and few schemas have references
-
-        try:
-            found = self.resolver.lookup(reference)
-        # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`).
-        except (Unresolvable, ValueError):
-            return None
-        return found.contents, _References(found.resolver, self.specification)
-
-
-def _references_of(schema: JsonObject, dialect: str) -> _References | None:
-    if not _mentions(schema, frozenset(_REFERENCES)):
+    try:
+        return resolver.lookup(reference)
+    # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`).
+    except (Unresolvable, ValueError):
         return None
+
+
+def _resolver_of(schema: JsonObject, dialect: str) -> tuple[Json, Json]:
+    """Return the specification of the dialect, and the resolver of the schema. None if there are no references."""
+    if not _mentions(schema, frozenset(_REFERENCES)):
+        return None, None
     from referencing import Registry  # noqa: PLC0415 - slow, and few schemas have references
     from referencing.jsonschema import specification_with  # noqa: PLC0415 - slow, and few schemas have references
 
     specification: Json = specification_with(dialect)
     registry: Registry[Json] = Registry()
-    return _References(registry.resolver_with_root(specification.create_resource(schema)), specification)
+    return specification, registry.resolver_with_root(specification.create_resource(schema))
 
 
 def _way(step: DocumentPath) -> str:

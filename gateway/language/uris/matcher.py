@@ -152,49 +152,31 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the value of each slot, or None.
 
-        The forward pass finds all positions where each slot can start. The backward pass selects the earliest start in
-        the same run. A run is the text between two stops, which no value can cross.
+        The first loop finds all positions where each slot can start, by run: the text between two characters that its
+        value cannot contain. The second loop goes back and selects the earliest start in the same run.
         """
         if not uri.startswith(self.texts[0]):
             return None
-        begins: list[int] = [len(self.texts[0])]
-        steps: list[_Step] = []
-        for slot, text in zip(self.slots, self.texts[1:], strict=True):
-            step = _Step(uri, slot, begins)
-            ends = _places(uri, text, is_last=len(steps) == len(self.slots) - 1)
-            begins = [end + len(text) for end in ends if step.reaches(end)]
-            steps.append(step)
-        return self._read_back(uri, steps) if len(uri) in begins else None
-
-    def _read_back(self, uri: str, steps: "Sequence[_Step]") -> dict[str, str]:
+        starts: list[int] = [len(self.texts[0])]
+        earliest: list[dict[int, int]] = []
+        stops = [[at for at, character in enumerate(uri) if character in slot[1]] for slot in self.slots]
+        for index, text in enumerate(self.texts[1:]):
+            first: dict[int, int] = {}
+            for start in starts:
+                first.setdefault(bisect_left(stops[index], start), start)
+            earliest.append(first)
+            ends = _places(uri, text, is_last=index == len(self.slots) - 1)
+            starts = [end + len(text) for end in ends if first.get(bisect_left(stops[index], end), end + 1) <= end]
+        if len(uri) not in starts:
+            return None
         found: dict[str, str] = {}
         end = len(uri)
-        # Not strict, because there is one more text than slots.
-        for step, text in zip(reversed(steps), reversed(self.texts), strict=False):
-            end -= len(text)
-            begin = step.earliest[step.run_of(end)]
-            found[step.name] = uri[begin:end]
-            end = begin
+        for index in reversed(range(len(self.slots))):
+            end -= len(self.texts[index + 1])
+            start = earliest[index][bisect_left(stops[index], end)]
+            found[self.slots[index][0]] = uri[start:end]
+            end = start
         return dict(reversed(found.items()))
-
-
-class _Step:
-    """Positions in a URI where a slot can start."""
-
-    __slots__ = ("_stops", "earliest", "name")
-
-    def __init__(self, uri: str, slot: _Slot, begins: Sequence[int]) -> None:
-        self.name, stops = slot
-        self._stops = [index for index, character in enumerate(uri) if character in stops] if stops else []
-        self.earliest: dict[int, int] = {}
-        for begin in begins:
-            self.earliest.setdefault(self.run_of(begin), begin)
-
-    def run_of(self, index: int) -> int:
-        return bisect_left(self._stops, index)
-
-    def reaches(self, end: int) -> bool:
-        return self.earliest.get(self.run_of(end), end + 1) <= end
 
 
 def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:

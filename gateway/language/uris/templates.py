@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 import uritemplate
@@ -56,7 +56,7 @@ class Expansion:
         if self._kept is None:
             return text
         # RFC 6570 §3.2.1: without defined variables, the `#` is omitted too.
-        return (self._lead if given else "") + self._kept.sub(_decoded, text)
+        return (self._lead if given else "") + self._kept.sub(lambda match: chr(int(match[0][1:], 16)), text)
 
 
 def compile_uri_template(source: str, scope: Scope) -> Expand:
@@ -82,16 +82,13 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
         use_fact_path(name, scope)
     unknown = [name for name in names_in(parts) if name not in known and name not in facts]
     scope.used.update(known.intersection(names_in(parts)))
+    there_is = f"; available: {', '.join(sorted(known)) or 'none'}"
     for name in unknown:
-        scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or _what_there_is(known)}")
+        scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or there_is}")
     for name in names_in(parts):
         if scope.inputs.has_files and holds_files_alone(scope.inputs.schemas.get(name, {})):
             scope.problems.error(f"`{name}` is a file, which is not allowed in a URI")
     return () if unknown else parts
-
-
-def _what_there_is(known: Collection[str]) -> str:
-    return f"; available: {', '.join(sorted(known))}" if known else "; available: none"
 
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:
@@ -99,10 +96,6 @@ def _encoded_forms(kept: str) -> re.Pattern[str]:
     # RFC 6570 §3.2.3 keeps percent-encoded octets of values. In URLs, they are encoded again as a protection.
     triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
     return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
-
-
-def _decoded(match: re.Match[str]) -> str:
-    return chr(int(match[0][1:], 16))
 
 
 def _value(value: Json) -> str | list[str] | dict[str, str] | None:

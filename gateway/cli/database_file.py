@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.catalog.compile.sql import compile_database
-from gateway.cli.first_file import path_from
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import Database
 from gateway.config.secrets.literal_secrets import is_secret_key
@@ -271,3 +270,8 @@ def _identifier(name: str) -> str:
 def _quoted(name: str, dialect: Dialect) -> str:
     mark = dialect.quote
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"
+
+
+def path_from(directory: Path | None, file: str) -> str:
+    """Return a path relative to the directory of the new file, or an absolute one."""
+    return str(Path(file).absolute()) if directory is None else os.path.relpath(file, directory)

@@ -8,19 +8,83 @@ from urllib.parse import urlsplit
 
 from gateway.cli.commands.import_openapi import open_documents
 from gateway.cli.console import Console, waiting
-from gateway.cli.database_file import of_database
-from gateway.cli.first_file import FIRST_FILE, of_servers, path_from
+from gateway.cli.database_file import of_database, path_from
 from gateway.cli.parser import Parser
 from gateway.cli.results import writing
 from gateway.config.machine_facts import is_directory, is_file
+from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.deadline import DeadlineExceededError
-from gateway.errors import ConfigError, ExecutionError
+from gateway.errors import ConfigError, ExecutionError, Severity
 from gateway.executors.sql.dialects import DIALECTS
 from gateway.json_types import JsonObject
 from gateway.net.address_guard import AddressGuard, AddressRefusedError
 from gateway.openapi.document import DocumentError, Node, References, version_of
 from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.servers import base_url, credentials, missing_schemes, scheme_of
+
+_FIRST_FILE: Final = """\
+# The configuration of an MCP server. `mcp-gateway validate` checks it. A running server reloads it when you save it.
+
+server:
+  name: my-tools
+  instructions: Information that a model needs before it uses these tools.
+
+tools:
+  hello:
+    description: Greet someone by name.
+    annotations: {read_only: true}
+    input:
+      name: {type: string, description: Name of the person to greet, default: world}
+    shell:
+      # A list of arguments without a shell: each value stays a single argument.
+      command: [echo, "Hello, {{ name }}!"]
+
+  disk_free:
+    description: Free space of the file systems.
+    annotations: {read_only: true}
+    input:
+      human: {type: boolean, description: "Show sizes in KiB, MiB and GiB", default: true}
+    shell:
+      command: [df, -P, {if: human, then: [-h]}]
+
+  # An HTTP API is called like this (https://example.com is only an example):
+  # get_item:
+  #   description: One item of the shop.
+  #   input: {id: integer}
+  #   http: {url: "https://example.com/items/{id}"}
+
+resources:
+  about:
+    uri: "about://this-server"
+    mime_type: text/markdown
+    text: |
+      # About this server
+      Clients read this as a resource.
+
+prompts:
+  check_disks:
+    description: Check the free space of all disks.
+    arguments:
+      concern: {description: The problem to look for, default: disks that are almost full}
+    messages:
+      - user: "Use `disk_free` and tell me about {{ concern }}."
+"""
+
+_CLIENT_SERVERS: Final = """\
+# The servers of an MCP client, behind one URL. `mcp-gateway list` shows their tools.
+
+mcp_json: [{file}]
+
+# Select, rename or change their tools here:
+# upstreams:
+#   another:
+#     url: https://mcp.example.com/mcp
+#     tools: {{include: [search_*], override: {{search_all: {{confirm: "Search {{{{ query }}}}?"}}}}}}
+
+server:
+  name: my-servers
+"""
 
 _TEXT: Final = """\
 # Each operation of an API becomes a tool. `mcp-gateway validate --list --connect` shows the others, with the reasons.
@@ -160,7 +224,7 @@ examples:
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     path = options.path / "config.yaml" if is_directory(options.path) else options.path
     if options.source is None:
-        text = FIRST_FILE
+        text = _FIRST_FILE
     else:
         kind, source = options.source
         # The URL of a database server can contain a password.
@@ -196,4 +260,21 @@ async def text_of(kind: str, source: str, *, directory: Path | None, option: str
         raise ConfigError.at(source, "no such file")
     if kind == "openapi":
         return await of_document(source, directory)
-    return of_servers(source, directory) if kind == "mcp-json" else await of_database(kind, source, directory, option)
+    return _of_servers(source, directory) if kind == "mcp-json" else await of_database(kind, source, directory, option)
+
+
+def _of_servers(file: str, directory: Path | None) -> str:
+    """Return a configuration with the servers of an MCP client.
+
+    Raise ConfigError if the file is not a JSON file with MCP servers.
+    """
+    try:
+        source = SourceFile(Path(file), decode(read_bytes(Path(file))))
+    except UnreadableError as error:
+        raise ConfigError.at(f"{file}:{error.line}:{error.column}", str(error)) from error
+    _, diagnostics = read_mcp_servers_file(source)
+    for each in diagnostics:
+        if each.severity is Severity.ERROR and each.place is not None:
+            raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
+    # JSON strings are valid YAML, and quote special characters.
+    return _CLIENT_SERVERS.format(file=json.dumps(path_from(directory, file)))

@@ -215,9 +215,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_784,
-    "files": 486,
-    "classes": 796,
+    "lines": 76_389,
+    "files": 484,
+    "classes": 790,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

@@ -21,9 +21,8 @@ from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntry
 from gateway.protocol.list_pages import Cursors, ListPages
-from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
-from gateway.protocol.methods.table import check_method
+from gateway.protocol.methods.table import check_method, run_method
 from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_call

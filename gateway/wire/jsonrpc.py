@@ -13,7 +13,7 @@ import orjson
 
 from gateway import exact_json
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json, JsonObject, present
 
 RequestId = str | int
 
@@ -189,3 +189,31 @@ def is_deeper(value: Json, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+def string_param(params: JsonObject, name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise _invalid_param(name, "a string")
+    return value
+
+
+def object_param(params: JsonObject, name: str) -> JsonObject:
+    """Return an object, or an empty one if it is missing or null."""
+    value = present(params).get(name, {})
+    if not isinstance(value, dict):
+        raise _invalid_param(name, "an object")
+    return value
+
+
+def strings_param(params: JsonObject, name: str) -> dict[str, str]:
+    """Return an object with string values. Null members are ignored."""
+    value = dict(present(object_param(params, name)))
+    for key, entry in value.items():
+        if not isinstance(entry, str):
+            raise _invalid_param(f"{name}.{key}", "a string")
+    return value
+
+
+def _invalid_param(name: str, expected: str) -> RpcError:
+    return RpcError(ErrorCode.INVALID_PARAMS, f"`{name}` must be {expected}")

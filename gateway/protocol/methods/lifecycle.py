@@ -9,7 +9,6 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.envelope import declared
-from gateway.protocol.methods import params
 from gateway.protocol.session import Session
 from gateway.protocol.tasks.wire import TASKS
 from gateway.wire import downgrade, jsonrpc, meta
@@ -35,13 +34,13 @@ _MAX_KEPT: Final = 16 * 1024
 
 def open_session(given: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
     """Return a new session for the parameters of `initialize`. Raise RpcError if they are invalid or too large."""
-    requested, client_info = params.string(given, "protocolVersion"), params.mapping(given, "clientInfo")
+    requested, client_info = jsonrpc.string_param(given, "protocolVersion"), jsonrpc.object_param(given, "clientInfo")
     # Icons are unused, and may be large `data:` URIs.
     without_icons = {name: value for name, value in client_info.items() if name != "icons"}
     return Session(
         revision=negotiate(requested),
         client_info=_kept(without_icons, "clientInfo"),
-        capabilities=_kept(declared(params.mapping(given, "capabilities")), "capabilities"),
+        capabilities=_kept(declared(jsonrpc.object_param(given, "capabilities")), "capabilities"),
         identity=identity,
         view=view,
     )

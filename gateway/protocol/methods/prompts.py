@@ -9,13 +9,12 @@ from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import Run, check_access, check_client
-from gateway.protocol.methods import params
-from gateway.wire import downgrade, meta
+from gateway.wire import downgrade, jsonrpc, meta
 
 
 async def get_prompt(call: Call) -> JsonObject:
-    name = params.string(call.params, "name")
-    given = params.strings(call.params, "arguments")
+    name = jsonrpc.string_param(call.params, "name")
+    given = jsonrpc.strings_param(call.params, "arguments")
     prompt = call.catalog.prompt(name)
     if prompt is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}")
@@ -56,10 +55,10 @@ MAX_VALUES: Final = 100
 
 
 async def complete(call: Call) -> JsonObject:
-    argument = params.mapping(call.params, "argument")
-    name, value = params.string(argument, "name"), params.string(argument, "value")
-    others = params.strings(params.mapping(call.params, "context"), "arguments")
-    reference = params.mapping(call.params, "ref")
+    argument = jsonrpc.object_param(call.params, "argument")
+    name, value = jsonrpc.string_param(argument, "name"), jsonrpc.string_param(argument, "value")
+    others = jsonrpc.strings_param(jsonrpc.object_param(call.params, "context"), "arguments")
+    reference = jsonrpc.object_param(call.params, "ref")
     primitive = call.target
     if primitive is None:
         raise _unknown(reference)
@@ -85,9 +84,9 @@ async def complete(call: Call) -> JsonObject:
 def _unknown(reference: JsonObject) -> RpcError:
     match reference.get("type"):
         case "ref/prompt":
-            return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {params.string(reference, 'name')}")
+            return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {jsonrpc.string_param(reference, 'name')}")
         case "ref/resource":
-            uri = params.string(reference, "uri")
+            uri = jsonrpc.string_param(reference, "uri")
             return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
     return RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
 

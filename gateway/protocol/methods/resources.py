@@ -9,12 +9,11 @@ from gateway.protocol import results
 from gateway.protocol.call import run
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access
-from gateway.protocol.methods import params
-from gateway.wire import downgrade, meta
+from gateway.wire import downgrade, jsonrpc, meta
 
 
 async def read_resource(call: Call) -> JsonObject:
-    uri = params.string(call.params, "uri")
+    uri = jsonrpc.string_param(call.params, "uri")
     contents, others_meta = await run.read_resource(uri, call)
     wire: dict[str, Json] = {"contents": downgrade.resource_contents(contents, call.revision)}
     if others_meta:
@@ -33,7 +32,7 @@ def _cache_hints(call: Call) -> dict[str, Json]:
 
 
 async def get_skill(call: Call) -> JsonObject:
-    uri = params.string(call.params, "uri")
+    uri = jsonrpc.string_param(call.params, "uri")
     skill = call.catalog.skills.get(uri)
     if skill is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"No skill is served at {uri}", {"uri": uri})
@@ -43,7 +42,7 @@ async def get_skill(call: Call) -> JsonObject:
 
 
 async def read_directory(call: Call) -> JsonObject:
-    uri = params.string(call.params, "uri")
+    uri = jsonrpc.string_param(call.params, "uri")
     found = _skill_with(uri, call)
     if found is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"{uri} is not a directory resource", {"uri": uri})

@@ -9,7 +9,6 @@ from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access
 from gateway.protocol.exchange import Binding
-from gateway.protocol.methods import params
 from gateway.protocol.methods.tasks import own_task
 from gateway.protocol.notifier import Subscription
 from gateway.protocol.tasks.wire import declares_tasks, detailed, missing_extension
@@ -69,7 +68,7 @@ async def listen(call: Call) -> JsonObject:
 
 
 async def subscribe(call: Call) -> JsonObject:
-    uri = params.string(call.params, "uri")
+    uri = jsonrpc.string_param(call.params, "uri")
     if len(uri) > MAX_URI_LENGTH:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI must have at most {MAX_URI_LENGTH} characters")
     found = call.catalog.resource(uri)
@@ -93,7 +92,7 @@ async def subscribe(call: Call) -> JsonObject:
 
 
 async def unsubscribe(call: Call) -> JsonObject:
-    uri = params.string(call.params, "uri")
+    uri = jsonrpc.string_param(call.params, "uri")
     if call.session is not None:
         call.session.watch(call.session.subscriptions - {uri})
         call.server.notifier.watch_changed()

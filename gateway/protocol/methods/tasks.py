@@ -6,7 +6,6 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.requests import check_answer
-from gateway.protocol.methods import params
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import key_prefix, open_questions
 from gateway.tasks.task import Task, TaskStatus, decode_memory, encode_memory
@@ -36,7 +35,7 @@ async def cancel(call: Call) -> JsonObject:
 
 
 async def _own_task(call: Call) -> Task:
-    found = await own_task(params.string(call.params, "taskId"), call)
+    found = await own_task(jsonrpc.string_param(call.params, "taskId"), call)
     if found is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, "Task not found")
     return found

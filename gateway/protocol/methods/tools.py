@@ -13,10 +13,9 @@ from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access, check_client
 from gateway.protocol.call.runner import prepared_arguments, run_tool
-from gateway.protocol.methods import params
 from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import accepts_task
-from gateway.wire import headers
+from gateway.wire import headers, jsonrpc
 from gateway.wire.revisions import Era
 
 log: Final = structlog.get_logger(__name__)
@@ -33,8 +32,8 @@ async def call_tool(call: Call) -> JsonObject:
     """
     tool = call.target
     if not isinstance(tool, Tool):
-        raise _unknown_tool(params.string(call.params, "name"), call)
-    arguments = params.mapping(call.params, "arguments")
+        raise _unknown_tool(jsonrpc.string_param(call.params, "name"), call)
+    arguments = jsonrpc.object_param(call.params, "arguments")
     check_access(tool, call)
     if tool.header_parameters and call.is_modern_http:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)

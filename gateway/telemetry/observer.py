@@ -46,14 +46,12 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientTerms(Protocol):
-    """The declarations of a client, for its session or (modern era) for one request."""
+    """The declarations of a client, unmasked, for its session or (modern era) for one request."""
 
     @property
     def revision(self) -> str: ...
     @property
-    def client_info(self) -> JsonObject:
-        """The client's name and version, unmasked."""
-
+    def client_info(self) -> JsonObject: ...
     @property
     def capabilities(self) -> JsonObject: ...
     @property
@@ -78,7 +76,7 @@ class ActivityFacts(Protocol):
 
 
 class CallerFacts(Protocol):
-    """The sender of a call."""
+    """The sender of a call. See `gateway.protocol.exchange.Caller`."""
 
     @property
     def binding(self) -> str: ...
@@ -87,16 +85,11 @@ class CallerFacts(Protocol):
     @property
     def realm(self) -> str: ...
     @property
-    def view(self) -> str | None:
-        """The caller's view. None for the whole catalog."""
-
+    def view(self) -> str | None: ...
     @property
-    def address(self) -> str:
-        """The client's address as reported by trusted proxies. Empty if there is none."""
-
+    def address(self) -> str: ...
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers of the HTTP request, with lower-case names. Empty for other transports."""
+    def headers(self) -> Mapping[str, str]: ...
 
 
 class CallFacts(Protocol):

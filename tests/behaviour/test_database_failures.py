@@ -329,7 +329,7 @@ async def main():
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard))  # a thread has a stack of megabytes
+        resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 2**20, hard))  # a thread has a stack of 8 MiB
         refused = await text("second")
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         print(refused, await text("second"), sep="\\n")

@@ -215,8 +215,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_389,
-    "files": 484,
+    "lines": 76_364,
+    "files": 482,
     "classes": 790,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

@@ -20,9 +20,7 @@ class FileChange(NamedTuple):
     """None if the file does not exist."""
     after: str
     newline: str = "\n"
-    """Line ending of the file. `before` and `after` always use `\
-    `.
-    """
+    """Line ending of the file. `before` and `after` always use a line feed."""
 
     @property
     def difference(self) -> list[str]:

@@ -193,7 +193,6 @@ def _written_keys(document: Document) -> Iterable[str]:
 
 
 def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
-    """Warn about configuration files and directories that every user can change."""
     files = tuple(files)
     for path in dict.fromkeys((*(file.parent for file in files), *files)):
         if (message := open_to_all(path)) is not None:

@@ -105,7 +105,6 @@ def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
-    """Accept null for an omitted section."""
     about: JsonSchemaValue = {
         key: section.pop(key) for key in ("description", "deprecated", "default") if key in section
     }

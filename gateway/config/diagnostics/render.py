@@ -75,7 +75,6 @@ def _styled(text: str, style: str, *, colour: bool) -> str:
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:
-    """Return the visible part of a line, and its text before the caret."""
     # Keep some text after the caret visible.
     start = 0 if column < _WIDTH - 20 else column - _WIDTH // 2
     shown = ("…" if start else "") + line[start : start + _WIDTH] + ("…" if len(line) > start + _WIDTH else "")
@@ -83,7 +82,6 @@ def _cut(line: str, column: int) -> tuple[str, str]:
 
 
 def _columns(text: str) -> int:
-    """Return the width in terminal columns."""
     return sum(
         # Unicode Standard Annex #11: wide characters occupy two columns.
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1

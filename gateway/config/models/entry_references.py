@@ -57,7 +57,6 @@ def _names_model(annotation: object) -> bool:
 
 @cache
 def _naming_fields(model: type[Model]) -> tuple[tuple[str, str], ...]:
-    """Return the fields that refer to entries, each with the section."""
     return tuple(
         (name, mark.section)
         for name, field in model.model_fields.items()

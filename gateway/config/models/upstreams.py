@@ -247,7 +247,6 @@ class Upstream(Model):
 
 
 def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
-    """Resolve the path of the private key."""
     client = auth.client
     # not a path
     if client is None or client.private_key is None or PEM in client.private_key:

@@ -197,7 +197,6 @@ def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
 
 
 def _openapi_version(root: Mapping) -> Scalar | None:
-    """Return the version of an OpenAPI document. None for other files."""
     entry = root.entries.get("openapi") or root.entries.get("swagger")
     node = None if entry is None else entry.node
     # Our `openapi` section is a mapping.

@@ -143,7 +143,6 @@ class Interpolator:
         return InterpolatedText(tuple(part for part in (*parts, literal) if part != "")) if parts else literal
 
     def _inserted(self, content: str | None, source: SourceFile, use: Uses) -> Interpolation:
-        """Return the value of `${content}`."""
         if content is None:
             raise UnreadableError("`${` without a closing `}`; for a literal `${`, write `$${`")
         if content.startswith("file:"):
@@ -233,7 +232,6 @@ class Interpolator:
 
 
 def _suggestion(content: str) -> str:
-    """Return the message for an unknown `${content}`, with a suggestion."""
     wrong = f"`${{{content}}}`"
     if content.startswith("{") and content.endswith("}"):
         return f"{wrong} is unknown; did you mean {{{content}}}?"
@@ -252,7 +250,6 @@ def section_uses(section: str) -> Uses:
 
 
 def _step(uses: Uses, key: str | int) -> Uses:
-    """Return the uses below a key or index."""
     if isinstance(uses, Use) or isinstance(key, int):
         return uses
     return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)

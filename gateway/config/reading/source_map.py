@@ -88,8 +88,7 @@ class WrittenSources:
         return (None, "") if place is None else self.pointed(place)
 
     def location(self, path: DocumentPath) -> Location | None:
-        place = self._place(path)
-        return None if place is None else place.source.location(place.line, place.column)
+        return self.locate(path)[0]
 
     def _place(self, path: DocumentPath) -> Place | None:
         path = self._in_files(path)

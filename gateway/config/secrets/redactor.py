@@ -96,7 +96,7 @@ class Redactor:
         return None if self._obtained is None else self._obtained.redactor
 
     def text(self, text: str) -> str:
-        if self._obtained is not None and (others := self._obtained.redactor) is not None:
+        if (others := self._others) is not None:
             text = others.text(text)
         if not self._verbatim.all:
             return text

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
@@ -19,6 +18,7 @@ from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
+from tests.captured_logs import capture_logs
 from tests.catalog.test_store import catalog
 from tests.redis_server import RedisServer, redis_server
 

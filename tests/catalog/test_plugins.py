@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.catalog.plugins.plugin_package import PREFIX, ImportFailedError, import_bounded
 from gateway.catalog.plugins.plugins import Plugins, run_hook
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.threads import DaemonThreadPool
+from tests.captured_logs import capture_logs
 from tests.executors.recording import OneFile
 
 Write = Callable[[str, str], None]

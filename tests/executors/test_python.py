@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import BaseModel
-from structlog.testing import capture_logs
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import PythonCall
@@ -40,6 +39,7 @@ from gateway.plugin import (
 )
 from gateway.telemetry.trace import UNTRACED, TraceContext, Untraced
 from gateway.threads import DaemonThreadPool
+from tests.captured_logs import capture_logs
 from tests.executors.recording import (
     OneFile,
     RecordingContext,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.errors import RpcError
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner, State, StateScope
@@ -14,6 +13,7 @@ from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
 from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
 from gateway.state.state import DaemonState
+from tests.captured_logs import capture_logs
 
 OLD: Final = b"the old key of sixteen"
 NEW: Final = b"the new key of sixteen"

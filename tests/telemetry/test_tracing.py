@@ -4,11 +4,11 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.distribution import install_command
 from gateway.json_types import Json
 from gateway.telemetry.tracing import open_tracing
+from tests.captured_logs import capture_logs
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 

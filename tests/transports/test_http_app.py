@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from gateway.config.models.address import Address
 from gateway.errors import ConfigError
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenAddress
+from tests.captured_logs import capture_logs
 from tests.transports.http_server import RunningServer, http_server, initialize_request
 
 PAGE = "http://localhost:3000"

@@ -10,11 +10,11 @@ from typing import Self
 import aiohttp
 import orjson
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.json_types import Json
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.live_session import LiveSession
+from tests.captured_logs import capture_logs
 from tests.requirements import requirement
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request
 from tests.transports.test_streamable_http import in_session, settled, until

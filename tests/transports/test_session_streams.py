@@ -3,14 +3,13 @@
 import time
 from datetime import timedelta
 
-from structlog.testing import capture_logs
-
 from gateway.protocol.exchange import Binding, Caller
 from gateway.state.replica import Replica
 from gateway.transports.errors import HttpError
 from gateway.transports.sse.event_copies import EventCopies, RemotePlace
 from gateway.transports.sse.session_streams import Cursor, EventStore, ReplayBounds, ReplayQuota, SessionStream
 from gateway.wire.jsonrpc import Request
+from tests.captured_logs import capture_logs
 from tests.ports import free_port
 
 CALLER = Caller(binding=Binding.STREAMABLE_HTTP)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import orjson
 import pytest
-from structlog.testing import capture_logs
 
 from gateway.json_types import Json
 from gateway.transports.stdio import line_writer
 from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, StandardStreams, Stdio
+from tests.captured_logs import capture_logs
 from tests.transports.http_server import (
     ToolControl,
     call,

@@ -72,7 +72,13 @@ class Dev:
         return lines[0]
 
     def url(self) -> str:
-        return self.wait_for("serving http").split("serving ")[1].strip()
+        self.wait_for("serving http")
+        limit = time.monotonic() + PATIENCE_SECONDS
+        # The terminal can show the first part of the line before the rest.
+        while (found := re.search(r"serving (http\S+/mcp)", self.shown)) is None and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert found is not None, self.shown
+        return found[1]
 
     def ended(self) -> int:
         code = self.process.wait(PATIENCE_SECONDS)

@@ -1,8 +1,7 @@
 """The methods of the protocol, and how a call of one is run, observed and turned into a reply."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -102,66 +101,63 @@ def check_method(method: str, era: Era, terms: ClientTerms) -> None:
 
 
 async def run_method(call: Call) -> Reply:
-    method, progress, limit = METHODS[call.method], None, None
-    with _observed(call, method) as set_ending:
-        try:
-            try:
-                if call.catalog.limits.rate_limit is not None:
-                    await _check_rate(call.catalog.limits.rate_limit, call, method)
-                if method.is_call and (progress := _progress_of(call)) is not None:
-                    call = replace(call, progress=progress)
-                result = await method.handler(call)
-            except AwaitingInput as waiting:
-                result = waiting.result
-            except OverLimitError as error:
-                limit = error.limit
-                result = method.refused(error, call)
-            finally:
-                # basic/utilities/progress: notifications stop with the request.
-                if progress is not None:
-                    await progress.end()
-            # Inside `try`, because a result may not be encodable.
-            reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
-            outcome, failure = _outcome_of(result), None
-        except RpcError as error:
-            masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
-            reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
-            outcome, failure = Outcome.PROTOCOL_ERROR, error
-        except Exception:  # Boundary: a bug must only fail this call.
-            log.exception("request failed", method=call.method, correlation_id=call.id)
-            failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-            reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
-            outcome = Outcome.PROTOCOL_ERROR
-        set_ending(CallResult(outcome=outcome, error=failure, limit=limit, response=reply.body))
-        return reply
-
-
-@contextmanager
-def _observed(call: Call, method: Method) -> Iterator[Callable[[CallResult], None]]:
-    """Notify the observers. Yield a function that takes the ending, unless the call is cancelled."""
+    """Run the method. Observers are notified of the start and the end, also if the call is cancelled."""
+    method = METHODS[call.method]
     observers = call.server.observers if method.is_call else call.server.observers_of_all
     trace, fields = call.trace, {CALL: call.id}
     token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
     began = time.monotonic()
-    endings: list[CallResult] = []
-    for observer in observers:
-        _notify(observer.began, call)
+    ending = CallResult(outcome=Outcome.CANCELLED)
+    _notify([observer.began for observer in observers], call)
     try:
-        yield endings.append
+        reply, ending = await _answer(call, method)
+        return reply
     finally:
         if observers:
-            ending = endings[0] if endings else CallResult(outcome=Outcome.CANCELLED)
             ending = replace(ending, seconds=time.monotonic() - began)
-            for observer in observers:
-                _notify(observer.ended, call, ending)
+            _notify([observer.ended for observer in observers], call, ending)
         LOG_CONTEXT.reset(token)
 
 
-def _notify(method: Callable[..., None], *facts: object) -> None:
+async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
+    progress, limit = None, None
     try:
-        method(*facts)
-    except Exception:  # Boundary: an observer must not fail the call.
-        log.exception("observer failed")
+        try:
+            if call.catalog.limits.rate_limit is not None:
+                await _check_rate(call.catalog.limits.rate_limit, call, method)
+            if method.is_call and (progress := _progress_of(call)) is not None:
+                call = replace(call, progress=progress)
+            result = await method.handler(call)
+        except AwaitingInput as waiting:
+            result = waiting.result
+        except OverLimitError as error:
+            limit = error.limit
+            result = method.refused(error, call)
+        finally:
+            # basic/utilities/progress: notifications stop with the request.
+            if progress is not None:
+                await progress.end()
+        # Inside `try`, because a result may not be encodable.
+        reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
+        outcome, failure = _outcome_of(result), None
+    except RpcError as error:
+        masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
+        reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
+        outcome, failure = Outcome.PROTOCOL_ERROR, error
+    except Exception:  # Boundary: a bug must only fail this call.
+        log.exception("request failed", method=call.method, correlation_id=call.id)
+        failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+        reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
+        outcome = Outcome.PROTOCOL_ERROR
+    return reply, CallResult(outcome=outcome, error=failure, limit=limit, response=reply.body)
+
+
+def _notify(methods: Iterable[Callable[..., None]], *facts: object) -> None:
+    for method in methods:
+        try:
+            method(*facts)
+        except Exception:  # Boundary: an observer must not fail the call.
+            log.exception("observer failed")
 
 
 def _progress_of(call: Call) -> Progress | None:

@@ -121,7 +121,7 @@ def is_allowed(room: str, module: str) -> bool:
     return top not in MAY_NOT_IMPORT.get(room, set())
 
 
-def test_each_file_imports_only_what_its_room_may() -> None:
+def test_each_file_imports_only_allowed_packages() -> None:
     problems = [
         f"{path}:{line}: {room_of(path)} may not import {module}"
         for path in FILES
@@ -131,7 +131,7 @@ def test_each_file_imports_only_what_its_room_may() -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_no_import_of_our_own_hides_inside_a_function() -> None:
+def test_own_imports_are_at_module_level() -> None:
     indented = re.compile(r"^[ \t]+from\s+gateway", re.MULTILINE)
     problems = [
         f"{path}:{node.lineno}: import inside a function"
@@ -158,7 +158,7 @@ extra. The modules of the commands are imported by their names. What is imported
 plugins, and a library's extra."""
 
 
-def test_modules_are_imported_by_name_in_the_listed_places_alone() -> None:
+def test_modules_are_only_imported_by_string_in_the_listed_files() -> None:
     importers = {path for path in FILES if re.search("import_module", path.read_text())}
     named = {str(path.relative_to(GATEWAY)): modules_named_in(path) for path in importers}
     assert {name: modules for name, modules in named.items() if modules} == IMPORTED_BY_NAME
@@ -169,13 +169,13 @@ def test_modules_are_imported_by_name_in_the_listed_places_alone() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_module_of_a_command_has_its_parser_and_runs_it(command: str) -> None:
+def test_command_module_has_a_parser_and_run(command: str) -> None:
     module = load(command)
     assert isfunction(module.parser)
     assert iscoroutinefunction(module.run)
 
 
-def test_rooms_form_no_cycle() -> None:
+def test_packages_form_no_cycle() -> None:
     seen: dict[str, int] = {}
 
     def depth(room: str, path: tuple[str, ...] = ()) -> int:
@@ -193,7 +193,7 @@ def part_of(module: str) -> str:
     return ".".join(module.split(".")[1:3])
 
 
-def test_the_parts_of_a_room_form_no_cycle() -> None:
+def test_modules_of_a_package_form_no_cycle() -> None:
     below: dict[str, set[str]] = {}
     for path in FILES:
         name = ".".join(path.relative_to(GATEWAY.parent).with_suffix("").parts)
@@ -210,7 +210,7 @@ def test_the_parts_of_a_room_form_no_cycle() -> None:
         assert part not in seen, f"{part} leads back to itself"
 
 
-def test_every_room_stands_in_the_table() -> None:
+def test_every_package_is_in_the_table() -> None:
     assert {room_of(path) for path in FILES} <= set(MAY_IMPORT)
 
 

@@ -11,7 +11,7 @@ class Clock:
         return self.now
 
 
-def test_what_was_used_longest_ago_goes_first() -> None:
+def test_least_recently_used_entry_is_removed_first() -> None:
     known: BoundedMap[str, int] = BoundedMap(2)
     known.put("a", 1)
     known.put("b", 2)
@@ -20,7 +20,7 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert [known.get(key) for key in "abc"] == [1, None, 3]
 
 
-def test_entries_together_cost_no_more_than_the_bound() -> None:
+def test_total_cost_of_entries_is_bounded() -> None:
     known: BoundedMap[str, int] = BoundedMap(10)
     for key, cost in (("a", 4), ("b", 4), ("c", 2), ("d", 5)):
         known.put(key, cost, cost=cost)
@@ -30,7 +30,7 @@ def test_entries_together_cost_no_more_than_the_bound() -> None:
     assert dict(known.items()) == {"c": 2, "d": 1, "e": 7}
 
 
-def test_what_costs_more_than_the_bound_is_not_kept_nor_is_what_it_replaces() -> None:
+def test_too_large_entry_is_not_stored_and_removes_the_old_one() -> None:
     known: BoundedMap[str, int] = BoundedMap(10)
     known.put("a", 1, cost=1)
     known.put("b", 2, cost=1)
@@ -38,7 +38,7 @@ def test_what_costs_more_than_the_bound_is_not_kept_nor_is_what_it_replaces() ->
     assert dict(known.items()) == {"b": 2}
 
 
-def test_what_has_expired_is_not_returned_and_is_forgotten_as_others_come() -> None:
+def test_expired_entry_is_not_returned_and_is_removed() -> None:
     clock = Clock()
     known: BoundedMap[int, str] = BoundedMap(1000, clock=clock)
     for number in range(100):

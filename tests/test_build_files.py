@@ -5,5 +5,5 @@ import pytest
 from tests.build_files import HIDDEN
 
 
-def test_no_file_hides_that_it_holds_a_test_marked_build(request: pytest.FixtureRequest) -> None:
+def test_files_with_build_tests_are_marked(request: pytest.FixtureRequest) -> None:
     assert request.config.stash[HIDDEN] == []

@@ -31,14 +31,14 @@ def without_surrogates(value: Json) -> str:
 
 
 @given(VALUES, st.booleans())
-def test_what_is_read_is_what_the_standard_library_reads(value: Json, as_bytes: bool) -> None:  # noqa: FBT001 - hypothesis gives it
+def test_reading_equals_the_standard_library(value: Json, as_bytes: bool) -> None:  # noqa: FBT001 - hypothesis gives it
     text = without_surrogates(value)
     read = exact_json.loads(text.encode() if as_bytes else text)
     assert repr(read) == repr(json.loads(text))
 
 
 @given(VALUES)
-def test_what_is_written_is_read_as_the_same(value: Json) -> None:
+def test_written_json_is_read_unchanged(value: Json) -> None:
     value = json.loads(without_surrogates(value))
     written = exact_json.dumps(value)
     assert repr(json.loads(written)) == repr(value)
@@ -48,16 +48,16 @@ def test_what_is_written_is_read_as_the_same(value: Json) -> None:
 @pytest.mark.parametrize(
     "text", ['"18446744073709551617"', "18446744073709551617.0", "1e25", '{"9\\"999999999999999999999":1}']
 )
-def test_text_and_floats_are_read_as_what_they_are(text: str) -> None:
+def test_text_and_floats_are_read_unchanged(text: str) -> None:
     assert repr(exact_json.loads(text)) == repr(orjson.loads(text))
 
 
-def test_mappings_and_tuples_are_written_with_their_integers() -> None:
+def test_mappings_and_tuples_keep_large_integers() -> None:
     value = MappingProxyType({"a": (2**64, [MappingProxyType({"b": -(2**63) - 1})])})
     assert exact_json.dumps(value, default=dict) == b'{"a":[18446744073709551616,[{"b":-9223372036854775809}]]}'
 
 
-def test_what_is_nested_too_deep_is_no_crash() -> None:
+def test_deep_nesting_does_not_crash() -> None:
     deep = b"[" * 1000 + b"18446744073709551617" + b"]" * 1000
     try:
         assert b"18446744073709551617" in exact_json.dumps(exact_json.loads(deep))
@@ -65,26 +65,26 @@ def test_what_is_nested_too_deep_is_no_crash() -> None:
         assert re.search("exactly|recursion", str(error))  # noqa: PT017 - either is right
 
 
-def test_what_stands_for_a_value_is_written_with_its_integers() -> None:
+def test_converted_values_keep_large_integers() -> None:
     assert (
         exact_json.dumps([2**64, {1, 2}], default=lambda _: [2**65]) == b"[18446744073709551616,[36893488147419103232]]"
     )
 
 
-def test_an_integer_is_read_up_to_the_digits_that_python_reads() -> None:
+def test_integer_is_read_up_to_the_digit_limit_of_python() -> None:
     assert exact_json.loads("[" + "9" * 4300 + "]") == [10**4300 - 1]
     with pytest.raises(orjson.JSONDecodeError, match="out of range"):
         exact_json.loads("[" + "9" * 4301 + "]")
 
 
 @pytest.mark.parametrize("beside", ["1e400", "NaN", '"\ud800"', '"\\ud800"', "01", "1,", "[" * 2000 + "]" * 2000])
-def test_a_huge_integer_makes_nothing_beside_it_json(beside: str) -> None:
+def test_too_long_integer_is_invalid_json(beside: str) -> None:
     assert exact_json.loads(f"[{'9' * 400},1]") == [10**400 - 1, 1]
     with pytest.raises(orjson.JSONDecodeError):
         exact_json.loads(f"[{'9' * 400},{beside}]")
 
 
 @pytest.mark.parametrize("value", [10**5000, -(10**5000), {"a": [10**5000]}], ids=["large", "small", "inside"])
-def test_an_integer_that_is_too_long_to_be_written_is_no_json(value: Json) -> None:
+def test_too_long_integer_cannot_be_written(value: Json) -> None:
     with pytest.raises(TypeError, match="4300 digits"):
         exact_json.dumps(value)

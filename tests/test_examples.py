@@ -97,7 +97,7 @@ def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-async def test_a_file_does_what_it_says(path: Path) -> None:
+async def test_example_works_as_described(path: Path) -> None:
     if "sandbox:" in path.read_text():
         need_sandboxes()
     async with Gateway(read_settings({"config": path, "log_level": "error"})) as gateway:

@@ -47,7 +47,7 @@ def tokens(path: Path) -> Iterator[tokenize.TokenInfo]:
             yield token
 
 
-def test_the_glossary_rules_words_and_names_out() -> None:
+def test_glossary_excludes_words_and_names() -> None:
     assert WORDS.search(spaced("connection_ration"))
     assert {"KeptStreams", "FrontDoor", "NOBODY"} <= NAMES
 
@@ -59,7 +59,7 @@ _NO_SUBJECTS: Final = frozenset(
 )
 
 
-def test_each_file_keeps_to_the_words_of_the_glossary() -> None:
+def test_each_file_uses_the_words_of_the_glossary() -> None:
     assert [path for path in FILES if WORDS.search(spaced(str(path.relative_to(ROOT))))] == []
     suspects = [
         path for path in FILES if is_ruled_out(path.read_text())
@@ -73,7 +73,7 @@ def test_each_file_keeps_to_the_words_of_the_glossary() -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_each_docstring_names_its_subject_first() -> None:
+def test_each_docstring_starts_with_its_subject() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     quoted = re.compile(rf"""["'](?:\s|\\\s)*(?:{"|".join(_NO_SUBJECTS)})\b""")
     problems = [

@@ -15,7 +15,7 @@ CONFIG = "tools: {greet: {description: Says hello., content: Hello.}}\n"
 
 
 @linux_only
-def test_nothing_is_missing_on_linux() -> None:
+def test_no_facility_is_missing_on_linux() -> None:
     assert missing_facilities() == {}
 
 

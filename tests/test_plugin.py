@@ -40,24 +40,24 @@ def test_both_contexts_have_the_same_members() -> None:
 
 @pytest.mark.parametrize("implementation", [SyncContext, BlockingContext, Run, RecordingContext])
 @pytest.mark.parametrize("method", methods())
-def test_a_method_takes_the_same_parameters_in_each_context(implementation: type, method: str) -> None:
+def test_method_has_the_same_parameters_in_each_context(implementation: type, method: str) -> None:
     assert parameters_of(getattr(implementation, method)) == parameters_of(getattr(Context, method))
 
 
 @pytest.mark.parametrize("method", [name for name in methods() if name != "once"])
-def test_a_method_returns_the_same_and_takes_the_same_types_in_both_contexts(method: str) -> None:
+def test_method_has_the_same_types_in_both_contexts(method: str) -> None:
     types = inspect.get_annotations(getattr(Context, method))
     if types["return"] == Awaitable[None]:  # a blocking method has no use for it
         types["return"] = None
     assert inspect.get_annotations(getattr(SyncContext, method)) == types
 
 
-def test_the_contexts_of_calls_have_every_member() -> None:
+def test_contexts_of_calls_have_every_member() -> None:
     assert members_of(Context) <= members_of(Run)
     assert members_of(SyncContext) <= members_of(BlockingContext)
 
 
-def test_the_levels_are_those_of_the_protocol() -> None:
+def test_levels_are_those_of_the_protocol() -> None:
     assert get_args(plugin.LogLevel) == meta.LOG_LEVELS
 
 
@@ -72,12 +72,12 @@ def undocumented() -> Iterator[str]:
                     yield f"{node.name}.{member.name}"
 
 
-def test_every_class_and_method_that_authors_use_is_documented() -> None:
+def test_public_classes_and_methods_are_documented() -> None:
     assert not list(undocumented())
 
 
 @pytest.mark.parametrize("method", methods())
-def test_a_method_says_what_each_of_its_parameters_is(method: str) -> None:
+def test_parameters_of_methods_are_documented(method: str) -> None:
     text = inspect.getdoc(getattr(Context, method)) or ""
     names = [name for name, _, _ in parameters_of(getattr(Context, method))]
     if "Args:" in text:

@@ -41,7 +41,7 @@ def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_readme_starts_with_serving_and_ends_with_the_tests() -> None:
+def test_readme_starts_with_serving_and_ends_with_the_tests() -> None:
     serve, test = commands_of(README)
     assert serve in README.splitlines()[:20]
     assert serve.endswith("mcp-gateway serve config/demo.yaml")
@@ -49,23 +49,23 @@ def test_the_readme_starts_with_serving_and_ends_with_the_tests() -> None:
     assert README.endswith(f"{test}\n```\n")
 
 
-def test_contributing_repeats_the_readme_s_test_command() -> None:
+def test_contributing_repeats_the_test_command_of_the_readme() -> None:
     assert commands_of((PROJECT / "CONTRIBUTING.md").read_text())[0] == commands_of(README)[1]
 
 
-def test_the_readme_fits_on_a_screen_and_its_links_lead_somewhere() -> None:
+def test_readme_is_short_and_its_links_work() -> None:
     assert len(README.splitlines()) <= 60
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (PROJECT / target).exists(), target
 
 
-def test_the_readme_s_first_tool_is_a_valid_file(tmp_path: Path) -> None:
+def test_first_tool_of_the_readme_is_a_valid_file(tmp_path: Path) -> None:
     [tool] = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "config.yaml").write_text(tool.replace("/srv", str(tmp_path)))
     assert not check(read_settings({"config": tmp_path / "config.yaml"}))[1]
 
 
-def test_ci_runs_the_readme_s_own_test_command() -> None:
+def test_ci_runs_the_test_command_of_the_readme() -> None:
     pattern = re.search(r"grep -m 1 '(.*)' README.md", (PROJECT / ".ci" / "run").read_text())
     assert pattern is not None
     assert [line for line in README.splitlines() if re.search(pattern[1], line)][:1] == [commands_of(README)[1]]
@@ -96,7 +96,7 @@ def test_install_command_of_each_extra_names_its_packages() -> None:
         assert f"| `{extra}` |" in (PROJECT / "docs" / "install.md").read_text()
 
 
-def test_the_demo_and_every_example_load_without_a_warning() -> None:
+def test_demo_and_examples_load_without_warnings() -> None:
     assert EXAMPLES
     for path in [PROJECT / "config" / "demo.yaml", *EXAMPLES]:
         assert not check(read_settings({"config": path}))[1], path.name
@@ -108,7 +108,7 @@ def test_every_plugin_is_used_by_a_file_of_config() -> None:
         assert f'"{plugin.stem}:' in used, plugin.name
 
 
-def test_every_example_says_what_it_shows() -> None:
+def test_every_example_starts_with_a_description() -> None:
     for path in EXAMPLES:
         first, second, third, *_ = path.read_text().splitlines()
         assert first == "# yaml-language-server: $schema=../schema.json", path.name
@@ -125,7 +125,7 @@ def test_every_example_says_what_it_shows() -> None:
         if re.match(r"#\s+mcp-gateway (call|read|prompt) ", line)
     ],
 )
-def test_every_command_in_an_example_s_comment_works(command: str, tmp_path: Path) -> None:
+def test_commands_in_comments_of_examples_work(command: str, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
     if "-o" in words:
         words[words.index("-o") + 1] = str(tmp_path / "output")
@@ -137,7 +137,7 @@ def test_every_command_in_an_example_s_comment_works(command: str, tmp_path: Pat
     assert "\x1b" not in finished.stdout + finished.stderr
 
 
-def test_the_tests_that_stand_in_examples_pass() -> None:
+def test_tests_in_examples_pass() -> None:
     tested = [path for path in EXAMPLES if "    tests:\n" in path.read_text()]
     assert tested
     for path in tested:
@@ -146,7 +146,7 @@ def test_the_tests_that_stand_in_examples_pass() -> None:
         assert "passed" in finished.stderr
 
 
-def test_the_changelog_is_kept_and_the_licence_named() -> None:
+def test_changelog_and_licence_are_current() -> None:
     changelog = (PROJECT / "CHANGELOG.md").read_text()
     assert "## [Unreleased]" in changelog or f"## [{__version__}]" in changelog
     assert "Copyright 2026 The mcp-gateway authors" in (PROJECT / "LICENSE").read_text()
@@ -159,7 +159,7 @@ def copied_sources() -> list[str]:
     return [source for copy in copies for source in copy.split()[:-1]]
 
 
-def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
+def test_files_of_the_image_exist_and_are_not_ignored() -> None:
     admitted = {line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert copied_sources()
     for source in copied_sources():
@@ -167,7 +167,7 @@ def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
         assert source in admitted
 
 
-def test_the_demo_works_as_the_image_lays_it_out(tmp_path: Path) -> None:
+def test_demo_works_in_the_layout_of_the_image(tmp_path: Path) -> None:
     for destination, sources in (
         (copy[-1], copy[:-1])
         for copy in (line.split()[1:] for line in re.findall(r"^COPY (?!--from).*$", DOCKERFILE, re.MULTILINE))

@@ -19,7 +19,7 @@ def functions_of(path: Path) -> dict[str, set[str]]:
     }
 
 
-def test_every_requirement_has_a_test_and_every_test_beside_one_names_its_own() -> None:
+def test_every_requirement_has_a_test_that_names_it() -> None:
     # Only files that can name a requirement are parsed, which takes a tenth of the time.
     naming = [path for path in sorted(TESTS.rglob("test_*.py")) if "@requirement(" in path.read_text()]
     files = [functions_of(path) for path in naming]

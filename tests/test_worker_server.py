@@ -17,7 +17,7 @@ def test_first() -> None: ...
 
 
 @pytest.mark.build
-def test_no_test_of_half_a_module_runs(tmp_path: Path) -> None:
+def test_no_test_of_an_incomplete_module_runs(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text(_HALF + "raise ValueError('on import')")
     (tmp_path / "test_left_out.py").write_text(_HALF + "pytest.skip('not here', allow_module_level=True)")
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", f"{_PROJECT}/pyproject.toml", "-n1"]

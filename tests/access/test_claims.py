@@ -24,7 +24,7 @@ def test_each_provider_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_example_of_a_provider_is_valid_and_passes_its_tests(name: str) -> None:
+async def test_example_of_a_provider_is_valid_and_passes_its_tests(name: str) -> None:
     settings = read_settings({"config": PROVIDERS / f"{name}.yaml"})
     assert list(check(settings)[1]) == []
     verdicts = [verdict async for verdict in run_tests(settings)]
@@ -69,7 +69,7 @@ async def test_known_layouts(claims: Mapping[str, Any], roles: tuple[str, ...], 
         ('"https://x.example/roles"', {"https://x.example/roles": ["ops"]}, ("ops",)),
     ],
 )
-async def test_an_explicit_claim_replaces_the_known_layouts(
+async def test_explicit_claim_replaces_the_known_layouts(
     claim: str, claims: Mapping[str, Any], roles: tuple[str, ...]
 ) -> None:
     async with authorization_server() as issuer:
@@ -78,7 +78,7 @@ async def test_an_explicit_claim_replaces_the_known_layouts(
             assert (await identified(authenticator, issuer.token(US, **claims))).roles == roles
 
 
-async def test_the_star_is_for_callers_of_the_issuer_only() -> None:
+async def test_star_applies_only_to_callers_of_the_issuer() -> None:
     key = "key-of-ci-0123456789"
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"scopes": {"*": "tools.use"}}, "required_scopes": ["tools.use"]}
@@ -88,7 +88,7 @@ async def test_the_star_is_for_callers_of_the_issuer_only() -> None:
             assert (await identified(authenticator, key)).scopes == frozenset()
 
 
-async def test_a_foreign_audience_is_refused_although_the_client_fits() -> None:
+async def test_foreign_audience_is_rejected_despite_a_matching_client() -> None:
     async with (
         authorization_server() as issuer,
         authenticating({"issuer": issuer.issuer, "audience": "app"}) as authenticator,

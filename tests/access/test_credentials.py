@@ -19,7 +19,7 @@ from gateway.access.identity import Credential
         (["Digest username=a"], [], None),
     ],
 )
-def test_one_credential_is_read(authorization: list[str], api_key: list[str], expected: Credential | None) -> None:
+def test_single_credential_is_read(authorization: list[str], api_key: list[str], expected: Credential | None) -> None:
     assert read_credential(authorization=authorization, api_key=api_key) == expected
 
 
@@ -47,5 +47,5 @@ def test_malformed_credential_is_invalid_request(authorization: list[str], api_k
     assert (auth_error.status, auth_error.error) == (400, "invalid_request")
 
 
-def test_a_credential_does_not_show_its_secret() -> None:
+def test_repr_of_a_credential_hides_its_secret() -> None:
     assert "s3cret" not in repr(Credential("s3cret", is_bearer=True))

@@ -65,7 +65,7 @@ async def opaque() -> AsyncIterator[OpaqueIssuer]:
         yield issuer
 
 
-async def test_the_issuer_of_a_token_selects_its_entry() -> None:
+async def test_issuer_of_a_token_selects_its_entry() -> None:
     async with authorization_server() as first, authorization_server() as second:
         entries = ({"issuer": first.issuer, "audience": "first"}, {"issuer": second.issuer, "audience": "second"})
         async with authenticating(*entries) as authenticator:
@@ -123,7 +123,7 @@ def entry_of(issuer: OpaqueIssuer, **more: Any) -> dict[str, Any]:
     return {"issuer": issuer.issuer, "introspection": CLIENT, **more}
 
 
-async def test_an_opaque_token_is_introspected(opaque: OpaqueIssuer) -> None:
+async def test_opaque_token_is_introspected(opaque: OpaqueIssuer) -> None:
     opaque.tokens["opaque"] = {"sub": "ann", "scope": "a b", "aud": US, "exp": NOW + 300, "groups": ["ops"]}
     entry = entry_of(opaque, roles={"scopes": {"ops": ["c"]}})
     async with authenticating(entry) as authenticator:
@@ -169,7 +169,7 @@ async def test_claims_of_an_introspected_token_are_checked(
         assert await status(authenticator, "opaque") == expected
 
 
-async def test_an_entry_with_an_audience_requires_it(opaque: OpaqueIssuer) -> None:
+async def test_entry_with_an_audience_requires_it(opaque: OpaqueIssuer) -> None:
     opaque.tokens |= {"with": {"sub": "ann", "aud": "api"}, "without": {"sub": "ann"}}
     async with authenticating(entry_of(opaque, audience="api")) as authenticator:
         assert await status(authenticator, "with") == 200
@@ -197,7 +197,7 @@ async def test_malformed_introspection_response_is_an_error(opaque: OpaqueIssuer
         assert found.retry_after
 
 
-async def test_a_signed_introspection_response_is_verified(opaque: OpaqueIssuer) -> None:
+async def test_signed_introspection_response_is_verified(opaque: OpaqueIssuer) -> None:
     opaque.tokens["opaque"] = {"sub": "ann", "aud": US}
     opaque.signs = True
     async with authenticating(entry_of(opaque)) as authenticator:
@@ -222,7 +222,7 @@ async def test_issuers_are_asked_in_the_order_of_the_file(opaque: OpaqueIssuer) 
             assert await status(authenticator, "four") == 503
 
 
-async def test_a_signed_token_is_never_introspected(opaque: OpaqueIssuer) -> None:
+async def test_signed_token_is_never_introspected(opaque: OpaqueIssuer) -> None:
     async with authorization_server() as other, authenticating(entry_of(opaque)) as authenticator:
         assert await status(authenticator, other.token(US)) == 401
         # The tokens of the issuer itself are verified with its keys.
@@ -230,7 +230,7 @@ async def test_a_signed_token_is_never_introspected(opaque: OpaqueIssuer) -> Non
     assert opaque.forms == []
 
 
-async def test_a_github_token_is_introspected() -> None:
+async def test_github_token_is_introspected() -> None:
     seen: list[tuple[str | None, Any]] = []
 
     async def respond(request: web.Request) -> web.Response:
@@ -333,7 +333,7 @@ async def holding(*, store: str | None = None, **entry: Any) -> AsyncIterator[tu
         yield authenticator, holder
 
 
-async def test_a_bound_token_is_accepted_with_a_proof() -> None:
+async def test_bound_token_is_accepted_with_a_proof() -> None:
     async with holding() as (authenticator, holder):
         token = holder.token(scope="a")
         identity = await used(authenticator, token, holder.proof(token))
@@ -344,7 +344,7 @@ async def test_a_bound_token_is_accepted_with_a_proof() -> None:
         )
 
 
-async def test_a_proof_is_accepted_once() -> None:
+async def test_proof_is_accepted_once() -> None:
     async with holding() as (authenticator, holder):
         token = holder.token()
         proof = holder.proof(token)
@@ -352,7 +352,7 @@ async def test_a_proof_is_accepted_once() -> None:
         assert (await used(authenticator, token, proof)).message == "The DPoP proof was used before"
 
 
-async def test_proof_is_refused_by_other_replicas(tmp_path: Path) -> None:
+async def test_proof_is_rejected_by_other_replicas(tmp_path: Path) -> None:
     async with (
         redis_server(tmp_path) as server,
         holding(store=server.url) as (first, holder),
@@ -419,7 +419,7 @@ async def test_headers_and_keys_of_a_proof_are_checked() -> None:
         assert (await used(authenticator, token, holder.proof(token), holder.proof(token))).status == 401
 
 
-async def test_schemes_fit_the_binding() -> None:
+async def test_authorization_scheme_must_match_the_binding() -> None:
     async with holding() as (authenticator, holder):
         token = holder.token()
         # A bound token is refused as a bearer token, also with a proof.
@@ -436,7 +436,7 @@ async def test_schemes_fit_the_binding() -> None:
         assert isinstance(await used(authenticator, unbound, scheme="Bearer"), Identity)
 
 
-async def test_required_dpop_refuses_bearer_tokens() -> None:
+async def test_required_dpop_rejects_bearer_tokens() -> None:
     async with holding(dpop="required") as (authenticator, holder):
         error = await used(authenticator, holder.issuer.token(US), scheme="Bearer")
         assert error.status == 401
@@ -448,7 +448,7 @@ async def test_required_dpop_refuses_bearer_tokens() -> None:
         assert missing.headers(NO_CHALLENGE)["WWW-Authenticate"].startswith("DPoP algs=")
 
 
-async def test_a_nonce_is_accepted_by_a_replica_with_the_same_key() -> None:
+async def test_nonce_is_accepted_by_a_replica_with_the_same_key() -> None:
     async with holding() as (_, holder), authenticating({"issuer": holder.issuer.issuer}) as replica:
         token = holder.token()
         assert isinstance(await used(replica, token, holder.proof(token)), Identity)

@@ -213,7 +213,7 @@ async def test_tokens_of_several_issuers_and_for_several_audiences_are_accepted(
             assert await served.status(one.token("b")) == 200
 
 
-def test_validate_warns_of_an_address_that_serve_refuses(tmp_path: Path) -> None:
+def test_validate_warns_of_an_address_that_serve_rejects(tmp_path: Path) -> None:
     text = f"listen: {{http: ':8000', admin: '[::]:9000'}}\n{TOOL}"
     warnings = problems_of(tmp_path, text)
     assert [warning.split(": ")[1] for warning in warnings] == ["listen.http", "listen.admin"]
@@ -225,7 +225,7 @@ def test_validate_warns_of_an_address_that_serve_refuses(tmp_path: Path) -> None
     assert problems_of(tmp_path, TOOL) == []
 
 
-async def test_refused_start_names_the_file_and_line(tmp_path: Path) -> None:
+async def test_rejected_start_names_the_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"listen:\n  http: '0.0.0.0:0'\n{TOOL}")
     async with Gateway(read_settings({"config": tmp_path / "config.yaml", "log_level": "error"})) as gateway:
         with pytest.raises(ConfigError) as caught:

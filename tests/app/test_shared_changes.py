@@ -89,9 +89,7 @@ async def test_late_refresh_does_not_disable_an_enabled_primitive(
     assert (await joined(stack, server)).offered == {"one", "two"}
 
 
-async def test_repeated_switches_of_one_call_end_alike_at_all_replicas(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
+async def test_repeated_switches_converge_at_all_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
     here, there = await joined(stack, server), await joined(stack, server)
     for _ in range(20):
         here.disable("one")
@@ -103,7 +101,7 @@ async def test_repeated_switches_of_one_call_end_alike_at_all_replicas(
     assert (await joined(stack, server)).offered == {"one"}
 
 
-async def test_concurrent_switches_end_alike_at_all_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
+async def test_concurrent_switches_converge_at_all_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
     members = [await joined(stack, server) for _ in range(3)]
 
     def have_heard(of: int) -> bool:

@@ -114,7 +114,7 @@ def failed(answer: Answer) -> bool:
         {"inputs": {"caller": {"subject": "root"}}},
     ],
 )
-def test_arguments_do_not_replace_the_caller(target: Target, issuer: AuthorizationServer, arguments: Any) -> None:
+def test_arguments_cannot_replace_the_caller(target: Target, issuer: AuthorizationServer, arguments: Any) -> None:
     token = issuer.token(US, sub="ann", team="red")
     assert text(called(target, token, "who", {"harmless": 1})).startswith('ann|red|{"harmless":1}')
     subject, team, _ = text(called(target, token, "who", arguments)).split("|", 2)
@@ -122,7 +122,7 @@ def test_arguments_do_not_replace_the_caller(target: Target, issuer: Authorizati
 
 
 @pytest.mark.parametrize("claim", ["x\r\nX-Evil: 1", "x\nX-Evil: 1", "x\0y", "x\r"])
-def test_a_claim_does_not_inject_header_fields(target: Target, issuer: AuthorizationServer, claim: str) -> None:
+def test_claim_cannot_inject_header_fields(target: Target, issuer: AuthorizationServer, claim: str) -> None:
     assert not failed(called(target, issuer.token(US, team="red"), "header"))
     assert (b"x-team", b"red") in target.backend.last_fields
     count = len(target.backend.requests)
@@ -133,7 +133,7 @@ def test_a_claim_does_not_inject_header_fields(target: Target, issuer: Authoriza
 @pytest.mark.parametrize(
     "claim", ["..", "%2e%2e", ".", "", "a/../../b", "a/%2e%2e/b", "x?y=1", "x#y", "//evil.example"]
 )
-def test_a_claim_does_not_leave_its_path_segment(target: Target, issuer: AuthorizationServer, claim: str) -> None:
+def test_claim_cannot_leave_its_path_segment(target: Target, issuer: AuthorizationServer, claim: str) -> None:
     assert not failed(called(target, issuer.token(US, team="red"), "path"))
     answer = called(target, issuer.token(US, team=claim), "path")
     line = target.backend.requests[-1].split(b"\r\n", 1)[0]
@@ -148,7 +148,7 @@ def test_a_claim_does_not_leave_its_path_segment(target: Target, issuer: Authori
     "claim", ["$(id)", "`id`", "; id", "'; id #", '"; id; "', "{{ 7 * 7 }}", "{% raw %}", "${env:OPERATOR_KEY}", "%s%n"]
 )
 @pytest.mark.parametrize("tool", ["argument", "environment"])
-def test_a_claim_stays_a_value_in_commands_and_templates(
+def test_claim_is_only_data_in_commands_and_templates(
     target: Target, issuer: AuthorizationServer, claim: str, tool: str
 ) -> None:
     token = issuer.token(US, team=claim)
@@ -156,24 +156,24 @@ def test_a_claim_stays_a_value_in_commands_and_templates(
     assert text(called(target, token, "who")).split("|")[1] == claim
 
 
-def test_a_claim_does_not_become_an_option(target: Target, issuer: AuthorizationServer) -> None:
+def test_claim_cannot_become_an_option(target: Target, issuer: AuthorizationServer) -> None:
     assert text(called(target, issuer.token(US, team="red"), "argument")) == "<red>"
     answer = called(target, issuer.token(US, team="--version"), "argument")
     assert failed(answer) or text(answer) == "<--version>"
 
 
-def test_a_large_claim_is_refused_with_its_token(target: Target, issuer: AuthorizationServer) -> None:
+def test_token_with_a_large_claim_is_rejected(target: Target, issuer: AuthorizationServer) -> None:
     assert called(target, issuer.token(US, team="x" * 5_000), "who").status == 200
     assert called(target, issuer.token(US, team="x" * 30_000), "who").status in {400, 401, 431}
 
 
-def test_claims_of_different_types_are_values(target: Target, issuer: AuthorizationServer) -> None:
+def test_claims_of_all_types_are_only_data(target: Target, issuer: AuthorizationServer) -> None:
     for claim in (7, True, None, ["a", {"b": 1}], {"a": [1]}, 10**30, "\u202e"):
         assert called(target, issuer.token(US, team=claim), "who").status == 200
     assert called(target, issuer.token(US, team="\ud800"), "who").status == 401
 
 
-def test_a_cached_response_is_not_for_another_claim(target: Target, issuer: AuthorizationServer) -> None:
+def test_cached_response_is_not_shared_between_claims(target: Target, issuer: AuthorizationServer) -> None:
     for team in ("red", "blue", "red"):
         assert text(called(target, issuer.token(US, sub="ann", team=team), "cached")) == team
 
@@ -198,7 +198,7 @@ def test_tokens_do_not_cross_entries(target: Target, issuer: AuthorizationServer
         assert called(target, token, "who").status == 401
 
 
-def test_a_proof_cannot_be_replayed_or_moved(target: Target, issuer: AuthorizationServer) -> None:
+def test_dpop_proof_cannot_be_replayed_or_used_elsewhere(target: Target, issuer: AuthorizationServer) -> None:
     holder = Holder(issuer)
     token, url = holder.token(sub="ann"), "https://tools.example.com/mcp"
     first = called(target, token, "who", scheme="DPoP", DPoP=holder.proof(token, htu=url))

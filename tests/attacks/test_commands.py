@@ -91,7 +91,7 @@ GREEDY_INSIDE = {
     # Of the two that spend seconds of processor time the one that the other includes is left to the build.
     [pytest.param(each, marks=[pytest.mark.build] * (each == "cpu")) for each in GREEDY_INSIDE],
 )
-def test_a_greedy_command_meets_its_limit(target: Target, what: str) -> None:
+def test_command_over_its_limit_is_stopped(target: Target, what: str) -> None:
     key = what.partition(",")[0]
     for tool, codes in (("limited", GREEDY), ("boxed", GREEDY_INSIDE)):
         if what not in codes:
@@ -104,7 +104,7 @@ MODEST = "x = bytes(50 * 2**20); sum(range(10**6)); open('/dev/null', 'wb').writ
 
 
 @pytest.mark.parametrize("tool", ["limited", "boxed"])
-def test_a_modest_command_does_not(target: Target, tool: str) -> None:
+def test_command_below_its_limit_succeeds(target: Target, tool: str) -> None:
     assert target.client.says(tool, {"code": MODEST}) == f"{50 * MIB}\n"
 
 
@@ -112,7 +112,7 @@ RAISE = "import resource\nresource.setrlimit(resource.RLIMIT_{name}, (resource.R
 
 
 @pytest.mark.parametrize("name", ["AS", "CPU", "FSIZE", "CORE"])
-def test_no_limit_can_be_raised(target: Target, name: str) -> None:
+def test_command_cannot_raise_its_limits(target: Target, name: str) -> None:
     code = RAISE.format(name=name)
     assert "raised" not in target.client.refusal("boxed", {"code": code})
     if os.geteuid():  # without a sandbox, root is allowed to
@@ -121,7 +121,7 @@ def test_no_limit_can_be_raised(target: Target, name: str) -> None:
     assert name in {"AS", "CPU"} or target.client.says("limited", {"code": lower}) == "raised\n"
 
 
-def test_no_core_is_left(target: Target) -> None:
+def test_crashed_command_leaves_no_core_file(target: Target) -> None:
     """A core has what was in memory in it, secrets too."""
     for tool in ("limited", "boxed"):
         assert (
@@ -151,7 +151,7 @@ ENDLESS = (
 )
 
 
-def test_commands_without_end_are_ended(target: Target) -> None:
+def test_endless_commands_are_killed(target: Target) -> None:
     before = target.rss()
     with ThreadPoolExecutor(len(ENDLESS)) as callers:
         texts = callers.map(lambda code: target.client.refusal("brief", {"code": code}), ENDLESS)
@@ -178,12 +178,12 @@ LEFT = (
 HOPS = "import os\nfor _ in range(100):\n  if os.getsid(0) != os.getpid(): os.setsid()\n  if os.fork(): os._exit(0)"
 
 
-def test_what_commands_leave_running_is_ended(target: Target) -> None:
+def test_background_processes_of_commands_are_killed(target: Target) -> None:
     for code in LEFT:
         assert "done" in target.client.says("run", {"code": f"{code}\necho done"}), code
 
 
-def test_a_command_fills_no_process_table_with_zombies(target: Target) -> None:
+def test_zombie_processes_are_reaped(target: Target) -> None:
     """`assert_unharmed` counts the dead children, too, and has no patience of a minute."""
 
     def reaped() -> int:
@@ -197,7 +197,7 @@ def test_a_command_fills_no_process_table_with_zombies(target: Target) -> None:
         time.sleep(0.02)
 
 
-def test_a_caller_that_goes_away_takes_its_command_along(target: Target) -> None:
+def test_command_ends_when_its_caller_disconnects(target: Target) -> None:
     """`assert_unharmed` waits until no child is left, and none is counted."""
     for code in ENDLESS:
         body = orjson.dumps(request("tools/call", {"name": "run", "arguments": {"code": code}}))
@@ -212,14 +212,14 @@ def test_a_caller_that_goes_away_takes_its_command_along(target: Target) -> None
 # Too much to say, or to be told
 
 
-def test_a_flood_of_lines_is_no_flood_of_progress(target: Target) -> None:
+def test_many_progress_lines_are_throttled(target: Target) -> None:
     before = target.rss()
     target.client.refusal("watched", {"code": "yes progress"})
     target.client.refusal("watched", {"code": "tr '\\0' x < /dev/zero"})
     assert target.rss() - before < 64 * MIB
 
 
-def test_input_that_nobody_reads_holds_nothing_up(target: Target) -> None:
+def test_unread_standard_input_does_not_block(target: Target) -> None:
     text = "x" * 900_000
     assert target.client.says("fed", {"code": "true", "text": text}) == ""
     assert "timed out after" in target.client.refusal("fed_briefly", {"code": "yes", "text": text})
@@ -229,7 +229,7 @@ def test_input_that_nobody_reads_holds_nothing_up(target: Target) -> None:
 @given(text=st.text(st.characters(max_codepoint=0x9F), max_size=40))
 @examples(30)
 @pytest.mark.build
-def test_no_output_speaks_to_a_terminal(target: Target, text: str) -> None:
+def test_output_contains_no_terminal_escapes(target: Target, text: str) -> None:
     octal = "".join(f"\\{byte:03o}" for byte in text.encode())
     said = target.client.says("run", {"code": f"printf '{octal}\\033]0;title\\007\\033[31mred'"})
     assert not [character for character in said if ord(character) < 32 and character not in "\t\n"]

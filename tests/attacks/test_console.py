@@ -57,7 +57,7 @@ def own_origin(target: Target) -> tuple[str, str]:
     return "Origin", f"http://127.0.0.1:{target.client.port}"
 
 
-def test_the_page_itself_may_act(target: Target, cookie: str) -> None:
+def test_console_page_can_act(target: Target, cookie: str) -> None:
     answer = listed(target, cookie, MARK, SAME_ORIGIN, own_origin(target))
     assert "hello" in [tool["name"] for tool in answer.json["result"]["tools"]]
 
@@ -76,7 +76,7 @@ def test_the_page_itself_may_act(target: Target, cookie: str) -> None:
         pytest.param([("X-MCP-Gateway-Console", "0"), SAME_ORIGIN], id="the header with another value"),
     ],
 )
-def test_another_page_cannot_act_for_somebody_who_has_signed_in(
+def test_cross_site_request_cannot_act_for_a_signed_in_user(
     target: Target, cookie: str, fields: Sequence[tuple[str, str]]
 ) -> None:
     answer = listed(target, cookie, *fields)
@@ -85,11 +85,11 @@ def test_another_page_cannot_act_for_somebody_who_has_signed_in(
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_another_page_cannot_read_by_the_cookie(target: Target, cookie: str, site: str) -> None:
+def test_cross_site_request_cannot_read_with_the_cookie(target: Target, cookie: str, site: str) -> None:
     assert overview(target, ("Cookie", cookie), ("Sec-Fetch-Site", site)).status == 403
 
 
-def test_no_page_is_allowed_the_header_by_a_preflight(target: Target) -> None:
+def test_preflight_never_allows_the_header(target: Target) -> None:
     asked = [("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", MARK[0])]
     for origin, status in (("http://evil.example.com", 403), ("http://localhost:1", 204)):
         answer = target.client.request("OPTIONS", "/-/api/mcp", fields=[("Origin", origin), *asked])
@@ -98,7 +98,7 @@ def test_no_page_is_allowed_the_header_by_a_preflight(target: Target) -> None:
 
 
 @pytest.mark.parametrize("path", ["/-/console/", "/-/console/static/app.js", "/-/api/overview", "/-/api/session"])
-def test_a_rebound_name_reaches_nothing(target: Target, cookie: str, path: str) -> None:
+def test_dns_rebinding_does_not_reach_the_console(target: Target, cookie: str, path: str) -> None:
     answer = target.client.request("GET", path, fields=[("Host", "evil.example.com"), ("Cookie", cookie)])
     assert answer.status == 421
 
@@ -115,7 +115,7 @@ def test_a_rebound_name_reaches_nothing(target: Target, cookie: str, path: str) 
         ),
     ],
 )
-def test_no_answer_is_taken_for_another_type_or_read_by_another_page(
+def test_responses_forbid_sniffing_and_cross_origin_reads(
     target: Target, path: str, fields: Sequence[tuple[str, str]], status: set[int]
 ) -> None:
     answer = target.client.request("GET", path, fields=fields)
@@ -136,13 +136,13 @@ def forged(cookie: str) -> Sequence[str]:
     return [f"{name}={each}" for each in values] + [f"other={value}", f"__Host-{name}={value}"]
 
 
-def test_a_cookie_that_was_not_made_here_is_worth_nothing(target: Target, cookie: str) -> None:
+def test_forged_cookie_is_rejected(target: Target, cookie: str) -> None:
     for each in forged(cookie):
         assert overview(target, ("Cookie", each)).status == 401, each
     assert overview(target, ("Cookie", cookie)).status == 200
 
 
-def test_a_token_that_is_nearly_right_is_wrong_and_soon_not_looked_at(target: Target, cookie: str) -> None:
+def test_guessed_tokens_are_rejected_and_throttled(target: Target, cookie: str) -> None:
     token = token_of(target)
     guesses = ["x", token[:-1], f"{token}x", token.swapcase(), token[::-1], f"%20{token}%20x", "%00", "a" * 8000]
     for guess in guesses * 2:
@@ -158,7 +158,7 @@ def test_a_token_that_is_nearly_right_is_wrong_and_soon_not_looked_at(target: Ta
 
 
 @pytest.mark.parametrize("path", ["/-/api/overview?token={}", "/-/console/static/app.js?token={}", "/mcp?token={}"])
-def test_the_token_counts_in_no_other_url(target: Target, path: str) -> None:
+def test_token_in_another_url_is_ignored(target: Target, path: str) -> None:
     answer = target.client.request("GET", path.format(token_of(target)))
     assert answer.status in {200, 400, 401, 406}  # the file is everybody's
     assert "set-cookie" not in answer.headers
@@ -180,7 +180,7 @@ def test_the_token_counts_in_no_other_url(target: Target, path: str) -> None:
         ),
     ],
 )
-def test_no_path_leads_out_of_the_static_files(target: Target, name: str) -> None:
+def test_static_files_have_no_path_traversal(target: Target, name: str) -> None:
     answer = target.client.request("GET", f"/-/console/static/{name}")
     assert answer.status in {400, 404}, answer
     assert b"root:" not in answer.body
@@ -188,7 +188,7 @@ def test_no_path_leads_out_of_the_static_files(target: Target, name: str) -> Non
     assert target.client.request("GET", "/-/console/static/app.js").status == 200
 
 
-def test_a_body_that_is_too_large_or_no_credential_is_refused(target: Target) -> None:
+def test_too_large_or_unauthenticated_body_is_rejected(target: Target) -> None:
     given = [MARK, SAME_ORIGIN, own_origin(target)]
     for body, status in ((b'{"token": "' + b"x" * 2**20 + b'"}', 413), (b"[]", 400), (b'{"token": 1}', 400)):
         assert target.client.post(body, fields=given, path="/-/api/session").status == status

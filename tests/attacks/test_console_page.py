@@ -122,7 +122,7 @@ def heard(page: Page) -> list[str]:
     return elsewhere
 
 
-async def test_what_a_tool_returns_and_is_called_stays_text(ours: Tab) -> None:
+async def test_tool_names_and_results_are_shown_as_text(ours: Tab) -> None:
     page, it = ours.page, ours.served
     elsewhere = heard(page)
     message = initialize_request()
@@ -150,7 +150,7 @@ async def test_what_a_tool_returns_and_is_called_stays_text(ours: Tab) -> None:
     ours.check()
 
 
-async def test_a_page_that_a_call_wants_opened_is_named_by_its_host_and_opened_by_no_script(ours: Tab) -> None:
+async def test_url_of_a_question_is_shown_by_host_and_never_opened_by_script(ours: Tab) -> None:
     page = ours.page
     await ours.open("call", tool="visit")
     await page.get_by_role("button", name="Run").click()
@@ -181,7 +181,7 @@ def _page(body: str) -> Answer:
 
 
 @pytest.mark.parametrize("path", ["/-/api/mcp", "/-/api/reload"])
-async def test_a_page_elsewhere_cannot_post_with_the_users_cookie(ours: Tab, evil: Web, path: str) -> None:
+async def test_page_of_another_origin_cannot_post_with_the_cookie(ours: Tab, evil: Web, path: str) -> None:
     it = ours.served
     url = f"http://127.0.0.1:{it.port}{path}"
     (it.folder / "touched").unlink(missing_ok=True)
@@ -196,14 +196,14 @@ async def test_a_page_elsewhere_cannot_post_with_the_users_cookie(ours: Tab, evi
     assert (it.folder / "touched").exists() or path.endswith("reload")
 
 
-async def test_a_rebound_name_shows_nothing(browser: Browser, ours: Tab) -> None:
+async def test_dns_rebinding_shows_no_console(browser: Browser, ours: Tab) -> None:
     response = await ours.page.goto(ours.served.console.replace("127.0.0.1", "rebound.test"))
     assert response is not None
     assert response.status == 421
     await ours.open("overview")
 
 
-async def test_a_cookie_is_good_at_no_other_listener(
+async def test_cookie_is_invalid_at_another_listener(
     browser: Browser, ours: Tab, tmp_path: Path, victim: Served
 ) -> None:
     cookies = await ours.page.context.cookies()
@@ -221,7 +221,7 @@ async def test_a_cookie_is_good_at_no_other_listener(
         await context.close()
 
 
-async def test_no_page_frames_the_console(ours: Tab, evil: Web) -> None:
+async def test_console_cannot_be_framed(ours: Tab, evil: Web) -> None:
     evil.answers["/frame"] = _page(f"<iframe src='{ours.served.console}'></iframe>")
     page = await ours.page.context.new_page()
     await page.goto(f"{evil.url}/frame")

@@ -79,7 +79,7 @@ def read(target: Target, uri: str) -> Json:
     return None
 
 
-def test_what_is_served_is_read(target: Target) -> None:
+def test_served_files_can_be_read(target: Target) -> None:
     for scheme in ("docs", "everything"):
         assert read(target, f"{scheme}:///a.md") == "public a"
         assert read(target, f"{scheme}:///sub/b.md") == "public b"
@@ -106,7 +106,7 @@ CLIMBS = (
 
 @pytest.mark.parametrize("path", CLIMBS, ids=lambda path: ascii(path)[:40])
 @pytest.mark.parametrize("scheme", ["docs", "everything"])
-def test_no_spelling_of_a_path_leads_elsewhere(target: Target, scheme: str, path: str) -> None:
+def test_spellings_of_a_path_cannot_leave_the_directory(target: Target, scheme: str, path: str) -> None:
     assert read(target, f"{scheme}:///{path}") is None
 
 
@@ -117,7 +117,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("uri", OTHERS)
-def test_no_other_uri_is_that_of_a_file(target: Target, uri: str) -> None:
+def test_file_has_exactly_one_uri(target: Target, uri: str) -> None:
     assert read(target, uri) is None
 
 
@@ -142,17 +142,17 @@ PIECES = (
 
 
 @given(path=st.lists(st.sampled_from(PIECES), max_size=10).map("".join))
-def test_whatever_is_read_is_public(target: Target, path: str) -> None:
+def test_only_public_content_is_read(target: Target, path: str) -> None:
     assert read(target, f"docs:///{path}") in (None, "public a", "public b")
 
 
 @given(path=st.text(max_size=60))
-def test_any_text_is_a_path_to_nothing_else(target: Target, path: str) -> None:
+def test_no_text_is_a_path_to_another_file(target: Target, path: str) -> None:
     uri = f"everything:///{quote(path, safe='/', errors='surrogatepass')}"
     assert read(target, uri) in (None, "public a", "public b")
 
 
-def test_lists_name_nothing_else(target: Target) -> None:
+def test_lists_contain_only_served_files(target: Target) -> None:
     listed = target.client.modern("resources/list").json["result"]["resources"]
     names = {resource["uri"].partition(":///")[2] for resource in listed}
     assert names <= {"a.md", "sub/b.md", "inside.md"}
@@ -188,7 +188,7 @@ def swapping(*steps: tuple[Path, Path]) -> Iterator[None]:
         thread.join()
 
 
-def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
+def test_file_replaced_during_a_read_never_leaks(target: Target) -> None:
     target.tolerated.add("reload refused")
     docs, outside = target.folder / "docs", target.canary.file.parent
     (docs / "raced").mkdir()
@@ -207,7 +207,7 @@ def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
     assert read(target, "docs:///raced/canary.md") == read(target, "docs:///file.md") == "public raced"
 
 
-def test_a_file_that_becomes_a_fifo_holds_nobody_up(target: Target) -> None:
+def test_file_replaced_by_a_fifo_does_not_block(target: Target) -> None:
     docs = target.folder / "docs"
     (docs / "later.md").write_text("public later")
     os.mkfifo(target.folder / "pipe")
@@ -226,7 +226,7 @@ OUTSIDE = (
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_a_path_stays_within_its_directory(target: Target, path: str) -> None:
+def test_path_cannot_leave_its_directory(target: Target, path: str) -> None:
     docs = str(target.folder / "docs")
     text = path.format(docs=docs)
     assert "must be an absolute path under" in target.client.refusal("show", {"path": text})
@@ -238,7 +238,7 @@ def test_a_path_stays_within_its_directory(target: Target, path: str) -> None:
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "sub", "up", "out", "a.md", "", "docs")), max_size=8))
 @examples(40)
-def test_however_a_path_winds_it_stays_within(target: Target, steps: list[str]) -> None:
+def test_winding_paths_cannot_leave_the_directory(target: Target, steps: list[str]) -> None:
     docs = target.folder / "docs"
     path = "/".join([str(docs), *steps])
     is_inside = Path(os.path.realpath(path)).is_relative_to(docs)
@@ -259,7 +259,7 @@ def swapped(directory: Path, leads_to: Path) -> Iterator[None]:
         aside.rename(directory)
 
 
-def test_a_root_that_is_swapped_for_a_link_leads_nowhere_not_after_a_reload_either(target: Target) -> None:
+def test_root_replaced_by_a_link_is_not_followed_even_after_a_reload(target: Target) -> None:
     target.tolerated.add("reload refused")
     docs, outside = target.folder / "docs", target.canary.file.parent
     (outside / "a.md").write_text("from outside")

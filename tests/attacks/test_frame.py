@@ -28,7 +28,7 @@ PLAN = Plan(
 )
 
 
-def test_the_seeded_tools_work_and_tell_nothing(target: Target) -> None:
+def test_seeded_tools_work_without_leaks(target: Target) -> None:
     assert target.client.says("seeded_command") == " ".join(
         str(len(SECRETS[name].encode())) for name in ("env in an environment", "file", "file of lines")
     )
@@ -36,7 +36,7 @@ def test_the_seeded_tools_work_and_tell_nothing(target: Target) -> None:
     assert "***" in target.client.refusal("seeded_echo")
 
 
-def test_what_was_read_from_outside_is_found(tmp_path: Path) -> None:
+def test_read_of_an_outside_file_is_detected(tmp_path: Path) -> None:
     with attacking(PLAN, tmp_path) as target:
         target.client.says("read", {"path": str(target.canary.file)})
         with pytest.raises(AssertionError, match="canary"):
@@ -44,7 +44,7 @@ def test_what_was_read_from_outside_is_found(tmp_path: Path) -> None:
         target.sieve.found.clear()
 
 
-def test_a_secret_that_was_sent_is_found(tmp_path: Path) -> None:
+def test_leaked_secret_is_detected(tmp_path: Path) -> None:
     plan = replace(PLAN, environment={"MCP_GATEWAY_SECRET_KEY": "another key, so that this one is not masked"})
     with attacking(plan, tmp_path) as target:
         target.client.says("echo", {"text": SECRETS["signing key"]})
@@ -53,7 +53,7 @@ def test_a_secret_that_was_sent_is_found(tmp_path: Path) -> None:
         target.sieve.found.clear()
 
 
-def test_a_payload_that_ran_is_found(tmp_path: Path) -> None:
+def test_executed_payload_is_detected(tmp_path: Path) -> None:
     with attacking(PLAN, tmp_path) as target:
         target.client.says("leave")
         with pytest.raises(AssertionError, match="payload"):
@@ -61,7 +61,7 @@ def test_a_payload_that_ran_is_found(tmp_path: Path) -> None:
         target.canary.trophy.unlink()
 
 
-def test_a_connection_to_the_canary_is_found(tmp_path: Path) -> None:
+def test_connection_to_the_canary_is_detected(tmp_path: Path) -> None:
     with attacking(PLAN, tmp_path) as target:
         connection = http.client.HTTPConnection("127.0.0.1", target.canary.port)
         connection.request("GET", "/stolen")
@@ -72,7 +72,7 @@ def test_a_connection_to_the_canary_is_found(tmp_path: Path) -> None:
         target.canary.reached.clear()
 
 
-def test_a_session_that_was_left_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaked_session_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with attacking(PLAN, tmp_path) as target, target.client.session():
         monkeypatch.setattr("tests.attacks.target.PATIENCE_SECONDS", 0.5)
         with pytest.raises(AssertionError, match="sessions"):
@@ -80,7 +80,7 @@ def test_a_session_that_was_left_is_found(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.undo()
 
 
-def test_a_daemon_that_was_killed_is_found(tmp_path: Path) -> None:
+def test_killed_daemon_is_detected(tmp_path: Path) -> None:
     served = attacking(PLAN, tmp_path)
     target = served.__enter__()
     target.process.kill()
@@ -91,7 +91,7 @@ def test_a_daemon_that_was_killed_is_found(tmp_path: Path) -> None:
         served.__exit__(None, None, None)
 
 
-def test_a_mark_that_is_cut_in_two_is_found() -> None:
+def test_split_marker_is_detected() -> None:
     sieve = Sieve([("secret", b"correct horse")])
     kept = b""
     for byte in b"a correct horse.":

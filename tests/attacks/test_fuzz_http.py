@@ -57,7 +57,7 @@ _PATHS: Final = (
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
-async def test_the_http_front_withstands_broken_messages(target: Target) -> None:
+async def test_http_survives_broken_messages(target: Target) -> None:
     counters = Tally()
     visitors: list[Callable[[], Awaitable[None]]] = [
         Visitor(client_with(target, number), counters, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)

@@ -43,7 +43,7 @@ def lines(mutator: Mutator) -> Iterator[bytes]:
         yield mutator.noise(data) if dice.random() < 0.1 else data
 
 
-async def test_stdio_withstands_broken_lines(target: Target) -> None:
+async def test_stdio_survives_broken_lines(target: Target) -> None:
     counters = Tally()
     mutator = Mutator(SEED)
     source = lines(mutator)
@@ -78,7 +78,7 @@ async def test_stdio_withstands_broken_lines(target: Target) -> None:
 
 
 @pytest.mark.parametrize("number", range(ENDINGS))
-def test_a_client_that_goes_in_the_middle_leaves_nothing(tmp_path: Path, number: int) -> None:
+def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) -> None:
     """Under load, standard input ends in the middle of a line, output is not read any more, or a signal arrives."""
     mutator = Mutator(f"{SEED}-{number}")
     source = lines(mutator)

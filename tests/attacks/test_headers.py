@@ -58,7 +58,7 @@ BREAKS: Final = (
 
 
 @pytest.mark.parametrize("text", BREAKS)
-def test_no_value_breaks_out_of_a_field_that_is_sent(target: Target, text: str) -> None:
+def test_value_cannot_break_out_of_a_sent_header_field(target: Target, text: str) -> None:
     for value in (text, f"a{text}", f"a{text}\r\n"):
         sent = len(target.backend.requests)
         assert "header" in target.client.refusal("send", {"text": value})
@@ -68,7 +68,7 @@ def test_no_value_breaks_out_of_a_field_that_is_sent(target: Target, text: str) 
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from(TEXTS))
-def test_any_text_is_one_field_or_refused(target: Target, text: str) -> None:
+def test_any_text_is_one_header_field_or_rejected(target: Target, text: str) -> None:
     sent = len(target.backend.requests)
     result = target.client.call("send", {"text": text})
     if result.get("isError"):
@@ -83,7 +83,7 @@ def test_any_text_is_one_field_or_refused(target: Target, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"plain", b"\xff\xfe", b"caf\xc3\xa9", b"\xed\xa0\x80", b"a\tb", b"x" * 4000])
-def test_a_field_of_the_callers_is_passed_on_whole_or_refused(target: Target, value: bytes) -> None:
+def test_header_field_of_a_caller_is_forwarded_whole_or_rejected(target: Target, value: bytes) -> None:
     sent = len(target.backend.requests)
     answer = target.client.modern("tools/call", {"name": "forward", "arguments": {}}, fields=[("X-Trace", value)])
     assert answer.status == 200
@@ -94,7 +94,7 @@ def test_a_field_of_the_callers_is_passed_on_whole_or_refused(target: Target, va
         assert value != b"plain"
 
 
-def test_two_fields_of_one_name_that_differ_are_one_that_fits_nothing(target: Target) -> None:
+def test_contradicting_duplicate_header_fields_are_rejected(target: Target) -> None:
     for name in ("Mcp-Method", "Mcp-Name", "MCP-Protocol-Version"):
         for other in (b"other", b"", b"\xff"):
             assert modern(target, [(name, other)]).json["error"]["code"] == -32020
@@ -133,7 +133,7 @@ MISMATCHES: Final[dict[str, tuple[str, bytes | None]]] = {
 
 
 @pytest.mark.parametrize(("name", "value"), MISMATCHES.values(), ids=list(MISMATCHES))
-def test_a_field_that_does_not_mirror_the_body_is_refused(target: Target, name: str, value: bytes | None) -> None:
+def test_header_field_that_contradicts_the_body_is_rejected(target: Target, name: str, value: bytes | None) -> None:
     fields = [(key, given) for key, given in {**FIELDS, name: value}.items() if given is not None]
     answer = target.client.post(call("echo", text="x"), fields=fields)
     assert answer.status == 400
@@ -141,7 +141,7 @@ def test_a_field_that_does_not_mirror_the_body_is_refused(target: Target, name: 
     assert modern(target).json["result"]["content"][0]["text"] == "x"
 
 
-def test_names_beyond_ascii_are_mirrored_in_base64_alone(target: Target) -> None:
+def test_non_ascii_names_are_mirrored_only_in_base64(target: Target) -> None:
     encoded = b"=?base64?" + base64.b64encode("grüße".encode()) + b"?="
     assert target.client.modern("prompts/get", {"name": "grüße"}, name="grüße").code is None
     for value in (encoded.replace(b"base64", b"BASE64"), "grüße".encode("latin-1"), encoded[:-1]):
@@ -171,7 +171,7 @@ PARAMETERS: Final[list[tuple[dict[str, object], dict[str, str], bool]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "fields", "fits"), PARAMETERS)
-def test_mirrored_arguments_are_those_of_the_body(
+def test_mirrored_arguments_equal_the_body(
     target: Target,
     arguments: dict[str, object],
     fields: dict[str, str],
@@ -229,7 +229,7 @@ HOSTS: Final[list[tuple[bytes, bool]]] = [
 
 
 @pytest.mark.parametrize(("host", "is_ours"), HOSTS)
-def test_a_host_is_ours_by_its_whole_name(target: Target, host: bytes, is_ours: bool) -> None:  # noqa: FBT001 - a table's column
+def test_host_is_compared_as_a_whole(target: Target, host: bytes, is_ours: bool) -> None:  # noqa: FBT001 - a table's column
     for path in ("/mcp", "/sse", "/-/status", "/-/reload", "/elsewhere"):
         answer = target.client.request("GET", path, fields=[("Host", host), ("Accept", "application/json")])
         assert (answer.status in {400, 421}) != is_ours or (is_ours and path == "/mcp" and answer.status == 400)
@@ -238,7 +238,7 @@ def test_a_host_is_ours_by_its_whole_name(target: Target, host: bytes, is_ours: 
 
 
 @pytest.mark.parametrize(("name", "status"), [("Host", 421), ("Origin", 403)])
-def test_a_secret_that_slipped_into_the_wrong_field_does_not_come_back(target: Target, name: str, status: int) -> None:
+def test_secret_in_a_wrong_header_field_is_not_echoed(target: Target, name: str, status: int) -> None:
     """That it is not in what the daemon sends, and nowhere in its log, is looked at after each test."""
     secret = SECRETS["env in a header"]
     answer = target.client.request("GET", "/mcp", fields=[(name, secret if name == "Host" else f"http://{secret}")])
@@ -251,7 +251,7 @@ def test_a_secret_that_slipped_into_the_wrong_field_does_not_come_back(target: T
 
 
 @pytest.mark.parametrize("first", [b"127.0.0.1", b"evil.example"])
-def test_of_two_hosts_neither_is_believed(target: Target, first: bytes) -> None:
+def test_request_with_two_hosts_is_rejected(target: Target, first: bytes) -> None:
     """RFC 9112 §3.2: a proxy in front may have used the other one."""
     second = b"evil.example" if first == b"127.0.0.1" else b"127.0.0.1"
     answer = target.client.request("GET", "/-/status", fields=[("Host", first), ("Host", second)])
@@ -272,7 +272,7 @@ def test_of_two_hosts_neither_is_believed(target: Target, first: bytes) -> None:
         *(b"http://evil.example http://localhost", b"//localhost", b"localhost", b"http://127.0.0.1.evil.example"),
     ],
 )
-def test_a_page_elsewhere_gets_no_answer_and_no_permission(target: Target, origin: bytes) -> None:
+def test_foreign_origin_gets_no_response_and_no_cors_headers(target: Target, origin: bytes) -> None:
     for method in ("POST", "GET", "DELETE", "OPTIONS"):
         fields: Fields = [("Origin", origin), ("Access-Control-Request-Method", "POST"), ("Accept", LEGACY_ACCEPT)]
         answer = target.client.request(method, "/mcp", fields=fields)
@@ -285,14 +285,14 @@ def test_a_page_elsewhere_gets_no_answer_and_no_permission(target: Target, origi
 
 
 @pytest.mark.parametrize("first", [b"http://localhost", b"http://evil.example"])
-def test_of_two_origins_neither_is_believed(target: Target, first: bytes) -> None:
+def test_request_with_two_origins_is_rejected(target: Target, first: bytes) -> None:
     second = b"http://evil.example" if first == b"http://localhost" else b"http://localhost"
     answer = target.client.post(initialize(), fields=[("Origin", first), ("Origin", second), ("Accept", LEGACY_ACCEPT)])
     assert answer.status in {400, 403}
     assert "mcp-session-id" not in answer.headers
 
 
-def test_a_preflight_names_no_field_that_was_not_allowed_beforehand(target: Target) -> None:
+def test_preflight_allows_only_listed_header_fields(target: Target) -> None:
     asked = "Content-Type, X-Evil, Mcp-Param-Region, Mcp-Param-\x01, Authorization, *, Set-Cookie, Mcp-Param-a b"
     answer = target.client.request(
         "OPTIONS",
@@ -312,7 +312,7 @@ def test_a_preflight_names_no_field_that_was_not_allowed_beforehand(target: Targ
 @pytest.mark.parametrize(
     "name", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via", "Origin"]
 )
-def test_what_a_proxy_passed_on_is_not_from_this_machine(target: Target, name: str) -> None:
+def test_proxied_request_is_not_local(target: Target, name: str) -> None:
     value = {"Forwarded": "for=127.0.0.1;host=localhost", "Origin": "http://localhost"}.get(name, "127.0.0.1")
     assert target.client.request("POST", "/-/reload", fields=[(name, value)]).status == 404
     assert target.client.request("POST", "/-/reload").status == 200
@@ -322,7 +322,7 @@ def test_what_a_proxy_passed_on_is_not_from_this_machine(target: Target, name: s
 @pytest.mark.parametrize(
     "value", [b"\xff\xfe\x80", b"\xed\xa0\x80", "ü".encode(), b"x" * 7000, b"a\tb", b"*/*;q=" + b"9" * 5000]
 )
-def test_fields_of_any_bytes_are_answered(target: Target, name: str, value: bytes) -> None:
+def test_header_fields_of_any_bytes_get_a_response(target: Target, name: str, value: bytes) -> None:
     answer = modern(target, [(name, value)])
     assert answer.status in {200, 400, 404, 406}
     assert orjson.loads(answer.body)

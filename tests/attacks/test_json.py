@@ -139,14 +139,14 @@ NOT_JSON: Final[dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=list(NOT_JSON))
-def test_what_is_not_json_is_a_parse_error(target: Target, body: bytes) -> None:
+def test_invalid_json_is_a_parse_error(target: Target, body: bytes) -> None:
     answer = post(target, body)
     assert (answer.status, assert_answer(answer)["error"]["code"]) == (400, -32700)
     assert assert_answer(post(target, VALID))["result"]["content"][0]["text"] == "x"
 
 
 @pytest.mark.parametrize("cut", range(0, len(VALID), 7))
-def test_a_message_that_was_cut_anywhere_is_a_parse_error(target: Target, cut: int) -> None:
+def test_truncated_message_is_a_parse_error(target: Target, cut: int) -> None:
     assert assert_answer(post(target, VALID[:cut]))["error"]["code"] == -32700
 
 
@@ -156,7 +156,7 @@ def nested(depth: int, open_: bytes, close: bytes) -> bytes:
 
 @pytest.mark.parametrize(("open_", "close"), [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")])
 @pytest.mark.parametrize("depth", [100, 253, 255, 500, 1000])
-def test_nesting_is_refused_wherever_it_stands(target: Target, depth: int, open_: bytes, close: bytes) -> None:
+def test_deep_nesting_is_rejected_everywhere(target: Target, depth: int, open_: bytes, close: bytes) -> None:
     deep = nested(depth, open_, close)
     template = orjson.dumps(request("tools/call", {"name": "take", "arguments": {"a": "HERE"}}))
     for body in (
@@ -175,7 +175,7 @@ def test_nesting_is_refused_wherever_it_stands(target: Target, depth: int, open_
 
 @pytest.mark.parametrize("tool", ["nested", "nested_script", "nested_plugin", "nested_request"])
 @pytest.mark.parametrize("depth", [64, 250, 300, 900, 1020, 100_000])
-def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, tool: str, depth: int) -> None:
+def test_nesting_in_json_text_is_limited(target: Target, tool: str, depth: int) -> None:
     """A list can be passed as JSON text (`coerce`), which the nesting limit of the request does not cover."""
     result = target.client.call(tool, {"value": "[" * depth + "]" * depth})
     assert "content" in result, result
@@ -184,7 +184,7 @@ def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, 
 
 
 @pytest.mark.parametrize("written", ["18446744073709551617", "-9223372036854775809", "9" * 300, "9" * 4300])
-def test_an_integer_is_no_other_integer(target: Target, written: str) -> None:
+def test_integers_are_not_changed(target: Target, written: str) -> None:
     """An integer of any length arrives unchanged, anywhere. A float of that size is not written as an integer."""
     template = orjson.dumps(request("tools/call", {"name": "count", "arguments": {"n": "HERE"}}))
     whole = written.encode()
@@ -205,7 +205,7 @@ def test_an_integer_is_no_other_integer(target: Target, written: str) -> None:
     assert assert_answer(post(target, floating, name="count"))["result"]["content"][0]["text"] == "1e+25"
 
 
-def test_a_large_integer_of_a_backend_reaches_the_client_as_it_is(target: Target) -> None:
+def test_large_integers_of_a_backend_are_preserved(target: Target) -> None:
     body = orjson.dumps(request("tools/call", {"name": "large", "arguments": {}}))
     assert b'"structuredContent":{"n":18446744073709551617}' in post(target, body, name="large").body
 
@@ -218,7 +218,7 @@ DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {
 
 
 @pytest.mark.parametrize(("one", "two"), DOUBLED.values(), ids=list(DOUBLED))
-def test_of_doubled_members_the_header_fields_name_the_one_that_counts(target: Target, one: bytes, two: bytes) -> None:
+def test_header_fields_match_the_used_duplicate_member(target: Target, one: bytes, two: bytes) -> None:
     """An intermediary that routes by the fields and one that reads the body must not see two different calls."""
     assert one in VALID
     assert assert_answer(post(target, VALID.replace(one, two)))["result"]["content"][0]["text"] == "x"
@@ -250,7 +250,7 @@ IDS: Final[list[tuple[Json, bool]]] = [
 
 
 @pytest.mark.parametrize(("request_id", "is_taken"), IDS, ids=lambda value: str(value)[:20])
-def test_an_id_comes_back_as_it_was_or_is_refused(target: Target, request_id: Json, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
+def test_request_id_is_returned_unchanged_or_rejected(target: Target, request_id: Json, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
     body = json.dumps(call("echo", text="x", request_id=request_id)).encode()
     message = assert_answer(post(target, body))
     if is_taken:
@@ -269,14 +269,14 @@ META: Final[list[Json]] = [
 
 @pytest.mark.parametrize("key", [*ENVELOPE, "io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/logLevel"])
 @pytest.mark.parametrize("value", META, ids=lambda value: str(value)[:20])
-def test_an_envelope_of_any_kind_is_read_or_refused(target: Target, key: str, value: Json) -> None:
+def test_any_envelope_is_accepted_or_rejected(target: Target, key: str, value: Json) -> None:
     message = call("echo", text="x")
     message["params"]["_meta"][key] = value
     assert_answer(post(target, orjson.dumps(message)))
 
 
 @pytest.mark.parametrize("value", [*META, "-1", "2026-07-28\n", "9999-99-99", "2026-07-28, 2026-07-28", "é"])
-def test_meta_of_any_kind_is_read_or_refused(target: Target, value: Json) -> None:
+def test_any_meta_is_accepted_or_rejected(target: Target, value: Json) -> None:
     for key in ("progressToken", "traceparent", "tracestate", "baggage", "io.modelcontextprotocol/subscriptionId", ""):
         message = call("echo", text="x")
         message["params"]["_meta"][key] = value
@@ -290,7 +290,7 @@ NAMES: Final = ("__proto__", "constructor", "__class__", "__init__", "toString",
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_mean_something_elsewhere_are_data(target: Target, name: str) -> None:
+def test_special_names_are_only_data(target: Target, name: str) -> None:
     assert orjson.loads(target.client.says("take", {name: {name: name}})) == {name: {name: name}}
     assert target.client.call("structured", {"value": {name: name}})["structuredContent"]["value"] == {name: name}
     assert f"/{name} is not a known argument" in target.client.refusal("echo", {"text": "x", name: 1})
@@ -329,7 +329,7 @@ PARAMS: Final = st.dictionaries(WORDS, ANY_JSON | KNOWN | st.dictionaries(WORDS,
 
 
 @given(method=st.sampled_from(METHODS), params=PARAMS)
-def test_any_parameters_are_answered_in_the_modern_era(target: Target, method: str, params: JsonObject) -> None:
+def test_any_parameters_of_a_modern_request_get_a_response(target: Target, method: str, params: JsonObject) -> None:
     fields = params.get("_meta")
     message = request(method, {**params, "_meta": fields if isinstance(fields, dict) else {}})
     name = params.get("name", params.get("uri"))
@@ -338,7 +338,7 @@ def test_any_parameters_are_answered_in_the_modern_era(target: Target, method: s
 
 
 @given(method=st.sampled_from(METHODS), params=PARAMS | ANY_JSON)
-def test_any_parameters_are_answered_in_a_session(target: Target, method: str, params: Json) -> None:
+def test_any_parameters_in_a_session_get_a_response(target: Target, method: str, params: Json) -> None:
     with target.client.session() as session:
         answer = session.post(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode())
         assert_answer(answer)
@@ -346,15 +346,13 @@ def test_any_parameters_are_answered_in_a_session(target: Target, method: str, p
 
 
 @given(message=ANY_JSON | st.lists(ANY_JSON, max_size=5) | st.dictionaries(WORDS, ANY_JSON))
-def test_any_json_is_answered_without_a_session(target: Target, message: Json) -> None:
+def test_any_json_without_a_session_gets_a_response(target: Target, message: Json) -> None:
     answer = target.client.post(json.dumps(message).encode(), fields=[("Accept", LEGACY_ACCEPT)])
     assert "error" in assert_answer(answer)
 
 
 @given(params=st.dictionaries(st.sampled_from(["protocolVersion", "capabilities", "clientInfo", "_meta"]), ANY_JSON))
-def test_any_initialize_is_answered_and_leaves_no_session_behind_unless_it_succeeds(
-    target: Target, params: JsonObject
-) -> None:
+def test_failed_initialize_leaves_no_session(target: Target, params: JsonObject) -> None:
     body = json.dumps({**initialize(), "params": params}).encode()
     answer = target.client.post(body, fields=[("Accept", LEGACY_ACCEPT)])
     session_id = answer.headers.get("mcp-session-id")
@@ -364,7 +362,7 @@ def test_any_initialize_is_answered_and_leaves_no_session_behind_unless_it_succe
         assert ended.status == 204
 
 
-def test_batches_fail_entry_by_entry_and_never_nest(target: Target) -> None:
+def test_batch_entries_fail_separately_and_never_nest(target: Target) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     with target.client.session("2025-03-26") as session:
         answer = session.post([ping, [ping], 7, {**ping, "id": "x"}, {**ping, "id": None}, initialize()])
@@ -395,7 +393,7 @@ SLOW: Final[dict[str, tuple[JsonObject, bool]]] = {
 
 
 @pytest.mark.parametrize(("arguments", "fits"), SLOW.values(), ids=list(SLOW))
-def test_no_arguments_make_their_validation_slow_or_its_report_long(
+def test_validation_time_and_error_length_are_bounded(
     target: Target,
     arguments: JsonObject,
     fits: bool,  # noqa: FBT001 - a table's column

@@ -44,21 +44,21 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]]:
     return found
 
 
-def test_a_public_name_is_reached(said: Mapping[str, list[str]]) -> None:
+def test_public_name_is_reached(said: Mapping[str, list[str]]) -> None:
     assert set(said["public.test"]) == {f"reached {PUBLIC}"}
 
 
 @pytest.mark.parametrize("name", ["loopback", "private", "metadata", "carrier", "zero", "mapped", "translated"])
-def test_a_name_of_a_private_address_is_not(said: Mapping[str, list[str]], name: str) -> None:
+def test_name_of_a_private_address_is_not_reached(said: Mapping[str, list[str]], name: str) -> None:
     assert all("which is blocked" in text for text in said[f"{name}.test"]), said[f"{name}.test"]
 
 
 @pytest.mark.parametrize("name", ["rebinding.test", "both.test"])
-def test_a_name_that_changes_leads_to_the_public_address_or_nowhere(said: Mapping[str, list[str]], name: str) -> None:
+def test_name_with_changing_addresses_only_reaches_the_public_one(said: Mapping[str, list[str]], name: str) -> None:
     assert f"reached {PUBLIC}" in said[name]
     assert not [text for text in said[name] if any(f"reached {address}" in text for address in PRIVATE)]
 
 
-def test_a_rebinding_name_is_refused_in_between(said: Mapping[str, list[str]]) -> None:
+def test_rebinding_name_is_rejected_between_lookups(said: Mapping[str, list[str]]) -> None:
     """The control: it did resolve to loopback."""
     assert [text for text in said["rebinding.test"] if "has a loopback address" in text]

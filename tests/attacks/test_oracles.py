@@ -69,7 +69,7 @@ def parts(size: int, *, of_start: bool) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_line_of_progress_that_is_cut_tells_nothing(target: Target, size: int) -> None:
+def test_truncated_progress_line_leaks_no_secret(target: Target, size: int) -> None:
     right, wrong = parts(size, of_start=True)
     shown = [
         seen(target, "told", {"text": filled(guess, size=LINE, at_end=True) + "more\n"}, guess)
@@ -80,7 +80,7 @@ def test_a_line_of_progress_that_is_cut_tells_nothing(target: Target, size: int)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_end_of_an_error_tells_nothing(target: Target, size: int) -> None:
+def test_truncated_error_leaks_no_secret(target: Target, size: int) -> None:
     right, wrong = parts(size, of_start=False)
     shown = [
         seen(target, "failed", {"text": filled(guess + ".", size=TAIL, at_end=False)}, guess)
@@ -91,7 +91,7 @@ def test_the_end_of_an_error_tells_nothing(target: Target, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_middle_that_is_left_out_of_an_output_tells_nothing(target: Target, size: int) -> None:
+def test_omitted_middle_of_an_output_leaks_no_secret(target: Target, size: int) -> None:
     starts, ends = parts(size, of_start=True), parts(size, of_start=False)
     shown = [
         seen(target, "filled", {"start": start, "end": f"{end}."}, start)
@@ -102,7 +102,7 @@ def test_the_middle_that_is_left_out_of_an_output_tells_nothing(target: Target, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_answer_of_a_server_that_is_cut_tells_nothing(target: Target, size: int) -> None:
+def test_truncated_server_response_leaks_no_secret(target: Target, size: int) -> None:
     shown = []
     for guess in parts(size, of_start=True):
         for length in (8000, 16000, 16 * 1000, 32000, 16 * 2000, 16 * 2048):
@@ -114,6 +114,6 @@ def test_the_answer_of_a_server_that_is_cut_tells_nothing(target: Target, size: 
     assert not any(is_masked for _, is_masked in shown)
 
 
-def test_a_secret_that_is_known_whole_is_masked_all_the_same(target: Target) -> None:
+def test_whole_secret_is_masked(target: Target) -> None:
     target.sieve.found.clear()
     assert target.client.says("told", {"text": f"<{SECRET}>"}) == "<***>"

@@ -120,7 +120,7 @@ CONNECT = "__import__('socket').create_connection(('{host}', {port}), 5)"
 UNIX = "__import__('socket').socket(1).connect({path!r}) is None"
 
 
-def test_code_runs_inside(target: Target) -> None:
+def test_code_runs_in_the_sandbox(target: Target) -> None:
     """The control of all controls: it works, reads what it may and writes where it may."""
     assert target.client.says("inside", {"code": "print(6 * 7)"}) == "42\n"
     assert got(target, "inside", f"open('{target.folder}/shown/file.txt').read() == 'shown'")
@@ -133,19 +133,19 @@ def test_code_runs_inside(target: Target) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::ffff:127.0.0.1"])
-def test_no_listener_of_the_machine_is_reached(target: Target, host: str) -> None:
+def test_listeners_of_the_host_are_unreachable(target: Target, host: str) -> None:
     with listener(socket.AF_INET, ("127.0.0.1", 0)) as server:
         assert_kept(target, CONNECT.format(host=host, port=server.getsockname()[1]))
     assert not got(target, "inside", CONNECT.format(host=host, port=target.canary.port))
     assert not got(target, "inside", CONNECT.format(host=host, port=target.direct.port))
 
 
-def test_with_a_network_it_is_reached(target: Target) -> None:
+def test_sandbox_with_network_reaches_servers(target: Target) -> None:
     with listener(socket.AF_INET, ("127.0.0.1", 0)) as server:
         assert got(target, "connected", CONNECT.format(host="127.0.0.1", port=server.getsockname()[1]))
 
 
-def test_no_datagram_leaves(target: Target) -> None:
+def test_datagrams_cannot_leave(target: Target) -> None:
     send = "__import__('socket').socket(2, 2).sendto({data!r}, ('127.0.0.1', {port}))"
     with listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM) as server:
         port = server.getsockname()[1]
@@ -155,20 +155,20 @@ def test_no_datagram_leaves(target: Target) -> None:
         assert server.recv(100) == b"outside"
 
 
-def test_there_is_no_way_out_but_loopback(target: Target) -> None:
+def test_only_loopback_is_reachable(target: Target) -> None:
     names = "[name for _, name in __import__('socket').if_nameindex()]"
     assert got(target, "inside", f"{names} in (['lo'], [])")
     assert not got(target, "inside", CONNECT.format(host="192.0.2.1", port=80))
 
 
-def test_no_socket_file_outside_is_reached(target: Target, tmp_path: Path) -> None:
+def test_outside_socket_files_are_unreachable(target: Target, tmp_path: Path) -> None:
     path = str(target.folder.parent / "outside" / "s")
     with listener(socket.AF_UNIX, path):
         assert_kept(target, UNIX.format(path=path))
     Path(path).unlink()
 
 
-def test_no_abstract_socket_is_reached(target: Target) -> None:
+def test_abstract_sockets_are_unreachable(target: Target) -> None:
     name = f"\0mcp-gateway-attack-{os.getpid()}"
     with listener(socket.AF_UNIX, name):
         assert_kept(target, UNIX.format(path=name))
@@ -198,7 +198,7 @@ OUTSIDE = (
 )
 
 
-def test_nothing_outside_is_read(target: Target) -> None:
+def test_outside_files_cannot_be_read(target: Target) -> None:
     names = {"canary": target.canary.file, "served": target.folder, "pid": target.process.pid}
     codes = {f"open({path.format(**names)!r}, 'rb').read(20)": path for path in OUTSIDE}
     assert which_got(target, "inside", [*codes]) == []
@@ -229,7 +229,7 @@ STEPS = (
 
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=8), is_absolute=st.booleans())
 @examples(25)
-def test_no_detour_leads_outside(target: Target, steps: list[str], *, is_absolute: bool) -> None:
+def test_indirect_paths_cannot_leave_the_sandbox(target: Target, steps: list[str], *, is_absolute: bool) -> None:
     """However a path winds, it comes to no file that holds what the canary holds."""
     start = "/" if is_absolute else f"{target.folder}/"
     ends = (str(target.canary.file), "outside/canary.txt", "canary.txt", "plain.secret", "main.yaml")
@@ -238,7 +238,7 @@ def test_no_detour_leads_outside(target: Target, steps: list[str], *, is_absolut
     assert not got(target, "inside", probe), paths
 
 
-def test_a_link_in_a_writable_place_leads_nowhere(target: Target) -> None:
+def test_link_in_a_writable_directory_is_not_followed(target: Target) -> None:
     out, canary = target.folder / "out", target.canary.file
     link = f"[os.path.lexists('{out}/link.txt') or os.symlink('{canary}', '{out}/link.txt'), "
     assert not got(target, "inside", f"{link}open('{out}/link.txt').read()][1]")
@@ -251,7 +251,7 @@ def test_a_link_in_a_writable_place_leads_nowhere(target: Target) -> None:
     (out / "link.txt").unlink()
 
 
-def test_a_caller_chooses_no_directory_that_is_not_shown(target: Target) -> None:
+def test_caller_cannot_choose_a_hidden_directory(target: Target) -> None:
     assert target.client.says("placed", {"folder": "shown"}) == "file.txt\n"
     for folder in ("/", "/usr"):  # which are there
         assert "root" not in target.client.says("placed", {"folder": folder}).split()
@@ -262,19 +262,19 @@ def test_a_caller_chooses_no_directory_that_is_not_shown(target: Target) -> None
         assert says.get("isError") or says["content"][0]["text"].split() in way, says
 
 
-def test_within_is_held_by_the_sandbox_too(target: Target) -> None:
+def test_sandbox_confines_paths_too(target: Target) -> None:
     shown = target.folder / "shown"
     assert target.client.says("listed", {"folder": str(shown)}) == "file.txt\n"
     for folder in (f"{shown}/..", f"{shown}/../out", "/", str(target.canary.file.parent)):
         assert "must be an absolute path under" in target.client.refusal("listed", {"folder": folder})
 
 
-def test_a_resource_is_read_inside(target: Target) -> None:
+def test_resource_command_runs_in_the_sandbox(target: Target) -> None:
     answer = target.client.modern("resources/read", {"uri": "looked-up://x"})
     assert answer.json["result"]["contents"][0]["text"] == "x0\n", answer
 
 
-def test_what_completes_is_confined_as_what_it_completes(target: Target) -> None:
+def test_completion_command_has_the_sandbox_of_its_definition(target: Target) -> None:
     answer = target.client.modern(
         "completion/complete",
         {"ref": {"type": "ref/resource", "uri": "looked-up://{name}"}, "argument": {"name": "name", "value": "x"}},
@@ -309,7 +309,7 @@ def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
         "os.remove('{served}/shown/file.txt') is None",
     ],
 )
-def test_nothing_outside_is_written(target: Target, attack: str, tmp_path: Path) -> None:
+def test_outside_files_cannot_be_written(target: Target, attack: str, tmp_path: Path) -> None:
     """What happens inside may seem to succeed: /tmp, where these files lie, is the call's own."""
     parent = target.folder.parent
     before = tree(parent)
@@ -322,18 +322,18 @@ def test_nothing_outside_is_written(target: Target, attack: str, tmp_path: Path)
     assert tree(copy) != before
 
 
-def test_the_system_is_read_only(target: Target) -> None:
+def test_system_files_are_read_only(target: Target) -> None:
     paths = ["/new", "/usr/new", "/etc/passwd", "/etc/new", "/dev/new", "/bin/sh", "/proc/new", "/tmp/new"]
     codes = [f"open({path!r}, 'a') is not None" for path in paths]
     assert which_got(target, "inside", codes) == codes[-1:]
 
 
-def test_what_the_call_was_given_is_read_only(target: Target) -> None:
+def test_input_files_are_read_only(target: Target) -> None:
     assert not got(target, "inside", "open(os.environ['INPUTS_FILE'], 'a') is not None")
     assert got(target, "inside", "open(os.environ['INPUTS_FILE']) is not None")
 
 
-def test_no_setting_of_the_kernel_is_changed(target: Target) -> None:
+def test_kernel_settings_cannot_be_changed(target: Target) -> None:
     """Opened for writing and not written: outside, root would change the machine that runs this test."""
     settings = ("sys/kernel/core_pattern", "sys/kernel/hostname", "sysrq-trigger", "self/oom_score_adj")
     codes = [f"os.open('/proc/{setting}', os.O_WRONLY) is not None" for setting in settings]
@@ -344,7 +344,7 @@ def test_no_setting_of_the_kernel_is_changed(target: Target) -> None:
 # Processes
 
 
-def test_no_other_process_is_seen_or_signalled(target: Target) -> None:
+def test_other_processes_are_invisible_and_cannot_be_signalled(target: Target) -> None:
     seen = "len([name for name in os.listdir('/proc') if name.isdigit()]) > 3"
     assert_kept(target, seen)
     assert_kept(target, f"os.kill({target.process.pid}, 0) is None")
@@ -352,18 +352,18 @@ def test_no_other_process_is_seen_or_signalled(target: Target) -> None:
     assert target.process.poll() is None
 
 
-def test_the_first_process_of_the_sandbox_cannot_be_killed(target: Target) -> None:
+def test_first_process_of_the_sandbox_cannot_be_killed(target: Target) -> None:
     assert got(target, "inside", "[os.kill(1, 9), os.kill(os.getppid(), 15)]")
 
 
-def test_the_parent_of_the_first_process_is_out_of_sight(target: Target) -> None:
+def test_parent_of_the_first_process_is_invisible(target: Target) -> None:
     assert got(target, "inside", "open('/proc/1/stat').read().rpartition(')')[2].split()[1] == '0'")
 
 
 # Rights
 
 
-def test_it_has_no_rights_and_gains_none(target: Target) -> None:
+def test_sandbox_has_no_capabilities_and_gains_none(target: Target) -> None:
     status = target.client.says("inside", {"code": "print(open('/proc/self/status').read())"})
     facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert facts["NoNewPrivs"] == "1"
@@ -388,19 +388,19 @@ CALLS = (
 )
 
 
-def test_no_call_of_the_kernel_lets_it_out(target: Target) -> None:
+def test_system_calls_cannot_leave_the_sandbox(target: Target) -> None:
     """Beside one that is harmless."""
     codes = [f"{LIBC}.{call} == 0" for call in (*CALLS, "chdir(b'/tmp')")]
     assert which_got(target, "inside", codes) == codes[-1:]
 
 
-def test_no_descriptor_of_the_daemon_is_inherited(target: Target) -> None:
+def test_descriptors_of_the_daemon_are_not_inherited(target: Target) -> None:
     assert got(target, "inside", "sorted(os.listdir('/proc/self/fd'))[:3] == ['0', '1', '2']")
     kinds = "[os.readlink(f'/proc/self/fd/{n}') for n in '012']"
     assert got(target, "inside", f"all(kind.startswith(('pipe:', '/dev/null')) for kind in {kinds})")
 
 
-def test_no_variable_of_the_daemon_is_inherited(target: Target) -> None:
+def test_variables_of_the_daemon_are_not_inherited(target: Target) -> None:
     code = "[name for name in os.environ if 'SEEDED' in name or 'SECRET' in name]"
     assert not got(target, "inside", code)
     assert not got(target, "inside", "b'SEE' + b'DED' in open('/proc/1/environ', 'rb').read()")
@@ -409,13 +409,13 @@ def test_no_variable_of_the_daemon_is_inherited(target: Target) -> None:
 # Exhaustion
 
 
-def test_a_full_temporary_directory_is_the_calls_own_trouble(target: Target) -> None:
+def test_full_temporary_directory_only_affects_its_call(target: Target) -> None:
     fill = "open('/tmp/full', 'wb').write(bytes(100 * 2**20))"
     assert not got(target, "inside", fill)
     assert got(target, "inside", "open('/tmp/more', 'wb').write(bytes(2**20))")
 
 
-def test_what_it_leaves_running_is_gone_with_it(target: Target) -> None:
+def test_background_processes_end_with_the_sandbox(target: Target) -> None:
     code = (
         "import subprocess, time\n"
         "for _ in range(5):\n"
@@ -431,7 +431,7 @@ def test_what_it_leaves_running_is_gone_with_it(target: Target) -> None:
     assert target.client.says("inside", {"code": code}) == "left\n"  # the rest: `assert_unharmed`
 
 
-def test_one_that_stops_its_keeper_is_ended_in_time(target: Target) -> None:
+def test_sandbox_that_stops_its_supervisor_is_killed_in_time(target: Target) -> None:
     """The first process of the sandbox is traced, and so stopped: it could be killed, and no way leads out of it."""
     text = target.client.refusal("brief", {"code": f"print({LIBC}.ptrace(16, 1, 0, 0), flush=True)"})
     assert "timed out after 2.0 s" in text
@@ -439,7 +439,7 @@ def test_one_that_stops_its_keeper_is_ended_in_time(target: Target) -> None:
 
 
 @pytest.mark.build
-def test_a_storm_of_processes_ends_with_its_call(target: Target) -> None:
+def test_fork_bomb_ends_with_its_call(target: Target) -> None:
     code = "import time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('stormed')"
     callers = [threading.Thread(target=target.client.call, args=("inside", {"code": code})) for _ in range(3)]
     for caller in callers:

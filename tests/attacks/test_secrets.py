@@ -199,7 +199,7 @@ def echo(text: str, *, status: str = "200 OK", media_type: str = "text/plain", m
     return head.encode() + body
 
 
-def test_secrets_reach_where_they_are_meant_to_go(target: Target) -> None:
+def test_secrets_reach_their_destination(target: Target) -> None:
     """The control of all that follows: they are there."""
     target.backend.answer = echo("fine")
     assert target.client.says("get") == "fine"
@@ -212,7 +212,7 @@ def test_secrets_reach_where_they_are_meant_to_go(target: Target) -> None:
     assert target.backend.requests[-1].endswith(SECRETS["file"].encode())
 
 
-def test_lists_and_instructions_hold_none(target: Target) -> None:
+def test_lists_and_instructions_contain_no_secret(target: Target) -> None:
     tools = target.client.modern("tools/list").json["result"]["tools"]
     shown = next(tool for tool in tools if tool["name"] == "shown")
     assert shown["description"] == f"Uses {MASK}."
@@ -224,28 +224,28 @@ def test_lists_and_instructions_hold_none(target: Target) -> None:
 
 
 @pytest.mark.parametrize("how", ["base64", "basic", "url", "form", "json", "nested", "repr"])
-def test_no_output_holds_one_in_any_form(target: Target, how: str) -> None:
+def test_outputs_contain_no_encoded_secret(target: Target, how: str) -> None:
     said = target.client.says("coded", {"how": how})
     assert said.count("<") == said.count(">") == 3
     assert said.count(MASK) >= 3
 
 
 @pytest.mark.parametrize("how", ["base64", "url", "json"])
-def test_no_failure_holds_one_in_any_form(target: Target, how: str) -> None:
+def test_failures_contain_no_encoded_secret(target: Target, how: str) -> None:
     assert target.client.refusal("coded_failure", {"how": how}).count(MASK) >= 3
 
 
 @pytest.mark.parametrize("tool", ["shown", "stdin", "argv"])
-def test_what_is_echoed_is_masked(target: Target, tool: str) -> None:
+def test_echoed_secret_is_masked(target: Target, tool: str) -> None:
     assert MASK in target.client.says(tool)
 
 
-def test_bytes_that_hold_one_are_not_passed_on(target: Target) -> None:
+def test_binary_content_with_a_secret_is_withheld(target: Target) -> None:
     assert "secret" in target.client.refusal("bytes")
 
 
 @pytest.mark.parametrize("before", range(0, 48, 3))
-def test_a_cut_leaves_no_half_of_one(target: Target, before: int) -> None:
+def test_truncation_leaves_no_half_of_a_secret(target: Target, before: int) -> None:
     secret = SECRETS["env in an environment"]
     said = target.client.says("flood", {"before": before})
     assert MASK in said
@@ -254,14 +254,14 @@ def test_a_cut_leaves_no_half_of_one(target: Target, before: int) -> None:
 
 
 @pytest.mark.parametrize("after", range(0, 30, 3))
-def test_the_end_of_a_failure_leaves_no_half_of_one(target: Target, after: int) -> None:
+def test_truncated_failure_leaves_no_half_of_a_secret(target: Target, after: int) -> None:
     secret = SECRETS["env in an environment"]
     said = target.client.refusal("flood_of_errors", {"after": after})
     assert MASK in said
     assert [size for size in range(4, len(secret)) if secret[-size:] in said] == []
 
 
-def test_progress_holds_none_however_it_is_cut_into_pieces(target: Target) -> None:
+def test_progress_contains_no_split_secret(target: Target) -> None:
     params = {"name": "lines", "arguments": {}, "_meta": {"progressToken": "t"}}
     answer = target.client.modern("tools/call", params, fields=[("Accept", "application/json, text/event-stream")])
     told = [message["params"]["message"] for message in answer.messages[:-1]]
@@ -280,7 +280,7 @@ FORMS: Final[Mapping[str, Callable[[str], str]]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "500 Internal Server Error"])
-def test_no_answer_of_a_backend_passes_one_on(target: Target, form: str, status: str) -> None:
+def test_backend_responses_are_masked(target: Target, form: str, status: str) -> None:
     echoed = "\n".join(FORMS[form](secret) for secret in SECRETS.values() if secret != SECRETS["signing key"])
     target.backend.answer = echo(echoed, status=status)
     result = target.client.call("get")
@@ -288,14 +288,14 @@ def test_no_answer_of_a_backend_passes_one_on(target: Target, form: str, status:
     assert MASK in result["content"][0]["text"]
 
 
-def test_a_json_answer_is_masked_in_its_structure_and_its_text(target: Target) -> None:
+def test_json_result_is_masked_in_structure_and_text(target: Target) -> None:
     target.backend.answer = echo(
         json.dumps({SECRETS["file"]: [SECRETS["file with marks"]]}), media_type="application/json"
     )
     assert target.client.call("get")["structuredContent"] == {MASK: [MASK]}
 
 
-def test_a_redirect_to_where_nobody_listens_tells_nothing(target: Target) -> None:
+def test_redirect_to_a_closed_port_leaks_no_secret(target: Target) -> None:
     location = f"http://127.0.0.1:9/?key={SECRETS['env in a query']}"
     target.backend.answer = echo("", status="302 Found", more=f"Location: {location}\r\n")
     assert "127.0.0.1" in target.client.refusal("get")
@@ -307,31 +307,31 @@ def test_reasons_and_header_fields_of_a_backend_are_masked(target: Target) -> No
     assert MASK in target.client.refusal("get")
 
 
-def test_an_answer_that_is_no_http_tells_nothing(target: Target) -> None:
+def test_invalid_http_response_leaks_no_secret(target: Target) -> None:
     target.backend.answer = f"{SECRETS['env in a header']} is not HTTP\r\n\r\n".encode()
     assert target.client.refusal("get")
 
 
 @pytest.mark.parametrize("tool", ["raises", "chained", "thread", "blocks", "structured", "talks"])
-def test_a_plugin_gives_none_away(target: Target, tool: str) -> None:
+def test_plugin_leaks_no_secret(target: Target, tool: str) -> None:
     target.tolerated |= {"plugin raised", "thread failed"}
     meta = {"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1}
     answer = target.client.modern("tools/call", {"name": tool, "arguments": {}, "_meta": meta})
     assert "result" in answer.messages[-1], answer
 
 
-def test_a_protocol_error_of_a_plugin_is_masked(target: Target) -> None:
+def test_protocol_error_of_a_plugin_is_masked(target: Target) -> None:
     assert target.client.call("protocol") == {"code": -32000, "message": MASK, "data": {MASK: [MASK]}}
 
 
-def test_what_a_thread_dies_of_is_told_by_the_log_alone(target: Target) -> None:
+def test_exception_of_a_thread_is_only_logged(target: Target) -> None:
     target.tolerated.add("thread failed")
     before = len(target.log)
     assert target.client.says("thread") == "joined"
     assert MASK in target.event("thread failed", after=before)["exception"]
 
 
-def test_a_question_holds_none(target: Target) -> None:
+def test_question_contains_no_secret(target: Target) -> None:
     capabilities: JsonObject = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
     answer = target.client.modern("tools/call", {"name": "asks", "arguments": {}, "_meta": capabilities})
     [question] = answer.json["result"]["inputRequests"].values()
@@ -339,29 +339,29 @@ def test_a_question_holds_none(target: Target) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s://file", "s://spoken", "s:///plain.secret", "s:///marks.secret"])
-def test_a_resource_holds_none(target: Target, uri: str) -> None:
+def test_resource_contains_no_secret(target: Target, uri: str) -> None:
     [contents] = target.client.modern("resources/read", {"uri": uri}).json["result"]["contents"]
     assert MASK in contents["text"]
 
 
-def test_a_resource_that_cannot_be_read_says_why_without_one(target: Target) -> None:
+def test_error_of_an_unreadable_resource_contains_no_secret(target: Target) -> None:
     assert MASK in target.client.modern("resources/read", {"uri": "s://broken"}).json["error"]["message"]
 
 
 @pytest.mark.parametrize("name", ["written", "spoken"])
-def test_a_prompt_holds_none(target: Target, name: str) -> None:
+def test_prompt_contains_no_secret(target: Target, name: str) -> None:
     [message] = target.client.modern("prompts/get", {"name": name}).json["result"]["messages"]
     assert MASK in json.dumps(message)
 
 
-def test_completion_suggests_none(target: Target) -> None:
+def test_completion_suggests_no_secret(target: Target) -> None:
     reference = {"ref": {"type": "ref/prompt", "name": "filled"}, "argument": {"name": "who", "value": ""}}
     answer = target.client.modern("completion/complete", reference)
     assert answer.json["result"]["completion"]["values"] == [MASK]
 
 
 @pytest.mark.parametrize("secret", SECRETS.values())
-def test_a_caller_who_sends_one_hears_it_from_no_refusal(target: Target, secret: str) -> None:
+def test_secret_sent_by_a_caller_is_not_echoed_in_errors(target: Target, secret: str) -> None:
     """A caller may have guessed it: logs and recordings must not show whether the guess is right."""
     for params in (
         {"name": secret[:60].replace("\n", " ")},
@@ -373,11 +373,11 @@ def test_a_caller_who_sends_one_hears_it_from_no_refusal(target: Target, secret:
 
 
 @pytest.mark.parametrize("path", ["/-/status", "/-/config", "/-/ready", "/metrics"])
-def test_pages_for_operators_hold_none(target: Target, path: str) -> None:
+def test_operator_pages_contain_no_secret(target: Target, path: str) -> None:
     assert target.client.request("GET", path).status == 200
 
 
-def test_a_file_with_mistakes_tells_nothing(target: Target) -> None:
+def test_invalid_file_leaks_no_secret(target: Target) -> None:
     target.tolerated.add("reload refused")
     main = target.folder / "main.yaml"
     text = main.read_text()
@@ -393,7 +393,7 @@ def test_a_file_with_mistakes_tells_nothing(target: Target) -> None:
         assert target.client.request("POST", "/-/reload").json["problems"] == []
 
 
-def test_the_audit_log_and_the_lock_hold_none(target: Target) -> None:
+def test_audit_log_and_lock_contain_no_secret(target: Target) -> None:
     target.client.says("shown", {"name": SECRETS["file"]})
     (target.folder / "main.yaml").read_text()
     finished = command(target.folder, "lock", str(target.folder))
@@ -453,14 +453,14 @@ def folder(daemon: Target) -> Path:
 
 
 @pytest.mark.parametrize(("words", "code"), COMMANDS, ids=[" ".join(words) for words, _ in COMMANDS])
-def test_no_command_shows_one(folder: Path, words: list[str], code: int) -> None:
+def test_commands_print_no_secret(folder: Path, words: list[str], code: int) -> None:
     finished = command(folder, *words)
     assert finished.returncode == code, (finished.stdout, finished.stderr)
     assert finished.stdout + finished.stderr
     assert sifted(finished.stdout, finished.stderr) == []
 
 
-def test_a_plan_shows_none(folder: Path, tmp_path: Path) -> None:
+def test_plan_shows_no_secret(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "old.yaml").write_text("tools: {}")
     for flags in ([], ["--json"]):
         finished = command(folder, "plan", ".", str(tmp_path / "old.yaml"), *flags)
@@ -470,7 +470,7 @@ def test_a_plan_shows_none(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.build
-def test_short_secrets_are_not_quoted_by_any_problem(tmp_path: Path) -> None:
+def test_problems_quote_no_short_secret(tmp_path: Path) -> None:
     (tmp_path / "pin").write_text("q7z\n")
     (tmp_path / "config.yaml").write_text(
         """

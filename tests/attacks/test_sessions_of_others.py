@@ -110,7 +110,7 @@ def people(target: Target, issuer: AuthorizationServer) -> People:
 
 
 @requirement("authorization/sessions")
-def test_a_stolen_session_id_is_one_that_never_was(people: People) -> None:
+def test_stolen_session_id_is_unknown_to_other_callers(people: People) -> None:
     client = people.target.client
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     with client.session(fields=people.alice) as session:
@@ -126,7 +126,7 @@ def test_a_stolen_session_id_is_one_that_never_was(people: People) -> None:
 
 
 @requirement("authorization/sessions")
-def test_a_guessed_event_id_brings_nothing_of_another_session(people: People) -> None:
+def test_guessed_event_id_returns_nothing_of_another_session(people: People) -> None:
     client = people.target.client
     with client.session(fields=people.alice) as mine, client.session(fields=people.mallory) as theirs:
         fields = [("Accept", "text/event-stream"), ("Mcp-Session-Id", mine.id), *people.alice]
@@ -146,7 +146,7 @@ def test_a_guessed_event_id_brings_nothing_of_another_session(people: People) ->
 
 
 @requirement("authorization/sessions")
-def test_a_message_endpoint_takes_messages_of_who_opened_it(people: People) -> None:
+def test_message_endpoint_only_accepts_its_own_caller(people: People) -> None:
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     with _sse(people.target, people.alice) as (endpoint, heard):
         client = people.target.client
@@ -161,7 +161,7 @@ def test_a_message_endpoint_takes_messages_of_who_opened_it(people: People) -> N
 
 @requirement("authorization/sessions")
 @pytest.mark.parametrize(("tool", "answer"), [("careful", {"action": "accept", "content": {}}), ("once", None)])
-def test_a_request_state_is_no_use_to_others(people: People, tool: str, answer: Json) -> None:
+def test_request_state_is_useless_to_other_callers(people: People, tool: str, answer: Json) -> None:
     asked = people.call(people.alice, tool)["result"]
     assert asked["resultType"] == "input_required"
     [key] = asked["inputRequests"]
@@ -176,7 +176,7 @@ def test_a_request_state_is_no_use_to_others(people: People, tool: str, answer: 
 
 
 @requirement("authorization/sessions")
-def test_a_parked_output_is_for_who_made_it(people: People) -> None:
+def test_kept_output_is_only_for_its_caller(people: People) -> None:
     blocks = people.call(people.alice, "large")["result"]["content"]
     [uri] = [block["uri"] for block in blocks if block["type"] == "resource_link"]
     for thief in people.others:
@@ -189,7 +189,7 @@ def test_a_parked_output_is_for_who_made_it(people: People) -> None:
 
 
 @requirement("authorization/sessions")
-def test_another_cannot_cancel_answer_or_listen_in(people: People) -> None:
+def test_other_callers_cannot_cancel_answer_or_listen(people: People) -> None:
     client = people.target.client
     with client.session(fields=people.alice) as session:
         for message in (
@@ -205,7 +205,7 @@ def test_another_cannot_cancel_answer_or_listen_in(people: People) -> None:
 
 
 @requirement("authorization/every-request", "authorization/sessions")
-def test_a_narrow_token_gains_nothing_in_what_a_wide_one_opened(people: People) -> None:
+def test_token_with_fewer_scopes_gains_none_in_a_session(people: People) -> None:
     client, issuer = people.target.client, people.issuer
     wide: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob', scope='deep')}")]
     narrow: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob')}")]

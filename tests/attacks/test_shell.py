@@ -138,7 +138,7 @@ def arguments_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("payload", SHELL + TEXTS + LEADING_DASH)
-def test_an_argument_is_what_the_caller_sent(target: Target, payload: str) -> None:
+def test_argument_equals_the_callers_value(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
     assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
     assert words(target.client.says("positional", {"text": text})) == ["--", text]
@@ -147,13 +147,13 @@ def test_an_argument_is_what_the_caller_sent(target: Target, payload: str) -> No
 
 
 @pytest.mark.parametrize("payload", SHELL)
-def test_a_careless_script_splits_words_and_runs_none(target: Target, payload: str) -> None:
+def test_unquoted_script_input_splits_but_never_runs(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
     assert words(target.client.says("unquoted", {"text": text})) == re.split("[ \t\n]+", text.strip(" \t\n"))
 
 
 @pytest.mark.parametrize("payload", LEADING_DASH)
-def test_a_value_becomes_no_option(target: Target, payload: str) -> None:
+def test_value_cannot_become_an_option(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
     assert "must not start with `-`" in target.client.refusal("bare", {"text": text})
     assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": ["a", text]})
@@ -162,12 +162,12 @@ def test_a_value_becomes_no_option(target: Target, payload: str) -> None:
     assert words(target.client.says("listed", {"items": ["a", text]})) == ["--", "begin", "a", text, "end"]
 
 
-def test_two_dashes_of_a_caller_end_no_options(target: Target) -> None:
+def test_double_dash_of_a_caller_does_not_end_options(target: Target) -> None:
     assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": ["--", "-x"]})
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
-def test_any_text_comes_back_unchanged(target: Target, text: str) -> None:
+def test_text_is_returned_unchanged(target: Target, text: str) -> None:
     assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
     assert words(target.client.says("scripted", {"text": text})) == [text]
     assert target.client.says("interpreted", {"text": text}) == text
@@ -176,7 +176,7 @@ def test_any_text_comes_back_unchanged(target: Target, text: str) -> None:
 @given(
     items=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40), max_size=12)
 )
-def test_any_list_becomes_as_many_arguments(target: Target, items: list[str]) -> None:
+def test_list_becomes_one_argument_per_item(target: Target, items: list[str]) -> None:
     assert words(target.client.says("listed", {"items": items})) == ["--", "begin", *items, "end"]
     if any(item.startswith("-") for item in items):
         assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": items})
@@ -190,24 +190,24 @@ def test_any_list_becomes_as_many_arguments(target: Target, items: list[str]) ->
         optional={"name": st.sampled_from(TEXTS[:40]), "loud": st.booleans()},
     )
 )
-def test_groups_and_conditions_stand_or_fall_whole(target: Target, given: dict[str, Json]) -> None:
+def test_argument_groups_are_included_or_omitted_whole(target: Target, given: dict[str, Json]) -> None:
     named = ["-n", given["name"]] if "name" in given else []
     loud = ["-v", given["text"]] if given.get("loud") else []
     assert words(target.client.says("grouped", given)) == ["--", *named, *loud, given["text"]]
 
 
 @pytest.mark.parametrize("tool", ["bare", "apart", "positional", "scripted", "configured"])
-def test_nul_is_refused_and_never_cuts_an_argument(target: Target, tool: str) -> None:
+def test_nul_in_an_argument_is_rejected(target: Target, tool: str) -> None:
     assert "NUL" in target.client.refusal(tool, {"text": "before\0after"})
     assert target.client.says(tool, {"text": "before after"})
 
 
-def test_nul_is_data_where_it_can_be_passed(target: Target) -> None:
+def test_nul_is_data_on_standard_input(target: Target) -> None:
     assert target.client.says("piped", {"text": "before\0after"}) == "before\0after"
     assert orjson.loads(target.client.says("filed", {"text": "before\0after"})) == {"text": "before\0after"}
 
 
-def test_an_argument_of_any_length_is_taken_or_refused_by_name(target: Target) -> None:
+def test_argument_of_any_length_is_accepted_or_named_in_an_error(target: Target) -> None:
     most = 128 * 1024 - 1
     assert words(target.client.says("bare", {"text": "a" * most})) == ["a" * most]
     assert "stdin" in target.client.refusal("bare", {"text": "a" * (most + 1)})
@@ -215,7 +215,7 @@ def test_an_argument_of_any_length_is_taken_or_refused_by_name(target: Target) -
     assert target.client.says("piped", {"text": "é" * 2**18}) == "é" * 2**18
 
 
-def test_more_arguments_than_the_system_takes_are_an_error(target: Target) -> None:
+def test_too_many_arguments_are_an_error(target: Target) -> None:
     """Linux takes a quarter of the stack for all of them."""
     assert "too" in target.client.refusal("listed", {"items": ["x" * 100_000] * 30}).lower()
     assert "too" in target.client.refusal("environment", {f"n{i}": "x" * 100_000 for i in range(30)}).lower()
@@ -223,7 +223,7 @@ def test_more_arguments_than_the_system_takes_are_an_error(target: Target) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_the_caller_chose_is_no_variable_of_its_own(target: Target, name: str) -> None:
+def test_member_name_of_a_caller_is_not_an_environment_variable(target: Target, name: str) -> None:
     def variables(arguments: dict[str, Json]) -> dict[str, str]:
         return dict(entry.split("=", 1) for entry in words(target.client.says("environment", arguments)))
 
@@ -237,13 +237,13 @@ def test_a_name_that_the_caller_chose_is_no_variable_of_its_own(target: Target, 
     assert orjson.loads(after["INPUTS_JSON"]) == {name: "/injected"}
 
 
-def test_the_program_is_one_of_those_that_the_file_names(target: Target) -> None:
+def test_program_is_always_one_of_the_file(target: Target) -> None:
     assert target.client.says("chosen", {"program": "echo", "text": "x"}) == "-- x\n"
     for program in ("touch", "sh", "/bin/sh", "printf ", "printf\n", "./printf", "PRINTF", ["printf"], None):
         assert "/program" in target.client.refusal("chosen", {"program": program, "text": str(target.canary.trophy)})
 
 
-def test_a_directory_is_a_name_and_nothing_else(target: Target) -> None:
+def test_working_directory_is_only_a_name(target: Target) -> None:
     assert target.client.says("placed", {"folder": "folder"}) == f"{target.folder}/folder\n"
     for folder in (
         "$(touch @trophy@)",
@@ -257,7 +257,7 @@ def test_a_directory_is_a_name_and_nothing_else(target: Target) -> None:
         target.client.refusal("placed", {"folder": filled_in(target, folder)})
 
 
-def test_calls_that_run_together_never_see_each_others_inputs(target: Target) -> None:
+def test_concurrent_calls_never_share_inputs(target: Target) -> None:
     def one(number: int) -> bool:
         text = f"{number}-" * (number % 7 + 1) * (5000 if number % 5 == 0 else 1)
         return (
@@ -271,7 +271,7 @@ def test_calls_that_run_together_never_see_each_others_inputs(target: Target) ->
 
 
 @pytest.mark.build
-def test_the_file_with_the_inputs_is_private_unguessable_and_gone_with_the_call(target: Target) -> None:
+def test_inputs_file_is_private_and_removed_after_the_call(target: Target) -> None:
     said = [target.client.says("where", {"text": "x"}).split() for _ in range(20)]
     assert {(file, folder) for _, file, folder in said} == {("600", "700")}
     paths = {Path(path) for path, _, _ in said}

@@ -59,7 +59,7 @@ def reload(target: Target) -> None:
         assert answer.status == 200
 
 
-def test_what_is_served_is_read(target: Target) -> None:
+def test_served_files_can_be_read(target: Target) -> None:
     assert read(target, "skill://guide/a.md") == "public a"
     assert read(target, "skill://guide/sub/b.md") == "public b"
     assert ask(target, "skills/get", "skill://guide/SKILL.md")["skill"]["frontmatter"]["name"] == "guide"
@@ -67,7 +67,7 @@ def test_what_is_served_is_read(target: Target) -> None:
 
 
 @pytest.mark.parametrize("path", CLIMBS, ids=lambda path: ascii(path)[:40])
-def test_no_spelling_of_a_path_leads_elsewhere(target: Target, path: str) -> None:
+def test_spellings_of_a_path_cannot_leave_the_directory(target: Target, path: str) -> None:
     for uri in (f"skill://guide/{path}", f"skill://{path}", f"skill:///{path}", f"SKILL://guide/{path}"):
         assert read(target, uri) is None
         assert ask(target, "skills/get", uri) is None
@@ -75,13 +75,13 @@ def test_no_spelling_of_a_path_leads_elsewhere(target: Target, path: str) -> Non
 
 
 @given(path=st.lists(st.sampled_from((*PIECES, "guide", "SKILL.md", "raced")), max_size=10).map("".join))
-def test_whatever_is_read_is_public(target: Target, path: str) -> None:
+def test_only_public_content_is_read(target: Target, path: str) -> None:
     assert read(target, f"skill://guide/{path}") in PUBLIC
     listed = ask(target, "resources/directory/read", f"skill://guide/{path}")
     assert ".hidden" not in str(listed)
 
 
-def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
+def test_file_replaced_during_a_read_never_leaks(target: Target) -> None:
     target.tolerated.add("reload refused")  # while the link exists, the skill is invalid
     guide, outside, theirs = target.folder / "skills" / "guide", target.canary.file.parent, target.folder / "theirs"
     (outside / "canary.md").write_text(target.canary.content)
@@ -97,7 +97,7 @@ def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
     assert read(target, "skill://guide/raced/canary.md") == read(target, "skill://guide/file.md") == "public raced"
 
 
-def test_a_file_that_becomes_a_fifo_holds_nobody_up(target: Target) -> None:
+def test_file_replaced_by_a_fifo_does_not_block(target: Target) -> None:
     guide = target.folder / "skills" / "guide"
     os.mkfifo(target.folder / "pipe")
     with swapping((guide / "later.md", target.folder / "pipe")):
@@ -139,7 +139,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-async def test_no_front_matter_fills_or_ends_the_daemon(tmp_path: Path, bomb: str) -> None:
+async def test_hostile_front_matter_is_bounded(tmp_path: Path, bomb: str) -> None:
     close = "" if bomb is BOMBS["no end"] else "\n---\n"
     directory = skill(tmp_path, HEAD)
     async with running_services() as services:
@@ -152,7 +152,7 @@ async def test_no_front_matter_fills_or_ends_the_daemon(tmp_path: Path, bomb: st
 
 
 @pytest.mark.build
-async def test_a_skill_of_ten_thousand_files_is_refused_without_reading_them(tmp_path: Path) -> None:
+async def test_skill_of_ten_thousand_files_is_rejected_unread(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     (directory / "many").mkdir()
     for number in range(10_000):
@@ -162,7 +162,7 @@ async def test_a_skill_of_ten_thousand_files_is_refused_without_reading_them(tmp
             compiled(tmp_path, services)
 
 
-async def test_a_sparse_file_of_a_terabyte_is_refused_without_reading_it(tmp_path: Path) -> None:
+async def test_sparse_file_of_a_terabyte_is_rejected_unread(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     (directory / "huge").touch()
     os.truncate(directory / "huge", 2**40)
@@ -176,7 +176,7 @@ async def test_a_sparse_file_of_a_terabyte_is_refused_without_reading_it(tmp_pat
             compiled(tmp_path, services)
 
 
-async def test_pipes_devices_and_sockets_are_no_files_of_a_skill(tmp_path: Path) -> None:
+async def test_skill_omits_pipes_devices_and_sockets(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     os.mkfifo(directory / "pipe.md")
     async with running_services() as services:

@@ -109,26 +109,24 @@ def _statuses(heard: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-async def test_an_ambiguous_request_is_refused_and_what_follows_it_is_not_read(
-    served: RunningServer, name: str
-) -> None:
+async def test_ambiguous_request_closes_the_connection(served: RunningServer, name: str) -> None:
     answers, is_closed = await statuses(served.address.port, AMBIGUOUS[name] + HIDDEN, most=2)
     assert (answers, is_closed) == ([400], True)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-async def test_a_plain_request_is_answered_and_what_follows_it_too(served: RunningServer, name: str) -> None:
+async def test_pipelined_requests_get_responses(served: RunningServer, name: str) -> None:
     answers, _ = await statuses(served.address.port, PLAIN[name] + HIDDEN, most=2)
     assert len(answers) == 2
     assert answers[1] == 200
 
 
-async def test_a_coding_besides_chunked_is_not_guessed_at(served: RunningServer) -> None:
+async def test_unknown_transfer_coding_is_rejected(served: RunningServer) -> None:
     sent = POST + b"Transfer-Encoding: gzip, chunked" + END + CHUNKS
     assert (await statuses(served.address.port, sent + HIDDEN, most=1))[0][0] == 501
 
 
-async def test_the_protocol_without_fields_is_not_spoken(served: RunningServer) -> None:
+async def test_http_0_9_is_rejected(served: RunningServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     writer.write(b"GET /mcp\r\n\r\n")
     async with asyncio.timeout(10):
@@ -149,14 +147,14 @@ async def test_the_protocol_without_fields_is_not_spoken(served: RunningServer) 
         (b"http://xn--", b"xn--", 404),
     ],
 )
-async def test_the_host_of_an_absolute_target_is_the_one_that_counts(
+async def test_host_of_an_absolute_target_takes_precedence(
     served: RunningServer, target: bytes, host: bytes, status: int
 ) -> None:
     sent = b"GET " + target + b" HTTP/1.1\r\nHost: " + host + END
     assert (await statuses(served.address.port, sent, most=1))[0] == [status]
 
 
-async def test_the_authority_of_a_connect_is_answered_whatever_it_is(served: RunningServer) -> None:
+async def test_connect_request_with_any_authority_gets_a_response(served: RunningServer) -> None:
     for authority in (b"xn--:443", b"xn--a:443", b"[::1]:443", b"evil.example.com:443"):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
         writer.write(b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + END)
@@ -165,7 +163,7 @@ async def test_the_authority_of_a_connect_is_answered_whatever_it_is(served: Run
         writer.close()
 
 
-async def test_an_upgrade_is_not_taken_up_and_its_body_is_read(served: RunningServer) -> None:
+async def test_upgrade_is_ignored_and_its_body_is_read(served: RunningServer) -> None:
     """As Java's own client sends it, unless it is told not to."""
     body = orjson.dumps(initialize_request())
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
@@ -180,7 +178,7 @@ async def test_an_upgrade_is_not_taken_up_and_its_body_is_read(served: RunningSe
 
 
 @pytest.mark.parametrize("sent", [*AMBIGUOUS.values(), b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n"])
-async def test_no_answer_tells_what_the_daemon_is_made_of(served: RunningServer, sent: bytes) -> None:
+async def test_responses_do_not_name_the_server_software(served: RunningServer, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     writer.write(sent)
     async with asyncio.timeout(10):
@@ -190,7 +188,7 @@ async def test_no_answer_tells_what_the_daemon_is_made_of(served: RunningServer,
     assert b"aiohttp" not in head
 
 
-async def test_behind_nginx_nothing_hidden_is_answered_to_somebody_else(tmp_path: Path) -> None:
+async def test_nginx_receives_no_response_to_a_smuggled_request(tmp_path: Path) -> None:
     """Nginx keeps its connections to the daemon: what one client hid there, the next one would be answered with."""
     async with http_server(allowed_hosts=["*"]) as served, nginx(tmp_path, daemon=str(served.address)) as proxy:
         for name, ambiguous in {**AMBIGUOUS, **PLAIN}.items():

@@ -117,7 +117,7 @@ READABLE = tuple(text for text in TEXTS + SHELL if not re.search(r"[\x00-\x08\x0
 
 
 @pytest.mark.parametrize("text", INJECTIONS + READABLE)
-def test_a_value_is_never_a_template(target: Target, text: str) -> None:
+def test_value_is_never_a_template(target: Target, text: str) -> None:
     assert target.client.call("say", {"text": text})["content"][0]["text"] == f"<{text}>"
     prompt = target.client.modern("prompts/get", {"name": "say", "arguments": {"text": text}})
     if prompt.code is None:  # the resource's address takes no text that would be a step up, or none at all
@@ -127,16 +127,16 @@ def test_a_value_is_never_a_template(target: Target, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
-def test_a_value_that_came_out_of_a_child_is_never_a_template(target: Target, text: str) -> None:
+def test_output_of_a_command_is_never_a_template(target: Target, text: str) -> None:
     assert target.client.says("result", {"text": text}) == f"[{text}]"
 
 
-def test_what_was_interpolated_is_never_a_template(target: Target) -> None:
+def test_interpolated_value_is_never_a_template(target: Target) -> None:
     assert target.client.says("confirmed", {"text": "x"}) == "{{ 7 * 7 }}{% for x in y %}${env:HOME} x"
 
 
 @given(text=st.text(alphabet=st.sampled_from("{}%#$_.|[]()'\"ab\ue000\ue00101 \n"), max_size=60))
-def test_no_text_of_brackets_and_marks_is_a_template(target: Target, text: str) -> None:
+def test_text_of_brackets_and_marks_is_never_a_template(target: Target, text: str) -> None:
     assert target.client.says("say", {"text": text}) == f"<{text}>"
     assert target.client.says("result", {"text": text}) == f"[{text}]"
 
@@ -148,7 +148,7 @@ def test_no_text_of_brackets_and_marks_is_a_template(target: Target, text: str) 
         *("pop", "__proto__", "constructor", "toString", "0", "-1"),
     ],
 )
-def test_a_name_that_the_caller_chose_is_a_member_of_data_and_no_attribute(target: Target, name: str) -> None:
+def test_member_name_of_a_caller_is_data_and_not_an_attribute(target: Target, name: str) -> None:
     for value in ({}, {"other": 1}, [], [1, 2], "text", 1, 1.5, True):
         assert target.client.says("member", {"value": value, "name": name}) == "nothing"
     assert target.client.says("member", {"value": {name: "found"}, "name": name}) == "found"
@@ -173,7 +173,7 @@ LARGE: dict[str, tuple[str, dict[str, Json]]] = {
 
 
 @pytest.mark.parametrize(("tool", "arguments"), LARGE.values(), ids=list(LARGE))
-def test_no_arguments_hold_the_daemon_for_long(target: Target, tool: str, arguments: dict[str, Json]) -> None:
+def test_rendering_time_is_bounded(target: Target, tool: str, arguments: dict[str, Json]) -> None:
     """Each of these would take minutes, or gigabytes, were what it handles not counted."""
     assert "content" in target.client.call(tool, arguments)
     assert target.client.says("say", {"text": "still here"}) == "<still here>"
@@ -184,7 +184,7 @@ ODD_NUMBERS = (0, -0.0, 1, -1, 1e308, -1e308, 5e-324, 2**53 + 1, 2**63, -(2**63)
 
 @pytest.mark.parametrize("number", ODD_NUMBERS)
 @pytest.mark.build
-def test_numbers_of_any_size_are_reckoned_with_or_refused(target: Target, number: float) -> None:
+def test_numbers_of_any_size_are_computed_or_rejected(target: Target, number: float) -> None:
     for tool, arguments in (
         ("reckoned", {"a": number, "b": 0}),
         ("reckoned", {"a": number, "b": number}),

@@ -113,9 +113,7 @@ AMBIGUOUS: Final[dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("data", AMBIGUOUS.values(), ids=list(AMBIGUOUS))
-def test_a_request_that_two_parsers_could_read_differently_is_refused_with_all_that_follows(
-    target: Target, data: bytes
-) -> None:
+def test_ambiguous_request_is_rejected_with_all_that_follow(target: Target, data: bytes) -> None:
     before = target.direct.request("GET", "/-/status").json["generation"]
     heard = target.client.send(data, half_close=True)
     assert statuses(heard) in ([400], [413], [501], [])
@@ -156,7 +154,7 @@ MALFORMED: Final[dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=list(MALFORMED))
-def test_what_is_not_http_is_refused_and_costs_nothing(target: Target, data: bytes) -> None:
+def test_invalid_http_is_rejected_cheaply(target: Target, data: bytes) -> None:
     heard = target.client.send(data, half_close=True)
     assert not [status for status in statuses(heard) if status < 400 or status == 500], heard
     assert target.client.says("echo", {"text": "still"}) == "still"
@@ -172,7 +170,7 @@ def first_status(target: Target, data: bytes) -> int:
         return statuses(heard)[0]
 
 
-def test_a_body_over_the_limit_is_not_read(target: Target) -> None:
+def test_body_over_the_limit_is_not_read(target: Target) -> None:
     announced = HEAD + CLOSE + b"Content-Length: 10000000000\r\n\r\n"
     assert first_status(target, announced) == 413
     chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
@@ -181,7 +179,7 @@ def test_a_body_over_the_limit_is_not_read(target: Target) -> None:
     assert statuses(target.client.send(HEAD + CLOSE + b"Content-Length: %d\r\n\r\n%b" % (len(padded), padded))) == [200]
 
 
-def test_a_compressed_body_is_not_unfolded(target: Target) -> None:
+def test_compressed_body_is_not_decompressed(target: Target) -> None:
     for encoding in (b"gzip", b"deflate", b"br", b"GZIP", b"identity, gzip", b"x-gzip"):
         bomb = HEAD + CLOSE + b"Content-Encoding: " + encoding + b"\r\n" + LENGTH + b"\r\n" + BODY
         assert statuses(target.client.send(bomb)) == [415]
@@ -197,7 +195,7 @@ def test_a_compressed_body_is_not_unfolded(target: Target) -> None:
         *("/-/reload", "/-/config", "/metrics", "/-/%72eload", "/%6detrics"),
     ],
 )
-def test_no_spelling_of_a_path_leads_a_stranger_to_the_daemons_own(target: Target, path: str) -> None:
+def test_spellings_of_a_path_cannot_reach_admin_pages(target: Target, path: str) -> None:
     for method in ("GET", "POST"):
         answer = target.client.request(method, path, fields=[("X-Forwarded-For", "203.0.113.9")])
         assert answer.status in {400, 403, 404, 405, 421}
@@ -226,7 +224,7 @@ def neighbours(secret: str) -> list[str]:
     ]
 
 
-def test_a_session_that_is_guessed_is_nobodys(target: Target) -> None:
+def test_guessed_session_id_is_unknown(target: Target) -> None:
     with target.client.session() as session:
         assert len(base64.urlsafe_b64decode(session.id + "==")) >= 16
         for guess in [*neighbours(session.id), "../" + session.id, session.id + "\t" + session.id, "a" * 5000, "é"]:
@@ -240,7 +238,7 @@ def test_a_session_that_is_guessed_is_nobodys(target: Target) -> None:
     assert ended.status == 404
 
 
-def test_ids_of_sessions_have_nothing_in_common(target: Target) -> None:
+def test_session_ids_are_unrelated(target: Target) -> None:
     ids = set()
     for _ in range(40):
         with target.client.session() as session:
@@ -248,7 +246,7 @@ def test_ids_of_sessions_have_nothing_in_common(target: Target) -> None:
     assert len(ids) == len({each[:8] for each in ids}) == len({each[-8:] for each in ids}) == 40
 
 
-def test_a_session_of_the_other_transport_is_unknown(target: Target) -> None:
+def test_session_of_another_transport_is_unknown(target: Target) -> None:
     with target.client.session() as session:
         answer = target.client.post(
             {"jsonrpc": "2.0", "id": 1, "method": "ping"}, path=f"/messages?session_id={session.id}"
@@ -276,7 +274,7 @@ def resumable(session: SessionClient) -> str:
     return str(re.findall(rb"id: ([0-9a-z]+-[0-9a-f]+-[0-9]+)", heard)[-1].decode())
 
 
-def test_an_event_is_gone_on_from_in_its_own_session_alone(target: Target) -> None:
+def test_event_id_only_resumes_its_own_session(target: Target) -> None:
     with target.client.session() as mine, target.client.session() as other:
         event = resumable(mine)
         process, stream, number = event.split("-")
@@ -297,7 +295,7 @@ def test_an_event_is_gone_on_from_in_its_own_session_alone(target: Target) -> No
         assert resumed.messages[-1]["result"]["content"][0]["text"] == "came back"
 
 
-def test_a_cursor_is_taken_from_the_list_that_it_was_made_for_alone(target: Target) -> None:
+def test_cursor_is_only_valid_for_its_own_list(target: Target) -> None:
     tools = target.client.modern("tools/list").json["result"]
     cursor = tools["nextCursor"]
     assert target.client.modern("tools/list", {"cursor": cursor}).json["result"]["tools"] != tools["tools"]
@@ -336,7 +334,7 @@ def accepted(asked: Json) -> dict[str, Json]:
     return {"inputResponses": answers, "requestState": asked["requestState"]}
 
 
-def test_a_state_is_taken_for_the_call_that_it_was_made_for_and_once(target: Target) -> None:
+def test_request_state_is_valid_once_for_its_own_call(target: Target) -> None:
     asked = ask(target, "sure", {}, what="this")["result"]
     assert asked["resultType"] == "input_required"
     answer = accepted(asked)
@@ -369,7 +367,7 @@ def test_a_state_is_taken_for_the_call_that_it_was_made_for_and_once(target: Tar
     assert "done" not in str(again.get("result", {}).get("content"))
 
 
-def test_an_output_that_is_kept_is_found_by_its_whole_name_alone(target: Target) -> None:
+def test_kept_output_requires_its_whole_uri(target: Target) -> None:
     link = target.client.call("kept")["content"][-1]["uri"]
     assert target.client.modern("resources/read", {"uri": link}).json["result"]["contents"]
     prefix, _, secret = link.rpartition("/")
@@ -390,7 +388,7 @@ FORGED: Final = (
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_no_text_becomes_an_event_of_its_own(target: Target, text: str) -> None:
+def test_text_cannot_become_a_separate_event(target: Target, text: str) -> None:
     fields: Fields = [("Accept", "text/event-stream")]
     params = {"name": "told", "arguments": {"text": text}, "_meta": {"progressToken": text}}
     answer = target.client.modern("tools/call", params, fields=fields)
@@ -422,7 +420,7 @@ def assert_events(body: bytes) -> None:
 
 
 @given(text=st.text(st.sampled_from('\n\r\x85\u2028\u2029\0\x1b\x0b:{}" dataevent'), max_size=40))
-def test_any_text_stays_within_its_event(target: Target, text: str) -> None:
+def test_text_cannot_leave_its_event(target: Target, text: str) -> None:
     params = {"name": "told", "arguments": {"text": text}, "_meta": {"progressToken": text}}
     body = target.client.modern("tools/call", params, fields=[("Accept", "text/event-stream")]).body
     assert_events(body)
@@ -431,7 +429,7 @@ def test_any_text_stays_within_its_event(target: Target, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["\x1b[2J\x1b]0;owned\x07", "\x9b31m", "\x1bP+q\x1b\\", "\x07\x08\x0c", "a\x1b", "\r\x1b[1A"]
 )
-def test_no_terminal_escape_of_a_program_reaches_a_client(target: Target, text: str) -> None:
+def test_terminal_escapes_of_a_program_are_removed(target: Target, text: str) -> None:
     params = {"name": "printed", "arguments": {"text": f"before {text} after\n"}, "_meta": {"progressToken": 1}}
     answer = target.client.modern("tools/call", params, fields=[("Accept", "text/event-stream")])
     for message in answer.messages:
@@ -439,7 +437,7 @@ def test_no_terminal_escape_of_a_program_reaches_a_client(target: Target, text: 
     assert "before" in answer.messages[-1]["result"]["content"][0]["text"]
 
 
-def test_nothing_that_a_caller_sends_forges_a_line_of_the_log(target: Target) -> None:
+def test_caller_cannot_forge_log_lines(target: Target) -> None:
     for text in (*SHELL, *TEXTS, '\n{"event":"forged","level":"error"}\n', "\x1b[2J"):
         short = text[:500]
         target.client.call(short, {"text": short})
@@ -451,7 +449,7 @@ def test_nothing_that_a_caller_sends_forges_a_line_of_the_log(target: Target) ->
 
 
 @pytest.mark.build
-def test_streams_that_are_opened_and_cut_leave_nothing(target: Target) -> None:
+def test_aborted_streams_leave_no_resources(target: Target) -> None:
     def one(number: int) -> None:
         client = Client(port=target.client.port)
         fields: Fields = [("Accept", "text/event-stream")]

@@ -157,7 +157,7 @@ OUTSIDE: Final = (
 
 
 @pytest.mark.parametrize("uri", OUTSIDE, ids=lambda uri: str(uri)[:40])
-def test_no_uri_reads_what_the_glob_does_not_match(target: Target, uri: str) -> None:
+def test_uri_only_reads_files_that_match_the_glob(target: Target, uri: str) -> None:
     if len(uri) < 4000:  # longer ones do not fit the header field that mirrors them
         assert read(target, uri) is None
     with target.client.session() as session:
@@ -178,11 +178,11 @@ INSIDE: Final = {
 
 
 @pytest.mark.parametrize(("uri", "text"), INSIDE.items())
-def test_what_the_glob_matches_is_read_however_it_is_encoded(target: Target, uri: str, text: str) -> None:
+def test_matching_file_is_read_in_any_encoding_of_its_uri(target: Target, uri: str, text: str) -> None:
     assert read(target, uri) == text
 
 
-def test_what_is_listed_is_what_may_be_read(target: Target) -> None:
+def test_listed_files_are_the_readable_ones(target: Target) -> None:
     listed = target.client.modern("resources/list").json["result"]["resources"]
     uris = [entry["uri"] for entry in listed]
     assert sorted(uris) == sorted({uri for uri in INSIDE if "%61" not in uri and "sub%2F" not in uri})
@@ -200,7 +200,7 @@ def test_what_is_listed_is_what_may_be_read(target: Target) -> None:
     ),
     separator=st.sampled_from(["/", "%2f", "%2F", "//", "\\", "%5c"]),
 )
-def test_no_path_of_any_parts_reads_outside(target: Target, segments: list[str], separator: str) -> None:
+def test_generated_paths_cannot_leave_the_directory(target: Target, segments: list[str], separator: str) -> None:
     text = read(target, "docs:///" + separator.join(segments))
     assert text in {None, *INSIDE.values()}
 
@@ -208,7 +208,7 @@ def test_no_path_of_any_parts_reads_outside(target: Target, segments: list[str],
 @given(
     value=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.sampled_from(SHELL + SHORT)
 )
-def test_a_variable_is_decoded_once_and_is_data(target: Target, value: str) -> None:
+def test_variable_is_decoded_once(target: Target, value: str) -> None:
     encoded = quote(value, safe="")
     once = read(target, f"one:///{encoded}")
     assert once in {None, f"<{value}>", f"<{visible(value)}>"}
@@ -227,7 +227,7 @@ def visible(value: str) -> str:
 @pytest.mark.parametrize(
     "value", ["..", ".", "%2e%2e", "", "a/b", "a%2fb", "a?b", "a#b", "a%00b", "a\\b", "a%0d%0ab", "é", "a b"]
 )
-def test_a_value_stays_in_its_segment_of_a_url_that_is_sent(target: Target, value: str) -> None:
+def test_value_cannot_leave_its_segment_of_a_sent_url(target: Target, value: str) -> None:
     for uri, tail in ((f"sent:///{value}", "/end"), (f"sent:///{quote(value, safe='')}", "/end")):
         sent = len(target.backend.requests)
         read(target, uri)
@@ -256,7 +256,7 @@ def assert_one_segment(request: bytes, tail: str) -> None:
     value=st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(SHELL + TEXTS),
     query=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )
-def test_any_value_stays_where_it_stands_in_a_url(target: Target, value: str, query: str) -> None:
+def test_value_cannot_leave_its_position_in_a_url(target: Target, value: str, query: str) -> None:
     sent = len(target.backend.requests)
     result = target.client.call("sent", {"id": value, "query": query})
     if result.get("isError"):
@@ -273,7 +273,7 @@ def test_any_value_stays_where_it_stands_in_a_url(target: Target, value: str, qu
 @pytest.mark.parametrize(
     "path", ["../x", "a/../../x", "%2e%2e/x", "a/%2e%2e/x", "./x", "a//x", "a/%2E%2e%2fx", "..%2fx", "a\\..\\x"]
 )
-def test_a_path_goes_up_nowhere(target: Target, path: str) -> None:
+def test_path_has_no_parent_traversal(target: Target, path: str) -> None:
     sent = len(target.backend.requests)
     read(target, f"path:///{path}")
     for request in target.backend.requests[sent:]:
@@ -285,12 +285,12 @@ def test_a_path_goes_up_nowhere(target: Target, path: str) -> None:
 
 
 @pytest.mark.parametrize("text", SHELL)
-def test_a_variable_that_a_command_takes_is_one_argument(target: Target, text: str) -> None:
+def test_variable_is_one_argument_of_a_command(target: Target, text: str) -> None:
     said = read(target, f"told:///{quote(text, safe='')}")
     assert said in {None, f"--{text}", f"--{visible(text)}"}
 
 
-def test_more_uris_than_are_watched_at_once_are_refused(target: Target) -> None:
+def test_subscriptions_over_the_limit_are_rejected(target: Target) -> None:
     wanted = {"notifications": {"resourceSubscriptions": ["docs:///a.md"] * 1001}}
     answer = target.client.modern("subscriptions/listen", wanted, fields=[("Accept", LEGACY_ACCEPT)])
     assert answer.messages[-1]["error"]["code"] == -32602

@@ -145,19 +145,19 @@ def at_canary(target: Target, url: str) -> str:
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
-def test_no_spelling_of_loopback_is_fetched(target: Target, host: str) -> None:
+def test_spellings_of_loopback_are_not_fetched(target: Target, host: str) -> None:
     text = target.client.refusal("fetch", {"host": host})
     reasons = ("which is blocked", "cannot be found", "can be connected to", "must be a host name")
     assert any(reason in text for reason in reasons), text
 
 
 @pytest.mark.parametrize("number", range(len(ADDRESSES)), ids=ADDRESSES)
-def test_no_private_address_is_fetched(target: Target, number: int) -> None:
+def test_private_addresses_are_not_fetched(target: Target, number: int) -> None:
     text = target.client.refusal(f"fixed_{number}")
     assert "which is blocked" in text, text
 
 
-def test_what_is_allowed_is_fetched(target: Target, web: Web) -> None:
+def test_allowed_address_is_fetched(target: Target, web: Web) -> None:
     assert target.client.says("ours", {"path": "x"}) == "ok"
     assert web.seen[-1].startswith(b"POST /base/x HTTP/1.1\r\n")
 
@@ -170,7 +170,7 @@ NO_HOSTS = (
 
 
 @pytest.mark.parametrize("host", NO_HOSTS)
-def test_what_is_no_host_is_no_part_of_a_url(target: Target, host: str) -> None:
+def test_invalid_host_is_rejected(target: Target, host: str) -> None:
     assert "must be a host name" in target.client.refusal("fetch", {"host": host})
     assert "must be one label of a host name" in target.client.refusal("label", {"name": host or "a.b"})
 
@@ -180,7 +180,7 @@ NO_IDNA: Final = ("xn--", "xn--a", "xn--.example.com", "a.xn--99999999", "xn--" 
 
 
 @pytest.mark.parametrize("host", NO_IDNA)
-def test_a_host_that_cannot_be_decoded_is_one_that_cannot_be_found(target: Target, host: str) -> None:
+def test_undecodable_host_is_not_found(target: Target, host: str) -> None:
     for text in (
         target.client.refusal("fetch", {"host": host}),
         target.client.refusal("follow", {"to": f"http://{host}:@port@/"}),
@@ -192,7 +192,7 @@ def test_a_host_that_cannot_be_decoded_is_one_that_cannot_be_found(target: Targe
 
 @given(host=st.one_of(st.integers(0, 2**32 - 1).map(str), st.ip_addresses(v=4, network="127.0.0.0/8").map(str)))
 @examples(30)
-def test_no_number_is_a_way_to_loopback(target: Target, host: str) -> None:
+def test_numeric_spellings_of_loopback_are_rejected(target: Target, host: str) -> None:
     """Whether it is refused or leads nowhere, the canary is not reached: `assert_unharmed` looks."""
     if host.startswith("127.") or 0x7F000000 <= int(host) <= 0x7FFFFFFF:
         target.client.refusal("fetch", {"host": host})
@@ -218,7 +218,7 @@ REDIRECTS = (
 
 @pytest.mark.parametrize("to", REDIRECTS)
 @pytest.mark.parametrize("tool", ["follow", "follow_from_proxy"])
-def test_no_redirect_leads_inside(target: Target, web: Web, tool: str, to: str) -> None:
+def test_redirect_cannot_lead_to_a_private_address(target: Target, web: Web, tool: str, to: str) -> None:
     before = len(web.seen)
     target.client.call(tool, {"to": at_canary(target, to)})
     asked = [request.split(b"\r\n", 1)[0] for request in web.seen[before:]]
@@ -230,7 +230,7 @@ def test_no_redirect_leads_inside(target: Target, web: Web, tool: str, to: str) 
 
 @pytest.mark.parametrize("to", REDIRECTS)
 @pytest.mark.parametrize("tool", ["pages", "pages_of_body", "pages_from_proxy"])
-def test_no_next_page_leads_inside(target: Target, web: Web, tool: str, to: str) -> None:
+def test_next_page_cannot_lead_to_a_private_address(target: Target, web: Web, tool: str, to: str) -> None:
     before = len(web.seen)
     target.client.call(tool, {"to": at_canary(target, to)})
     asked = [request.split(b"\r\n", 1)[0] for request in web.seen[before:]]
@@ -249,7 +249,7 @@ def test_allowed_next_page_is_fetched(target: Target, web: Web) -> None:
     assert target.client.says("pages_from_proxy", {"to": "http://93.184.215.14/last"}) == "[1,2]"
 
 
-def test_endless_pages_end(target: Target, web: Web) -> None:
+def test_endless_pages_are_limited(target: Target, web: Web) -> None:
     numbers = itertools.count()
 
     def endless_pages(_request: bytes) -> Iterator[bytes]:
@@ -269,7 +269,7 @@ PIECES = (
 
 @given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=7))
 @examples(150)
-def test_no_location_leads_inside(target: Target, web: Web, pieces: list[str]) -> None:
+def test_location_cannot_lead_to_a_private_address(target: Target, web: Web, pieces: list[str]) -> None:
     """The canary records connections, and the proxy records requests."""
     to = at_canary(target, "".join(pieces))
     before = len(web.seen)
@@ -280,7 +280,7 @@ def test_no_location_leads_inside(target: Target, web: Web, pieces: list[str]) -
     assert {each.split(b"/")[2] for each in targets if not each.startswith(b"/")} == {b"198.51.100.7"}, to
 
 
-def test_a_redirect_that_may_be_followed_is(target: Target, web: Web) -> None:
+def test_allowed_redirect_is_followed(target: Target, web: Web) -> None:
     assert target.client.says("follow", {"to": "/elsewhere"}) == "ok"
     assert target.client.says("follow", {"to": f"http://{HOST}:{web.port}/elsewhere"}) == "ok"
     assert target.client.says("follow_from_proxy", {"to": "/elsewhere"}) == "ok"
@@ -288,7 +288,7 @@ def test_a_redirect_that_may_be_followed_is(target: Target, web: Web) -> None:
     assert web.seen[-1].startswith(b"GET http://93.184.215.14/elsewhere HTTP/1.1\r\n")
 
 
-def test_behind_a_proxy_a_name_of_the_machine_is_not_asked_for(target: Target, web: Web) -> None:
+def test_local_names_are_rejected_behind_a_proxy(target: Target, web: Web) -> None:
     """The proxy would look it up; so do we, before."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), 80)}
@@ -302,7 +302,7 @@ def test_behind_a_proxy_a_name_of_the_machine_is_not_asked_for(target: Target, w
     assert len(web.seen) == before + 2
 
 
-def test_a_chain_of_redirects_ends(target: Target, web: Web) -> None:
+def test_redirect_chain_is_limited(target: Target, web: Web) -> None:
     round_about = "/redirect?to=" + quote("/redirect?to=" + quote("/redirect?to=" + quote("/redirect?to=/x")))
     assert "redirects more than 3 times" in target.client.refusal("follow", {"to": round_about})
     web.answers["/circle"] = lambda _: iter([reply(b"", "Location: /circle", status="307 Temporary Redirect")])
@@ -325,14 +325,14 @@ BREAKS = (
 
 
 @pytest.mark.parametrize("text", BREAKS)
-def test_no_value_breaks_out_of_its_header(target: Target, text: str) -> None:
+def test_value_cannot_break_out_of_its_header(target: Target, text: str) -> None:
     assert "X-Given" in target.client.refusal("ours", {"path": "x", "header": text})
 
 
 @pytest.mark.parametrize(
     "text", [*BREAKS, "\u560d\u560aX-Evil: 1", "\u2028X-Evil: 1", "&x=1", "?x", "#x", "%0d%0aX-Evil:1"]
 )
-def test_no_value_breaks_out_of_its_place(target: Target, web: Web, text: str) -> None:
+def test_value_cannot_break_out_of_its_position(target: Target, web: Web, text: str) -> None:
     assert target.client.says("ours", {"path": text, "query": text, "body": text, "header": "fine"}) == "ok"
     head = web.seen[-1].partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert head[0] == f"POST /base/{quote(text, safe='')}?query={quote(text, safe='')} HTTP/1.1".encode()
@@ -358,7 +358,7 @@ CLIMBS = (
 
 
 @pytest.mark.parametrize("path", CLIMBS)
-def test_no_path_climbs_out_of_its_base(target: Target, web: Web, path: str) -> None:
+def test_path_cannot_leave_the_base_url(target: Target, web: Web, path: str) -> None:
     before = len(web.seen)
     target.client.refusal("deep", {"path": path})
     assert len(web.seen) == before
@@ -371,7 +371,7 @@ def test_no_path_climbs_out_of_its_base(target: Target, web: Web, path: str) -> 
     )
 )
 @examples(60)
-def test_whatever_is_sent_stays_below_its_base(target: Target, web: Web, path: list[str]) -> None:
+def test_requests_stay_below_the_base_url(target: Target, web: Web, path: list[str]) -> None:
     before = len(web.seen)
     target.client.call("deep", {"path": "".join(path)})
     for request in web.seen[before:]:
@@ -435,7 +435,7 @@ SURVIVABLE = {"length_and_chunks", "folded_header", "nul_header", "unknown_encod
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-def test_no_answer_holds_or_fills_the_daemon(target: Target, web: Web, what: str) -> None:
+def test_slow_and_large_responses_are_bounded(target: Target, web: Web, what: str) -> None:
     web.answers[f"/{what}"] = ANSWERS[what]
     before = target.rss()
     result = target.client.call("get_briefly", {"what": what})
@@ -445,7 +445,7 @@ def test_no_answer_holds_or_fills_the_daemon(target: Target, web: Web, what: str
 
 
 @pytest.mark.build
-def test_what_is_packed_arrives_unpacked(target: Target, web: Web) -> None:
+def test_compressed_response_is_decompressed(target: Target, web: Web) -> None:
     for encoding in ("gzip", "deflate"):
         body = packed(b"unpacked " * 1000, encoding)
         fields = (f"Content-Encoding: {encoding}", "Content-Type: text/plain")

@@ -159,7 +159,7 @@ def _included(daemon: Target) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
-def test_a_hostile_file_is_refused_and_the_last_good_one_serves_on(target: Target, text: str | bytes) -> None:
+def test_hostile_file_is_rejected_and_the_last_valid_one_stays(target: Target, text: str | bytes) -> None:
     with attacked(target, text) as answer:
         assert (answer.status, bool(answer.json["problems"])) == (422, True), answer
         assert sum(map(len, answer.json["problems"])) < 2**20
@@ -180,7 +180,7 @@ TAKEN: Final[dict[str, str]] = {
 
 
 @pytest.mark.parametrize("text", TAKEN.values(), ids=list(TAKEN))
-def test_a_file_that_only_looks_hostile_is_served(target: Target, text: str) -> None:
+def test_file_that_only_looks_hostile_is_served(target: Target, text: str) -> None:
     (target.folder / "included" / "good.yaml").write_text(f"tools: {{good: {TOOL}}}")
     with attacked(target, text) as answer:
         assert (answer.status, answer.json["problems"]) == (200, [])
@@ -190,7 +190,7 @@ def test_a_file_that_only_looks_hostile_is_served(target: Target, text: str) -> 
 @given(
     text=st.text(alphabet=st.sampled_from(list("tools:ab{}[]&*!|>%@`'\"#,?-<\n \t\x00\x85\ufeff${}~=")), max_size=80)
 )
-def test_any_characters_are_a_file_or_a_problem(target: Target, text: str) -> None:
+def test_any_characters_are_a_valid_file_or_a_problem(target: Target, text: str) -> None:
     with attacked(target, text) as answer:
         assert answer.status in {200, 422}
         assert (answer.status == 422) == bool(answer.json["problems"])
@@ -198,14 +198,14 @@ def test_any_characters_are_a_file_or_a_problem(target: Target, text: str) -> No
 
 @given(data=st.binary(max_size=60))
 @pytest.mark.build
-def test_any_bytes_are_a_file_or_a_problem(target: Target, data: bytes) -> None:
+def test_any_bytes_are_a_valid_file_or_a_problem(target: Target, data: bytes) -> None:
     with attacked(target, data) as answer:
         assert answer.status in {200, 422}
     assert target.client.says("echo", {"text": "still"}) == "still"
 
 
 @pytest.mark.build
-def test_an_escape_in_a_file_reaches_no_operators_terminal(target: Target) -> None:
+def test_escape_in_a_file_does_not_reach_the_terminal(target: Target) -> None:
     """A problem names its subject, whose name may come from another author."""
     names = r'"\e[31m": 1, "\u009b31m": 1, "a\nb": 1, "\u202e": 1, "\a": 1'
     text = f"tools: {{a: {{description: x, {names}, content: [{{text: x}}]}}}}"

@@ -99,7 +99,7 @@ def test_last_records_are_written_at_the_end(tmp_path: Path) -> None:
     assert (log.written, log.dropped, log.waiting) == (5000, 0, 0)
 
 
-def test_existing_records_are_kept(tmp_path: Path) -> None:
+def test_existing_records_are_preserved(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text('{"old": 1}\n')
     path.chmod(0o640)
@@ -193,7 +193,7 @@ def test_records_before_start_and_after_end_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device", "nowhere", "nul"])
-def test_unwritable_path_is_refused(tmp_path: Path, kind: str) -> None:
+def test_unwritable_path_is_rejected(tmp_path: Path, kind: str) -> None:
     path = tmp_path / kind
     match kind:
         case "directory":

@@ -230,7 +230,7 @@ async def test_start_reload_and_end_are_recorded(folder: Path) -> None:
 
 
 @ERAS
-async def test_refused_calls_have_their_own_outcome(folder: Path, era: str) -> None:
+async def test_rejected_calls_have_their_own_outcome(folder: Path, era: str) -> None:
     (folder / "config.yaml").write_text(FILE.replace("fails: {", "fails: {rate_limit: 1/hour, "))
     async with started(folder) as served:
         peer = await served.of(era)
@@ -247,7 +247,7 @@ async def test_differences_from_the_lock_are_recorded(folder: Path) -> None:
     assert "tools.greet was added since the lock was written" in start["differs"]
 
 
-async def test_a_reload_changes_the_file_and_turns_it_on_and_off(folder: Path) -> None:
+async def test_reload_changes_enables_and_disables_the_file(folder: Path) -> None:
     async with started(folder) as served:
         peer = await served.of("modern")
         await call(peer, "fails")
@@ -280,7 +280,7 @@ def test_log_file_cannot_be_a_configuration_file(folder: Path, name: str) -> Non
     assert [each.path for each in caught.value.problems if each.severity is Severity.ERROR] == ["audit.file"]
 
 
-async def test_reload_to_an_unwritable_file_is_refused(folder: Path) -> None:
+async def test_reload_to_an_unwritable_file_is_rejected(folder: Path) -> None:
     async with started(folder) as served:
         text = FILE.replace("audit.log", "nowhere/audit.log").replace("Greet.", "Other.")
         (folder / "config.yaml").write_text(text)
@@ -338,7 +338,7 @@ async def test_commands_do_not_write_the_audit_log(folder: Path) -> None:
     assert not (folder / "audit.log").exists()
 
 
-async def test_every_field_of_a_record_is_in_the_documents(folder: Path) -> None:
+async def test_every_field_of_a_record_is_documented(folder: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
     async with started(folder) as served:
         peer = await served.of("modern")

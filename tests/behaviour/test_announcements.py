@@ -41,7 +41,7 @@ async def listening(client: Client, request_id: Json = None, **wanted: Json) -> 
 @cells(until=LATEST_LEGACY)
 @pytest.mark.parametrize("kind", CHANGED)
 @requirement("list-changed/session")
-async def test_a_session_is_told_that_a_list_has_changed(client: Client, kind: str) -> None:
+async def test_session_is_notified_of_a_changed_list(client: Client, kind: str) -> None:
     await open_stream(client)
     await client.call("change", kind=kind)
     assert await client.hear(CHANGED[kind]) == {}
@@ -49,7 +49,7 @@ async def test_a_session_is_told_that_a_list_has_changed(client: Client, kind: s
 
 @cells(until=LATEST_LEGACY)
 @requirement("list-changed/session")
-async def test_a_tool_that_is_taken_away_and_put_back_is_announced_each_time(client: Client) -> None:
+async def test_removed_and_restored_tool_is_announced_each_time(client: Client) -> None:
     await open_stream(client)
     client.forget()
     for on in (False, True):
@@ -61,7 +61,7 @@ async def test_a_tool_that_is_taken_away_and_put_back_is_announced_each_time(cli
 @cells(until=LATEST_LEGACY, binding=HTTP)
 @requirement("list-changed/waits")
 @one_process("what others announce may come while the stream opens, and is told again then")
-async def test_what_happens_while_no_stream_is_open_is_told_once_when_one_opens(client: Client) -> None:
+async def test_changes_without_a_stream_are_announced_once_when_one_opens(client: Client) -> None:
     for _ in range(3):
         await client.call("change", kind="tools")
     await client.call("change", kind="prompts")
@@ -74,7 +74,7 @@ async def test_what_happens_while_no_stream_is_open_is_told_once_when_one_opens(
 
 @cells(until=LATEST_LEGACY)
 @requirement("resources/updated")
-async def test_a_session_is_told_of_the_resources_that_it_subscribed_to(client: Client) -> None:
+async def test_session_is_notified_of_subscribed_resources(client: Client) -> None:
     await open_stream(client)
     client.forget()
     await client.ask("resources/subscribe", {"uri": "test://note"})
@@ -90,7 +90,7 @@ async def test_a_session_is_told_of_the_resources_that_it_subscribed_to(client: 
 
 @cells(until=LATEST_LEGACY)
 @requirement("resources/updated")
-async def test_who_subscribed_under_an_old_name_is_told_under_it(client: Client) -> None:
+async def test_subscription_to_an_alias_is_notified_under_the_alias(client: Client) -> None:
     await open_stream(client)
     client.forget()
     await client.ask("resources/subscribe", {"uri": "test://four"})
@@ -103,9 +103,7 @@ async def test_who_subscribed_under_an_old_name_is_told_under_it(client: Client)
 @pytest.mark.parametrize("kind", CHANGED)
 @pytest.mark.parametrize("request_id", ["words", 4711], ids=repr)
 @requirement("subscriptions/acknowledged", "subscriptions/id", "subscriptions/filter")
-async def test_a_subscriber_is_told_of_what_it_asked_for_and_of_nothing_else(
-    client: Client, kind: str, request_id: Json
-) -> None:
+async def test_subscriber_gets_only_requested_notifications(client: Client, kind: str, request_id: Json) -> None:
     call = await listening(client, request_id, **{f"{kind}ListChanged": True})
     for other in CHANGED:
         await client.call("change", kind=other)
@@ -119,7 +117,7 @@ async def test_a_subscriber_is_told_of_what_it_asked_for_and_of_nothing_else(
 
 @cells(since=LATEST)
 @requirement("subscriptions/resources")
-async def test_a_subscriber_names_resources(client: Client) -> None:
+async def test_subscriber_names_resources(client: Client) -> None:
     wanted = {"resourceSubscriptions": ["test://note", "test://nothing", "test://guest/ada"]}
     call = await client.start("subscriptions/listen", {"notifications": wanted})
     acknowledged = await call.notification(ACKNOWLEDGED)
@@ -148,7 +146,7 @@ async def test_subscriptions_of_one_client_are_independent(client: Client) -> No
 
 @cells(since=LATEST)
 @requirement("subscriptions/filter")
-async def test_no_progress_and_no_log_message_gets_into_a_subscription(client: Client) -> None:
+async def test_subscription_contains_no_progress_and_no_log_messages(client: Client) -> None:
     call = await listening(client, toolsListChanged=True)
     loud = {"_meta": {"io.modelcontextprotocol/logLevel": "debug", "progressToken": "p"}}
     talk = await client.start("tools/call", {"name": "talk", "arguments": {}, **loud})
@@ -173,7 +171,7 @@ async def test_no_progress_and_no_log_message_gets_into_a_subscription(client: C
     ids=str,
 )
 @requirement("subscriptions/malformed")
-async def test_a_malformed_subscription_is_invalid_params(client: Client, params: dict[str, Json]) -> None:
+async def test_malformed_subscription_is_invalid_params(client: Client, params: dict[str, Json]) -> None:
     answer = await client.ask("subscriptions/listen", params)
     assert answer.error["code"] == -32602
     assert answer.status in {None, 200}
@@ -181,7 +179,7 @@ async def test_a_malformed_subscription_is_invalid_params(client: Client, params
 
 @cells(since=LATEST)
 @requirement("subscriptions/task-ids")
-async def test_tasks_are_for_clients_that_speak_the_extension_alone(client: Client) -> None:
+async def test_tasks_require_the_extension(client: Client) -> None:
     wanted: dict[str, Json] = {"notifications": {"taskIds": ["one"]}}
     answer = await client.ask("subscriptions/listen", wanted)
     assert answer.error["code"] == -32021
@@ -196,7 +194,7 @@ async def test_tasks_are_for_clients_that_speak_the_extension_alone(client: Clie
 
 @cells(since=LATEST)
 @requirement("subscriptions/acknowledged")
-async def test_who_asks_for_nothing_is_told_so(client: Client) -> None:
+async def test_empty_subscription_is_acknowledged(client: Client) -> None:
     call = await listening(client)
     assert not call.answered.done()
     await client.cancel(call)

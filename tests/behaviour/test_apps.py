@@ -30,7 +30,7 @@ IN_HOUSE = pytest.mark.asyncio(loop_scope="session")
 @IN_HOUSE
 @cells()
 @requirement("apps/tool")
-async def test_a_tool_names_its_page_by_both_keys(client: Client) -> None:
+async def test_tool_names_its_page_by_both_keys(client: Client) -> None:
     tool = named(await listed(client, "tools/list", "tools"), "ordered")
     meta = {"ui": {"resourceUri": URI, "visibility": ["model", "app"]}, "ui/resourceUri": URI}
     assert tool.get("_meta") == (meta if client.cell.revision >= "2025-06-18" else None)
@@ -40,7 +40,7 @@ async def test_a_tool_names_its_page_by_both_keys(client: Client) -> None:
 @IN_HOUSE
 @cells()
 @requirement("apps/page")
-async def test_the_page_says_what_it_needs_in_the_list_and_beside_the_html(client: Client) -> None:
+async def test_page_metadata_is_in_the_list_and_the_content(client: Client) -> None:
     [page] = [each for each in await listed(client, "resources/list", "resources") if each["uri"] == URI]
     [item] = (await client.ask("resources/read", {"uri": URI})).result["contents"]
     assert page["mimeType"] == item["mimeType"] == TYPE
@@ -52,7 +52,7 @@ async def test_the_page_says_what_it_needs_in_the_list_and_beside_the_html(clien
 @IN_HOUSE
 @cells(since=LATEST)
 @requirement("apps/declared")
-async def test_the_extension_is_declared(client: Client) -> None:
+async def test_extension_is_declared(client: Client) -> None:
     assert "io.modelcontextprotocol/ui" in (await client.ask("server/discover")).result["capabilities"]["extensions"]
 
 
@@ -66,21 +66,21 @@ async def app(folder: Path, written: str, **tool: str) -> tuple[JsonObject, Json
 
 
 @requirement("apps/page")
-async def test_what_is_not_said_is_the_host_s_to_decide(tmp_path: Path) -> None:
+async def test_omitted_page_settings_are_not_sent(tmp_path: Path) -> None:
     tool, page = await app(tmp_path, "{file: t.html}")
     assert tool["ui"] == {"resourceUri": "ui://mcp-gateway/t.html", "visibility": ["model", "app"]}
     assert page == {"ui": {}}
 
 
 @requirement("apps/tool")
-async def test_a_tool_may_be_for_its_page_alone_and_keeps_its_own_meta(tmp_path: Path) -> None:
+async def test_tool_only_for_its_page_keeps_its_meta(tmp_path: Path) -> None:
     tool, _ = await app(tmp_path, "{file: t.html, visibility: [app]}", meta="{mine: 1, ui: {resourceUri: other}}")
     assert tool["mine"] == 1
     assert tool["ui"] == {"resourceUri": "ui://mcp-gateway/t.html", "visibility": ["app"]}
 
 
 @requirement("apps/page")
-async def test_a_page_is_read_as_it_is_now_and_goes_with_its_tool(tmp_path: Path) -> None:
+async def test_page_is_read_live_and_removed_with_its_tool(tmp_path: Path) -> None:
     text = """
         auth: {api_keys: {ops: {secret: correct-horse-battery-staple, scopes: [x]}}}
         tools:
@@ -95,7 +95,7 @@ async def test_a_page_is_read_as_it_is_now_and_goes_with_its_tool(tmp_path: Path
 
 
 @requirement("apps/tool")
-async def test_a_tool_for_its_page_alone_is_not_found_by_models(compiled: Compile) -> None:
+async def test_tool_only_for_its_page_is_not_found_by_search(compiled: Compile) -> None:
     catalog = compiled("""
         views: {v: {search: true}}
         tools:
@@ -113,5 +113,5 @@ async def test_a_tool_for_its_page_alone_is_not_found_by_models(compiled: Compil
     ("server", "uri"),
     [("demo", "ui://demo/t.html"), ("My server", "ui://My%20server/t.html"), ("a/b", "ui://a%2Fb/t.html")],
 )
-def test_any_server_s_name_makes_a_uri(server: str, uri: str) -> None:
+def test_any_server_name_forms_a_uri(server: str, uri: str) -> None:
     assert app_uri("t", server=server) == uri

@@ -68,7 +68,7 @@ async def converse(client: Client, tool: str) -> Answer:
 
 @cells(since=FORMS_SINCE)
 @requirement("elicitation/form", "sampling/create", "roots/list", "asking/several")
-async def test_one_plugin_asks_everything(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+async def test_plugin_asks_all_kinds_of_questions(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
     for tool in ("on_the_loop", "in_a_thread"):
         answer = await converse(client, tool)
@@ -92,7 +92,7 @@ async def test_one_plugin_asks_everything(cell: Cell, newcomer: Newcomer, daemon
 
 @cells(since=LINKS_SINCE)
 @requirement("elicitation/url")
-async def test_a_user_is_sent_to_a_page(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+async def test_user_is_sent_to_a_url(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
     assert await text(client, "linked") == "accept"
     assert ("elicitationId" in client.asked[0]["params"]) != cell.is_modern
@@ -101,7 +101,7 @@ async def test_a_user_is_sent_to_a_page(cell: Cell, newcomer: Newcomer, daemon: 
 
 @cells()
 @requirement("asking/declared")
-async def test_nobody_is_asked_who_did_not_say_that_they_can_be(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+async def test_client_without_the_capability_is_not_asked(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
     client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
     for tool in ("named", "linked", "by_shell"):
         answer = await client.ask(
@@ -131,7 +131,7 @@ async def test_revisions_without_forms_still_sample(cell: Cell, newcomer: Newcom
 
 @cells(since=FORMS_SINCE)
 @requirement("elicitation/form")
-async def test_the_user_says_yes_or_no_to_every_kind_of_tool(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+async def test_every_kind_of_tool_can_be_confirmed_or_declined(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
     assert await text(client, "by_shell", file="a.txt") == "deleted a.txt"
     assert await text(client, "by_http") == "fetched"
@@ -155,7 +155,7 @@ def misunderstand(_method: str, _params: JsonObject) -> Json:
 
 @cells(since=FORMS_SINCE)
 @requirement("asking/malformed")
-async def test_an_answer_that_does_not_fit_is_an_error_in_the_way_of_the_era(
+async def test_invalid_response_to_a_question_is_an_error_of_its_era(
     cell: Cell, newcomer: Newcomer, daemon: Daemon
 ) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
@@ -170,7 +170,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_in_the_way_of_the_era(
 
 @cells(since="2026-07-28")
 @requirement("mrtr/state", "mrtr/retry")
-async def test_a_state_is_of_one_call_and_a_yes_of_one_time(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
+async def test_request_state_and_confirmation_are_used_once(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
     params = {"name": "by_shell", "arguments": {"file": "a"}}
     asked = (await client.ask("tools/call", params)).result

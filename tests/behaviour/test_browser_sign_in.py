@@ -106,7 +106,7 @@ async def callback_url(served: Served, page: aiohttp.ClientSession, idp: OpenIdP
         return approved.headers["Location"]
 
 
-async def test_person_signs_in_with_scopes_of_their_roles(tmp_path: Path, idp: OpenIdProvider) -> None:
+async def test_user_signs_in_with_the_scopes_of_their_roles(tmp_path: Path, idp: OpenIdProvider) -> None:
     idp.claims = {"groups": ["admins"]}
     async with serving(tmp_path, file_for(idp)) as served, browser() as page:
         connections = f"{served.base}/-/connections"
@@ -130,7 +130,7 @@ async def test_person_signs_in_with_scopes_of_their_roles(tmp_path: Path, idp: O
             assert response.status == 200
 
 
-async def test_person_without_roles_is_no_operator(tmp_path: Path, idp: OpenIdProvider) -> None:
+async def test_user_without_roles_is_no_operator(tmp_path: Path, idp: OpenIdProvider) -> None:
     async with serving(tmp_path, file_for(idp)) as served, browser() as page:
         async with page.get(await callback_url(served, page, idp)) as response:
             assert response.status == 200
@@ -181,7 +181,7 @@ async def test_refused_access_token_is_not_replaced_by_the_id_token(
 
 
 @pytest.mark.parametrize(("path", "status"), [("/support", 403), ("", 200)])
-async def test_token_of_a_view_is_refused_on_the_pages(
+async def test_token_of_a_view_is_rejected_on_the_pages(
     tmp_path: Path, idp: OpenIdProvider, path: str, status: int
 ) -> None:
     file = {**file_for(idp), "views": {"support": {"include": {"tools": ["hello"]}}}}
@@ -198,7 +198,7 @@ async def test_token_of_a_view_is_refused_on_the_pages(
             assert response.status == status
 
 
-async def test_console_on_its_own_listener_signs_people_in(tmp_path: Path, idp: OpenIdProvider) -> None:
+async def test_console_on_its_own_listener_signs_users_in(tmp_path: Path, idp: OpenIdProvider) -> None:
     idp.claims = {"groups": ["admins"]}
     file = file_for(idp)
     file["listen"] |= {"admin": "127.0.0.1:0", "public_url": "http://localhost:1"}
@@ -280,7 +280,7 @@ async def test_response_of_another_issuer_is_rejected_before_the_code_is_sent(
     "back",
     ["https://evil.example.com/", "//evil.example.com", "../mcp", "connections?x='>", "sign-in/x", "console/../x"],
 )
-async def test_sign_in_returns_only_to_own_pages(tmp_path: Path, idp: OpenIdProvider, back: str) -> None:
+async def test_sign_in_only_redirects_to_own_pages(tmp_path: Path, idp: OpenIdProvider, back: str) -> None:
     async with serving(tmp_path, file_for(idp)) as served, browser() as page:
         assert 400 <= (await start(served, page, idp, back=back)).status < 500
         assert (await start(served, page, idp, back="console/")).status == 303
@@ -308,7 +308,7 @@ async def test_link_for_another_person_is_rejected(tmp_path: Path, idp: OpenIdPr
             assert (response.status, "another user" in await response.text()) == (403, True)
 
 
-async def test_without_browser_the_page_asks_for_a_key(tmp_path: Path, idp: OpenIdProvider) -> None:
+async def test_page_asks_for_a_key_without_browser_sign_in(tmp_path: Path, idp: OpenIdProvider) -> None:
     file = file_for(idp)
     del file["auth"]["oauth"]
     async with serving(tmp_path, file) as served, browser() as page:

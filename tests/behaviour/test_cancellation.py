@@ -21,7 +21,7 @@ async def running(client: Client, key: str) -> Call:
 
 @cells()
 @requirement("cancellation/stops", "cancellation/no-answer")
-async def test_a_cancelled_call_stops_and_is_not_answered(client: Client) -> None:
+async def test_cancelled_call_stops_without_a_response(client: Client) -> None:
     key = f"cancelled {client.cell}"
     call = await running(client, key)
     await client.cancel(call)
@@ -32,7 +32,7 @@ async def test_a_cancelled_call_stops_and_is_not_answered(client: Client) -> Non
 
 @cells()
 @requirement("cancellation/unknown")
-async def test_cancelling_what_is_not_running_changes_nothing(client: Client) -> None:
+async def test_cancellation_of_an_unknown_request_is_ignored(client: Client) -> None:
     key = f"kept {client.cell}"
     call = await running(client, key)
     other_type = str(call.id) if isinstance(call.id, int) else call.id
@@ -49,7 +49,7 @@ async def test_cancelling_what_is_not_running_changes_nothing(client: Client) ->
 
 @cells(until=LATEST_LEGACY, binding=HTTP)
 @requirement("http/disconnect-is-not-cancellation")
-async def test_a_session_s_call_outlives_its_connection(client: Client) -> None:
+async def test_session_call_outlives_its_connection(client: Client) -> None:
     key = f"left {client.cell}"
     call = await running(client, key)
     await client.wire.leave(call)
@@ -59,7 +59,7 @@ async def test_a_session_s_call_outlives_its_connection(client: Client) -> None:
 
 @cells(binding=SSE)
 @requirement("sse/disconnect-is-cancellation")
-async def test_who_closes_the_stream_of_http_sse_ends_what_runs_for_it(client: Client, newcomer: Newcomer) -> None:
+async def test_closing_an_sse_stream_ends_its_calls(client: Client, newcomer: Newcomer) -> None:
     key = f"closed {client.cell}"
     call = await running(client, key)
     assert isinstance(client.wire, SseWire)
@@ -71,7 +71,7 @@ async def test_who_closes_the_stream_of_http_sse_ends_what_runs_for_it(client: C
 
 @cells(since=LATEST, binding=HTTP)
 @requirement("http/no-cancelled-notification")
-async def test_over_http_a_modern_call_is_cancelled_by_closing_alone(client: Client) -> None:
+async def test_modern_http_call_is_cancelled_only_by_closing(client: Client) -> None:
     key = f"posted {client.cell}"
     call = await running(client, key)
     await client.notify("notifications/cancelled", {"requestId": call.id})

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @cells()
 @requirement("capabilities/client-required")
-async def test_a_client_that_cannot_is_refused_in_the_way_of_its_era(cell: Cell, newcomer: Newcomer) -> None:
+async def test_missing_client_capability_is_an_error_of_its_era(cell: Cell, newcomer: Newcomer) -> None:
     client = await newcomer(cell, capabilities={"elicitation": {}})
     answer = await client.call("models_only")
     if cell.is_modern:
@@ -27,7 +27,7 @@ async def test_a_client_that_cannot_is_refused_in_the_way_of_its_era(cell: Cell,
 
 @cells()
 @requirement("capabilities/client-required")
-async def test_a_client_that_can_is_served(cell: Cell, newcomer: Newcomer) -> None:
+async def test_client_with_the_capability_is_served(cell: Cell, newcomer: Newcomer) -> None:
     client = await newcomer(cell, capabilities={"sampling": {}})
     assert (await client.call("models_only")).text == "sampled"
     assert (await client.ask("resources/read", {"uri": "test://models-only"})).result["contents"]

@@ -35,7 +35,7 @@ INVALID: Final[list[Json]] = [
 
 @cells()
 @requirement("completion/values")
-async def test_suggestions_begin_with_what_was_typed_or_hold_it(client: Client) -> None:
+async def test_suggestions_start_with_or_contain_the_typed_text(client: Client) -> None:
     context = {"context": {"arguments": {"how": "warmly"}}} if client.cell.revision >= "2025-06-18" else {}
     for reference, name, value, values in SUGGESTIONS:
         params = {"ref": reference, "argument": {"name": name, "value": value}, **context}
@@ -45,7 +45,7 @@ async def test_suggestions_begin_with_what_was_typed_or_hold_it(client: Client) 
 
 @cells()
 @requirement("completion/most-values")
-async def test_more_than_a_hundred_are_cut_and_said_to_be(client: Client) -> None:
+async def test_more_than_a_hundred_suggestions_are_truncated(client: Client) -> None:
     params = {"ref": {"type": "ref/prompt", "name": "crowded"}, "argument": {"name": "one", "value": ""}}
     completion = (await client.ask("completion/complete", params)).result["completion"]
     assert len(completion["values"]) == 100
@@ -54,6 +54,6 @@ async def test_more_than_a_hundred_are_cut_and_said_to_be(client: Client) -> Non
 
 @cells()
 @requirement("completion/invalid")
-async def test_a_reference_to_nothing_is_invalid_params(client: Client) -> None:
+async def test_unknown_reference_is_invalid_params(client: Client) -> None:
     for params in INVALID:
         assert (await client.ask("completion/complete", params)).error["code"] == -32602, params

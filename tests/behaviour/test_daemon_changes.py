@@ -76,7 +76,7 @@ async def listen(client: Client) -> Ear:
 
 @cells(since=LATEST_LEGACY)
 @requirement("list-changed/session", "subscriptions/filter", "pagination/stale-cursor")
-async def test_a_saved_file_is_announced_by_what_changed_in_it(
+async def test_saved_file_announces_only_its_changes(
     cell: Cell, daemon: Daemon, config: Path, newcomer: Newcomer
 ) -> None:
     client = await newcomer(cell, daemon=daemon)
@@ -99,7 +99,7 @@ async def test_a_saved_file_is_announced_by_what_changed_in_it(
 
 @cells(since=LATEST_LEGACY)
 @requirement("list-changed/session")
-async def test_a_file_with_a_mistake_changes_nothing_that_clients_see(
+async def test_invalid_file_changes_nothing_for_clients(
     cell: Cell, daemon: Daemon, config: Path, newcomer: Newcomer
 ) -> None:
     client = await newcomer(cell, daemon=daemon)
@@ -114,9 +114,7 @@ async def test_a_file_with_a_mistake_changes_nothing_that_clients_see(
 
 @one_process("standard streams belong to one")
 @requirement("subscriptions/server-ends")
-async def test_a_view_that_is_removed_ends_its_subscription_on_standard_streams(
-    config: Path, newcomer: Newcomer
-) -> None:
+async def test_removed_view_ends_its_stdio_subscription(config: Path, newcomer: Newcomer) -> None:
     plain = config.read_text()
     config.write_text(plain + "views:\n  part: {include: {tools: [say]}}\n")
     cell = Cell(binding=STDIO, revision=LATEST)
@@ -132,9 +130,7 @@ async def test_a_view_that_is_removed_ends_its_subscription_on_standard_streams(
 
 @cells(since=LATEST)
 @requirement("subscriptions/server-ends")
-async def test_a_stopping_daemon_ends_subscriptions_with_their_result(
-    cell: Cell, daemon: Daemon, newcomer: Newcomer
-) -> None:
+async def test_stopping_daemon_ends_subscriptions_with_a_result(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
     client = await newcomer(cell, daemon=daemon)
     call = await client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     await call.notification(ACKNOWLEDGED)

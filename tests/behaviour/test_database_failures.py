@@ -75,7 +75,7 @@ tools:
 
 
 @pytest.mark.build
-async def test_a_cancelled_query_is_gone_from_the_server(postgresql: Postgresql, tmp_path: Path) -> None:
+async def test_cancelled_query_is_stopped_on_the_server(postgresql: Postgresql, tmp_path: Path) -> None:
     config = f"""
 databases: {{shop: {{url: "{postgresql.url}", pool: 2}}}}
 tools:
@@ -104,7 +104,7 @@ tools:
 
 @pytest.mark.build
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_a_million_rows_take_no_memory(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_million_rows_use_bounded_memory(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = "sqlite:many.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url
     sqlite3.connect(tmp_path / "many.db").close()
     (tmp_path / "many.db").touch()
@@ -133,7 +133,7 @@ tools:
     assert peak < 20 * MIB
 
 
-async def test_a_changed_database_gets_new_connections_and_others_keep_theirs(tmp_path: Path) -> None:
+async def test_only_a_changed_database_is_reconnected(tmp_path: Path) -> None:
     for name in ("first", "second", "other"):
         with sqlite3.connect(tmp_path / f"{name}.db") as connection:
             connection.executescript(f"CREATE TABLE t (name); INSERT INTO t VALUES ('{name}')")
@@ -175,7 +175,7 @@ tools:
 
 
 @pytest.mark.build
-async def test_a_password_stays_here(postgresql: Postgresql, tmp_path: Path) -> None:
+async def test_password_is_not_revealed(postgresql: Postgresql, tmp_path: Path) -> None:
     await postgresql.run("DROP TABLE IF EXISTS said", "CREATE TABLE said (name text)")
     url = postgresql.url.replace("tester@", "tester:correct%20horse@")
     config = f"""
@@ -223,7 +223,7 @@ tools:
 """
 
 
-def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
+def test_unusable_database_is_reported_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(BROKEN)
     (tmp_path / "shop.db").touch()
     with pytest.raises(ConfigError) as raised:
@@ -251,7 +251,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
-async def test_databases_check_queries_at_their_place(
+async def test_databases_check_queries_with_their_place(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = "sqlite:shop.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url
@@ -287,7 +287,7 @@ tools:
         "SELECT name FROM pragma_table_info('t')",
     ],
 )
-async def test_sqlite_agrees_to_whatever_it_can_run(tmp_path: Path, query: str) -> None:
+async def test_sqlite_accepts_every_query_that_runs(tmp_path: Path, query: str) -> None:
     with sqlite3.connect(tmp_path / "a.db") as connection:
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     connection.close()
@@ -299,7 +299,7 @@ async def test_sqlite_agrees_to_whatever_it_can_run(tmp_path: Path, query: str) 
         assert not (await Served(gateway).call("q")).get("isError")
 
 
-async def test_a_temporary_table_of_sqlite_ends_with_its_call(tmp_path: Path) -> None:
+async def test_temporary_table_of_sqlite_ends_with_its_call(tmp_path: Path) -> None:
     config = """
 databases: {a: {url: "sqlite:a.db", pool: 1}}
 tools:
@@ -339,7 +339,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_where_no_thread_can_be_started_for_a_connection_the_call_is_told_and_later_ones_find_theirs(
+def test_failed_thread_start_is_an_error_and_later_calls_succeed(
     tmp_path: Path,
 ) -> None:
     for name in ("first", "second"):

@@ -271,9 +271,7 @@ SESSION_STATE: Final[dict[str, tuple[str, str]]] = {
 
 @pytest.mark.build
 @pytest.mark.parametrize(("leave", "find"), SESSION_STATE.values(), ids=SESSION_STATE)
-async def test_the_state_of_a_session_ends_with_its_call(
-    postgresql: Postgresql, tmp_path: Path, leave: str, find: str
-) -> None:
+async def test_session_state_ends_with_its_call(postgresql: Postgresql, tmp_path: Path, leave: str, find: str) -> None:
     sql = {"database": "db", "writes": True}
     tools: dict[str, Any] = {
         "leave": {"sql": {**sql, "query": leave}},

@@ -157,7 +157,7 @@ async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Shop(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
 
 
-async def test_inputs_are_bound_and_rows_come_as_a_table_and_as_structured_content(shop: Shop) -> None:
+async def test_rows_are_a_table_and_structured_content(shop: Shop) -> None:
     result = await shop.call("find", customer="ada", statuses=["open", "paid"], since="2026-01-01")
     assert result["structuredContent"] == {
         "columns": ["id", "status", "due"],
@@ -172,20 +172,20 @@ async def test_inputs_are_bound_and_rows_come_as_a_table_and_as_structured_conte
     assert await shop.rows("find", customer="ada", since="2026-02-01") == []
 
 
-async def test_an_empty_list_matches_nothing_and_its_negation_everything(shop: Shop) -> None:
+async def test_empty_list_matches_nothing_and_its_negation_everything(shop: Shop) -> None:
     assert await shop.rows("find", customer="ada", statuses=[]) == []
     assert [row["id"] for row in await shop.rows("outside", statuses=[])] == [1, 2, 3]
     assert [row["id"] for row in await shop.rows("outside", statuses=["open"])] == [2]
 
 
-async def test_single_gives_the_one_row_and_none_is_an_error(shop: Shop) -> None:
+async def test_single_returns_one_row_and_fails_without_rows(shop: Shop) -> None:
     result = await shop.call("one", id=3)
     assert result["structuredContent"] == {"id": 3, "customer": "bob"}
     assert result["content"][0]["text"] == "id: 3\ncustomer: bob"
     assert await shop.error("one", id=99) == "The query must return exactly one row, but it returned no row"
 
 
-async def test_several_statements_are_one_transaction_that_rolls_back_whole(shop: Shop) -> None:
+async def test_several_statements_are_one_transaction(shop: Shop) -> None:
     assert await shop.rows("add", id=10, customer="eve", note="sent") == [{"customer": "eve"}]
     assert len(await shop.run("SELECT 1 FROM orders WHERE customer = 'eve'")) == 2
     said = await shop.error("add", id=11, customer="nobody")
@@ -194,13 +194,13 @@ async def test_several_statements_are_one_transaction_that_rolls_back_whole(shop
     assert await shop.run("SELECT 1 FROM orders WHERE id IN (11, 1011)") == []
 
 
-async def test_a_change_says_how_many_rows_it_affected(shop: Shop) -> None:
+async def test_change_returns_the_number_of_affected_rows(shop: Shop) -> None:
     result = await shop.call("touch", customer="ada")
     assert result["structuredContent"] == {"columns": [], "rows": [], "truncated": False, "affected": 2}
     assert result["content"][0]["text"] == "2 rows affected"
 
 
-async def test_a_query_that_does_not_say_writes_cannot(shop: Shop) -> None:
+async def test_query_without_writes_cannot_write(shop: Shop) -> None:
     said = await shop.error("sneak")
     assert "read" in said.lower()
     assert len(await shop.run("SELECT 1 FROM orders")) == 3
@@ -219,7 +219,7 @@ async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Shop
     assert (await shop.call("many", count=20))["structuredContent"]["truncated"] is False
 
 
-async def test_a_row_that_is_too_large_does_not_hide_the_others(shop: Shop) -> None:
+async def test_too_large_row_does_not_hide_others(shop: Shop) -> None:
     result = await shop.call("uneven", label="x" * 2000)
     assert result["structuredContent"] == {
         "columns": ["i", "label"],
@@ -230,7 +230,7 @@ async def test_a_row_that_is_too_large_does_not_hide_the_others(shop: Shop) -> N
     assert result["content"][0]["text"].endswith("(2 rows, 1 omitted because they exceed the output's max_size)")
 
 
-async def test_a_resource_is_the_rows_as_json_and_its_variable_is_completed(shop: Shop) -> None:
+async def test_sql_resource_is_json_with_completion(shop: Shop) -> None:
     [contents] = (await shop.client.request("resources/read", {"uri": "order://2"}))["contents"]
     assert contents["mimeType"] == "application/json"
     assert '"customer":"ada"' in contents["text"]
@@ -241,12 +241,12 @@ async def test_a_resource_is_the_rows_as_json_and_its_variable_is_completed(shop
     assert completed["completion"]["values"] == ["2"]
 
 
-async def test_a_call_that_takes_too_long_is_told_and_stopped_in_the_database(shop: Shop) -> None:
+async def test_timed_out_call_is_stopped_in_the_database(shop: Shop) -> None:
     assert await shop.error("slow") == "The database `shop` timed out after 1.0 s"
     await gone(shop)
 
 
-async def test_a_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
+async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
     call = asyncio.ensure_future(shop.call("endless"))
     async with asyncio.timeout(60):
         while not connections(shop, "in_use"):

@@ -78,7 +78,7 @@ async def call(gateway: Gateway, tool: str, **arguments: Any) -> Any:
     return result.get("structuredContent") or result["content"][0]["text"]
 
 
-async def test_values_and_inputs_keep_their_meaning(folder: Path) -> None:
+async def test_values_and_inputs_are_preserved(folder: Path) -> None:
     tools: dict[str, Any] = {
         "row": {"sql": {"query": "SELECT * FROM t WHERE id = 1", "single": True}},
         "numbered": {"input": {"v": "integer"}, "sql": {"query": "SELECT id FROM t WHERE id = :v"}},
@@ -157,7 +157,7 @@ async def test_late_and_cancelled_queries_are_interrupted(folder: Path) -> None:
         assert pools.status()["db"]["connections"] == 0
 
 
-async def test_writer_is_waited_for_and_its_changes_are_seen(folder: Path) -> None:
+async def test_query_waits_for_a_writer_and_reads_its_changes(folder: Path) -> None:
     writer = f"""
 import duckdb
 connection = duckdb.connect({str(folder / "shop.duckdb")!r})

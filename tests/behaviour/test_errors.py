@@ -29,7 +29,7 @@ IDS: Final[list[Json]] = [0, -1, 2**53, "", "0", "ü\n", "a" * 1000]
 
 @cells()
 @requirement("base/parse-error", "base/error-id")
-async def test_what_is_not_json_is_a_parse_error(client: Client) -> None:
+async def test_invalid_json_is_a_parse_error(client: Client) -> None:
     for body in (b"{", b'{"jsonrpc": "2.0", "id": 1', b"\xff\xfe", b"nonsense"):
         answer = await client.wire.raw(body)
         assert answer.error["code"] == -32700, body
@@ -61,7 +61,7 @@ async def test_error_has_the_readable_id(client: Client) -> None:
 
 @cells()
 @requirement("base/id-echo")
-async def test_an_id_comes_back_with_its_type(client: Client) -> None:
+async def test_id_is_returned_with_its_type(client: Client) -> None:
     for request_id in IDS:
         for method in ("tools/list", "no/such"):
             answered = (await client.ask(method, request_id=request_id)).message["id"]
@@ -71,7 +71,7 @@ async def test_an_id_comes_back_with_its_type(client: Client) -> None:
 
 @cells(until=LATEST_LEGACY)
 @requirement("base/batch-gone")
-async def test_batches_belong_to_one_revision(client: Client) -> None:
+async def test_batches_are_only_accepted_in_2025_03_26(client: Client) -> None:
     batch = [{"jsonrpc": "2.0", "id": "in a batch", "method": "ping"}]
     if client.cell.revision == "2025-03-26":
         replies: Json = (await client.wire.raw(orjson.dumps(batch))).message
@@ -84,14 +84,14 @@ async def test_batches_belong_to_one_revision(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("base/batch-gone", "base/no-responses")
-async def test_neither_batches_nor_responses_are_sent_with_an_envelope(client: Client) -> None:
+async def test_envelope_is_rejected_for_batches_and_responses(client: Client) -> None:
     answer = await client.raw(orjson.dumps([{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}]))
     assert answer.error["code"] == -32600
 
 
 @cells()
 @requirement("base/notifications")
-async def test_a_notification_is_never_answered(client: Client) -> None:
+async def test_notification_gets_no_response(client: Client) -> None:
     for method in ("notifications/roots/list_changed", "notifications/no-such", "tools/list"):
         await client.notify(method, {"anything": 1})
     assert (await client.ask("tools/list")).result

@@ -33,7 +33,7 @@ tools:
 BYTES = b"\x89PNG\r\n\x1a\n\x00'); DROP TABLE photos; --\xff"
 
 
-async def test_a_file_is_bound_as_its_bytes(tmp_path: Path) -> None:
+async def test_file_is_bound_as_bytes(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "photos.db") as database:
         database.execute("CREATE TABLE photos (name TEXT, data BLOB)")
     photo, other = base64.b64encode(BYTES).decode(), "b3RoZXI="
@@ -63,7 +63,7 @@ async def test_a_file_is_bound_as_its_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_postgresql_is_told_that_a_file_is_bytes_and_an_explanation_shows_none() -> None:
+def test_file_has_the_type_bytea_and_explain_shows_no_bytes() -> None:
     [tokens] = statements_of(tokens_of("SELECT length(:photo)", dialect_of("postgresql")))
     schemas: JsonObject = {"photo": {"type": ["file", "null"]}}
     bound = Statement(pieces=pieces_of(tokens), dialect=POSTGRESQL, schemas=schemas).bind(

@@ -34,7 +34,7 @@ CAPABILITIES: Final = {
 
 @cells(until=LATEST_LEGACY)
 @requirement("lifecycle/echo-version", "lifecycle/server-info", "lifecycle/capabilities")
-async def test_a_revision_that_is_known_is_agreed_on_and_nothing_newer_is_said(client: Client) -> None:
+async def test_known_revision_is_negotiated(client: Client) -> None:
     revision = client.cell.revision
     said = client.initialized
     assert said["protocolVersion"] == revision
@@ -47,7 +47,7 @@ async def test_a_revision_that_is_known_is_agreed_on_and_nothing_newer_is_said(c
 @pytest.mark.parametrize("binding", BINDINGS)
 @pytest.mark.parametrize("requested", ["2026-07-28", "2099-01-01", "2024-10-07", "1.0", ""])
 @requirement("lifecycle/other-version")
-async def test_any_other_revision_is_answered_with_the_latest_that_shakes_hands(
+async def test_unknown_revision_gets_the_latest_legacy_revision(
     binding: str, requested: str, newcomer: Newcomer
 ) -> None:
     client = await newcomer(Cell(binding=binding, revision=LATEST_LEGACY), shakes_hands=False)
@@ -67,7 +67,7 @@ async def test_any_other_revision_is_answered_with_the_latest_that_shakes_hands(
     ],
 )
 @requirement("lifecycle/malformed-initialize")
-async def test_a_malformed_handshake_opens_nothing(binding: str, params: dict[str, Json], newcomer: Newcomer) -> None:
+async def test_malformed_initialize_opens_no_session(binding: str, params: dict[str, Json], newcomer: Newcomer) -> None:
     client = await newcomer(Cell(binding=binding, revision=LATEST_LEGACY), shakes_hands=False)
     assert (await client.ask("initialize", params)).error["code"] == -32602
     assert (await client.ask("tools/list")).error["code"] == -32600
@@ -76,7 +76,7 @@ async def test_a_malformed_handshake_opens_nothing(binding: str, params: dict[st
 
 @cells(until=LATEST_LEGACY)
 @requirement("lifecycle/initialize-once")
-async def test_a_session_is_initialized_once(client: Client) -> None:
+async def test_session_is_initialized_once(client: Client) -> None:
     answer = await client.ask("initialize", initialize_params(client.cell.revision))
     assert answer.error["code"] == -32600
     assert answer.status in {None, 400}
@@ -85,7 +85,7 @@ async def test_a_session_is_initialized_once(client: Client) -> None:
 
 @cells(until=LATEST_LEGACY)
 @requirement("lifecycle/initialize-first")
-async def test_nothing_but_ping_is_answered_before_the_handshake(cell: Cell, newcomer: Newcomer) -> None:
+async def test_only_ping_is_accepted_before_the_handshake(cell: Cell, newcomer: Newcomer) -> None:
     client = await newcomer(cell, shakes_hands=False)
     for method in ("tools/list", "logging/setLevel", "no/such"):
         answer = await client.ask(method)
@@ -98,7 +98,7 @@ async def test_nothing_but_ping_is_answered_before_the_handshake(cell: Cell, new
 
 @cells(until=LATEST_LEGACY)
 @requirement("lifecycle/ping", "base/empty-result")
-async def test_ping_is_answered_with_exactly_nothing(client: Client) -> None:
+async def test_ping_returns_an_empty_result(client: Client) -> None:
     assert (await client.ask("ping")).message["result"] == {}
 
 
@@ -113,7 +113,7 @@ async def test_methods_of_the_modern_era_are_unknown_in_a_session(client: Client
 
 @cells(since=LATEST)
 @requirement("discover/result", "base/server-info-in-meta", "caching/hints")
-async def test_discover_says_what_a_client_needs(client: Client) -> None:
+async def test_discover_returns_capabilities_and_revisions(client: Client) -> None:
     found = (await client.ask("server/discover")).result
     assert found["supportedVersions"] == [LATEST]
     assert found["capabilities"].keys() == CAPABILITIES.keys()
@@ -135,7 +135,7 @@ async def test_methods_of_the_legacy_era_are_unknown_with_an_envelope(client: Cl
 @cells(since=LATEST)
 @pytest.mark.parametrize("version", ["2025-11-25", "v999.0.0", "2099-01-01"])
 @requirement("versioning/unsupported")
-async def test_a_version_that_is_not_ours_is_told_which_are(client: Client, version: str) -> None:
+async def test_unsupported_version_error_lists_the_supported_ones(client: Client, version: str) -> None:
     client.envelope["io.modelcontextprotocol/protocolVersion"] = version
     client.headers["MCP-Protocol-Version"] = version
     answer = await client.ask("server/discover")
@@ -157,7 +157,7 @@ async def test_a_version_that_is_not_ours_is_told_which_are(client: Client, vers
     ids=str,
 )
 @requirement("base/envelope")
-async def test_a_malformed_envelope_is_invalid_params(client: Client, fields: dict[str, Json]) -> None:
+async def test_malformed_envelope_is_invalid_params(client: Client, fields: dict[str, Json]) -> None:
     answer = await client.ask("tools/list", {"_meta": fields})
     assert answer.error["code"] == -32602
     assert answer.status in {None, 400}
@@ -165,7 +165,7 @@ async def test_a_malformed_envelope_is_invalid_params(client: Client, fields: di
 
 @cells(since=LATEST)
 @requirement("base/envelope")
-async def test_an_envelope_lacks_neither_version_nor_capabilities(client: Client) -> None:
+async def test_envelope_requires_version_and_capabilities(client: Client) -> None:
     for key in ("io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"):
         kept = client.envelope.pop(key)
         answer = await client.ask("server/discover")
@@ -176,7 +176,7 @@ async def test_an_envelope_lacks_neither_version_nor_capabilities(client: Client
 
 @cells(since=LATEST)
 @requirement("base/client-info-optional")
-async def test_a_client_need_not_say_who_it_is(client: Client) -> None:
+async def test_client_info_is_optional(client: Client) -> None:
     del client.envelope["io.modelcontextprotocol/clientInfo"]
     client.envelope["example.com/unknown"] = {"anything": 1}
     assert (await client.ask("server/discover")).result
@@ -184,7 +184,7 @@ async def test_a_client_need_not_say_who_it_is(client: Client) -> None:
 
 @requirement("versioning/both-eras")
 @cells(until=LATEST_LEGACY, binding=STDIO)
-async def test_a_process_serves_both_eras_at_once(cell: Cell, newcomer: Newcomer) -> None:
+async def test_process_serves_both_eras(cell: Cell, newcomer: Newcomer) -> None:
     client = await newcomer(cell)
     envelope = {
         "io.modelcontextprotocol/protocolVersion": LATEST,

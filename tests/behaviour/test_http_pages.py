@@ -160,7 +160,7 @@ async def test_url_in_the_response_is_followed(api: Api, tmp_path: Path, express
         ("<>", False),
     ],
 )
-async def test_link_header_is_read_as_rfc_8288_says(
+async def test_link_header_follows_rfc_8288(
     api: Api,
     tmp_path: Path,
     header: str,
@@ -335,7 +335,7 @@ async def test_other_origin_is_not_requested_without_redirects(
     assert texts(result)[1:] == ([] if redirects else [note])
 
 
-async def test_private_address_of_another_host_is_refused(api: Api, tmp_path: Path) -> None:
+async def test_private_address_of_another_host_is_rejected(api: Api, tmp_path: Path) -> None:
     api.pages = {"/items": ([1], link("http://127.0.0.3:9/more"))}
     result = await call(tmp_path, api, {"next": "link"})
     assert result["isError"] is True

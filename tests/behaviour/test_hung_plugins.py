@@ -35,7 +35,7 @@ MENDED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VER
 
 
 @one_process("calls fill the threads of whichever they come to")
-async def test_hung_functions_stop_neither_files_nor_large_outputs_nor_a_mended_plugin(tmp_path: Path) -> None:
+async def test_hung_functions_do_not_block_other_work(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(FILE)
     for name, text in {"plugins/house.py": PLUGIN, "note.txt": "a note", "docs/a.md": "a page"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -24,7 +24,7 @@ async def threads_of(client: Client, **arguments: Json) -> tuple[str, int]:
     return text, len(set(threading.enumerate()) - before)
 
 
-async def test_a_large_file_is_decoded_in_a_thread_and_a_small_one_is_not(tmp_path: Path) -> None:
+async def test_only_large_files_are_decoded_in_a_thread(tmp_path: Path) -> None:
     async with product(tmp_path, FILE) as client:
         assert await threads_of(client, photo="aGVsbG8=") == ("5 0", 0)
         assert await threads_of(client, photo=LARGE) == (f"{4 * 2**20} 0", 1)
@@ -35,7 +35,7 @@ async def test_files_that_are_large_together_are_decoded_in_a_thread(tmp_path: P
         assert await threads_of(client, photo="", more=[LARGE[: 2**18]] * 4) == ("0 4", 1)
 
 
-async def test_a_large_file_that_is_refused_is_refused_in_words_of_its_own(tmp_path: Path) -> None:
+async def test_rejected_large_file_names_the_reason(tmp_path: Path) -> None:
     async with product(tmp_path, FILE) as client:
         text, threads = await threads_of(client, photo=f"{LARGE}*")
         assert "/photo must be a file's bytes as base64" in text

@@ -70,7 +70,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("method", "params"), REQUESTS, ids=[f"{method} {params}" for method, params in REQUESTS])
-async def test_a_large_output_keeps_nobody_waiting(
+async def test_large_output_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, params: dict[str, object]
 ) -> None:
     for number in range(30):
@@ -88,7 +88,7 @@ async def test_a_large_output_keeps_nobody_waiting(
     assert longest < (last - begun) / 2, "the loop stood still while it was shaped"
 
 
-async def test_a_flood_is_told_by_its_head_its_tail_and_its_size(tmp_path: Path) -> None:
+async def test_huge_output_is_shown_by_head_tail_and_size(tmp_path: Path) -> None:
     async with product(tmp_path, FILE, {"plugins/much.py": PLUGIN}) as client:
         text = await client.text("flood")
     assert text.startswith("first\nxxx")

@@ -60,7 +60,7 @@ def assert_refused(answer: Answer, text: str, cell: Cell) -> None:
 
 
 @cells()
-async def test_a_tool_that_is_called_too_often_tells_the_model_when_to_come_back(limited: Client) -> None:
+async def test_rate_limited_tool_returns_when_to_retry(limited: Client) -> None:
     answers = [await limited.call("seldom") for _ in range(3)]
     assert [answer.result.get("isError", False) for answer in answers] == [False, False, True]
     assert answers[2].text.startswith(refusal("tools.seldom.rate_limit", "2/hour"))
@@ -68,7 +68,7 @@ async def test_a_tool_that_is_called_too_often_tells_the_model_when_to_come_back
 
 
 @cells()
-async def test_resources_and_prompts_have_rates_of_their_own(limited: Client, cell: Cell) -> None:
+async def test_resources_and_prompts_have_separate_rate_limits(limited: Client, cell: Cell) -> None:
     read: JsonObject = {"uri": "note://once"}
     assert (await limited.ask("resources/read", read)).result["contents"][0]["text"] == "noted"
     assert_refused(await limited.ask("resources/read", read), refusal("resources.note.rate_limit", "1/hour"), cell)
@@ -86,7 +86,7 @@ async def test_resources_and_prompts_have_rates_of_their_own(limited: Client, ce
 
 
 @cells(since="2025-06-18")
-async def test_a_call_that_asks_its_user_first_counts_once(limited: Client) -> None:
+async def test_confirmed_call_counts_once(limited: Client) -> None:
     first = await limited.converse("tools/call", {"name": "asked", "arguments": {}})
     assert first.text == "sure"
     again = await limited.converse("tools/call", {"name": "asked", "arguments": {}})
@@ -95,14 +95,14 @@ async def test_a_call_that_asks_its_user_first_counts_once(limited: Client) -> N
 
 
 @cells()
-async def test_a_resource_that_a_tool_reads_is_counted_and_needs_no_place_of_its_caller(limited: Client) -> None:
+async def test_resource_read_by_a_tool_is_counted_without_a_second_permit(limited: Client) -> None:
     assert (await limited.call("embed", uri="note://read")).text == "read"
     refused = refusal("resources.read.rate_limit", "1/hour")
     assert (await limited.call("embed", uri="note://read")).text.startswith(refused)
 
 
 @cells()
-async def test_a_callers_calls_wait_for_each_other_and_too_many_are_refused(limited: Client, tmp_path: Path) -> None:
+async def test_calls_of_one_caller_wait_and_excess_is_rejected(limited: Client, tmp_path: Path) -> None:
     running = await limited.begin("wait", file=str(tmp_path / "go"))
     await there(tmp_path / "go.began")
     busy = "Busy: 1 calls are running and 1 are waiting (limits.concurrency, per_caller). Try again in 1 s."
@@ -118,7 +118,7 @@ async def test_a_callers_calls_wait_for_each_other_and_too_many_are_refused(limi
 
 
 @cells(since=LATEST, binding=HTTP)
-async def test_the_header_says_when_to_come_back(daemon: Daemon, http: aiohttp.ClientSession, cell: Cell) -> None:
+async def test_retry_after_header_is_sent(daemon: Daemon, http: aiohttp.ClientSession, cell: Cell) -> None:
     fields = {
         "MCP-Protocol-Version": cell.revision,
         "Mcp-Method": "resources/read",

@@ -63,7 +63,7 @@ CACHE_HINTS: Final = {"ttlMs": 7000, "cacheScope": "public", "resultType": "comp
 @cells()
 @pytest.mark.parametrize("method", LISTS)
 @requirement("pagination/walk", "tools/order")
-async def test_pages_hold_every_entry_once_and_always_in_the_same_order(client: Client, method: str) -> None:
+async def test_pages_contain_each_entry_once_in_stable_order(client: Client, method: str) -> None:
     member, size = LISTS[method]
     names = [entry["name"] for entry in await listed(client, method, member)]
     assert len(names) == len(set(names)) == size
@@ -73,7 +73,7 @@ async def test_pages_hold_every_entry_once_and_always_in_the_same_order(client: 
 @cells()
 @pytest.mark.parametrize("method", LISTS)
 @requirement("pagination/page", "caching/hints")
-async def test_a_page_is_short_and_says_how_long_it_may_be_kept(client: Client, method: str) -> None:
+async def test_page_is_limited_and_has_a_ttl(client: Client, method: str) -> None:
     member, size = LISTS[method]
     result = (await client.ask(method)).result
     assert len(result[member]) == min(size, 4)
@@ -85,7 +85,7 @@ async def test_a_page_is_short_and_says_how_long_it_may_be_kept(client: Client, 
 @cells()
 @pytest.mark.parametrize("method", LISTS)
 @requirement("pagination/invalid-cursor")
-async def test_a_foreign_cursor_is_invalid_params(client: Client, method: str) -> None:
+async def test_foreign_cursor_is_invalid_params(client: Client, method: str) -> None:
     for cursor in FOREIGN:
         answer = await client.ask(method, {"cursor": cursor})
         assert answer.error["code"] == -32602, cursor
@@ -94,7 +94,7 @@ async def test_a_foreign_cursor_is_invalid_params(client: Client, method: str) -
 
 @cells()
 @requirement("pagination/invalid-cursor")
-async def test_a_cursor_belongs_to_one_list(client: Client) -> None:
+async def test_cursor_is_valid_for_one_list(client: Client) -> None:
     cursor = (await client.ask("tools/list")).result["nextCursor"]
     for method in ("prompts/list", "resources/list", "resources/templates/list"):
         assert (await client.ask(method, {"cursor": cursor})).error["code"] == -32602
@@ -104,7 +104,7 @@ async def test_a_cursor_belongs_to_one_list(client: Client) -> None:
 
 @cells()
 @requirement("pagination/stale-cursor")
-async def test_a_cursor_dies_with_the_list_that_it_was_made_for(client: Client) -> None:
+async def test_cursor_expires_with_its_list(client: Client) -> None:
     cursor = (await client.ask("tools/list")).result["nextCursor"]
     await client.call("switch", kind="tools", name="sometimes", on=False)
     try:
@@ -118,7 +118,7 @@ async def test_a_cursor_dies_with_the_list_that_it_was_made_for(client: Client) 
 
 @cells()
 @requirement("tools/definition")
-async def test_a_tool_has_the_fields_of_its_revision(client: Client) -> None:
+async def test_tool_has_the_fields_of_its_revision(client: Client) -> None:
     tool = named(await listed(client, "tools/list", "tools"), "say")
     assert tool.keys() == since(TOOL, client.cell.revision)
     assert tool["inputSchema"]["type"] == "object"
@@ -138,7 +138,7 @@ async def test_a_tool_has_the_fields_of_its_revision(client: Client) -> None:
 
 @cells()
 @requirement("tools/output-schema")
-async def test_an_output_schema_is_an_object_s_until_any_json_may_be_structured(client: Client) -> None:
+async def test_output_schema_is_an_object_before_2026_07_28(client: Client) -> None:
     tools = await listed(client, "tools/list", "tools")
     revision = client.cell.revision
     assert ("outputSchema" in named(tools, "figures")) == (revision >= "2025-06-18")
@@ -147,7 +147,7 @@ async def test_an_output_schema_is_an_object_s_until_any_json_may_be_structured(
 
 @cells()
 @requirement("tools/input-schema")
-async def test_a_property_s_schema_is_an_object_until_it_may_be_a_boolean(client: Client) -> None:
+async def test_property_schema_is_an_object_before_2026_07_28(client: Client) -> None:
     properties = named(await listed(client, "tools/list", "tools"), "anything")["inputSchema"]["properties"]
     plain: Json = {"whatever": {}, "never": {"not": {}}}
     assert properties == ({"whatever": True, "never": False} if client.cell.is_modern else plain)
@@ -155,7 +155,7 @@ async def test_a_property_s_schema_is_an_object_until_it_may_be_a_boolean(client
 
 @cells()
 @requirement("resources/definition")
-async def test_a_resource_has_the_fields_of_its_revision(client: Client) -> None:
+async def test_resource_has_the_fields_of_its_revision(client: Client) -> None:
     note = named(await listed(client, "resources/list", "resources"), "note")
     assert note.keys() == since(RESOURCE, client.cell.revision)
     last_modified = {"lastModified": "2026-01-02T03:04:05Z"} if client.cell.revision >= "2025-06-18" else {}
@@ -164,7 +164,7 @@ async def test_a_resource_has_the_fields_of_its_revision(client: Client) -> None
 
 @cells()
 @requirement("resources/definition")
-async def test_a_file_has_its_size_and_where_the_revision_knows_it_its_time(client: Client) -> None:
+async def test_file_has_its_size_and_modification_time(client: Client) -> None:
     resources = await listed(client, "resources/list", "resources")
     [file] = [entry for entry in resources if entry["uri"] == "shelf:///a%20b.txt"]
     assert (file["size"], file["mimeType"]) == (6, "text/plain")
@@ -175,7 +175,7 @@ async def test_a_file_has_its_size_and_where_the_revision_knows_it_its_time(clie
 
 @cells()
 @requirement("resources/template-definition")
-async def test_a_template_has_the_fields_of_its_revision(client: Client) -> None:
+async def test_template_has_the_fields_of_its_revision(client: Client) -> None:
     template = named(await listed(client, "resources/templates/list", "resourceTemplates"), "guest")
     assert template.keys() == since(TEMPLATE, client.cell.revision)
     assert template["uriTemplate"] == "test://guest/{name}"
@@ -183,7 +183,7 @@ async def test_a_template_has_the_fields_of_its_revision(client: Client) -> None
 
 @cells()
 @requirement("prompts/definition")
-async def test_a_prompt_has_the_fields_of_its_revision(client: Client) -> None:
+async def test_prompt_has_the_fields_of_its_revision(client: Client) -> None:
     prompts = await listed(client, "prompts/list", "prompts")
     assert named(prompts, "plain").keys() == since(PROMPT, client.cell.revision)
     assert named(prompts, "asks")["arguments"][0].keys() == since(ARGUMENT, client.cell.revision)
@@ -191,7 +191,7 @@ async def test_a_prompt_has_the_fields_of_its_revision(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("base/server-info-in-meta")
-async def test_each_result_says_whose_it_is(client: Client) -> None:
+async def test_modern_results_contain_server_info(client: Client) -> None:
     for method in LISTS:
         info = (await client.ask(method)).result["_meta"]["io.modelcontextprotocol/serverInfo"]
         assert (info["name"], info["version"]) == ("house", "3.2.1")

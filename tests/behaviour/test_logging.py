@@ -29,7 +29,7 @@ async def said(client: Client, **fields: str) -> list[str]:
 
 @cells(until=LATEST_LEGACY)
 @requirement("logging/set-level", "base/empty-result")
-async def test_a_session_hears_what_it_asked_for(cell: Cell, newcomer: Newcomer) -> None:
+async def test_session_gets_log_messages_of_its_level(cell: Cell, newcomer: Newcomer) -> None:
     client = await newcomer(cell)
     assert await said(client) == []
     for level in ("debug", "warning", "emergency"):
@@ -39,7 +39,7 @@ async def test_a_session_hears_what_it_asked_for(cell: Cell, newcomer: Newcomer)
 
 @cells(until=LATEST_LEGACY)
 @requirement("logging/bad-level")
-async def test_a_level_that_does_not_exist_is_invalid_params(client: Client) -> None:
+async def test_unknown_log_level_is_invalid_params(client: Client) -> None:
     levels: list[Json] = ["loud", "DEBUG", "", 3, None, [], {}]
     for level in levels:
         assert (await client.ask("logging/setLevel", {"level": level})).error["code"] == -32602
@@ -48,7 +48,7 @@ async def test_a_level_that_does_not_exist_is_invalid_params(client: Client) -> 
 
 @cells(since=LATEST)
 @requirement("logging/per-request")
-async def test_a_request_hears_what_it_asks_for_and_no_other_does(client: Client) -> None:
+async def test_only_the_request_with_a_log_level_gets_log_messages(client: Client) -> None:
     assert await said(client, logLevel="error") == LEVELS[4:]
     assert await said(client) == []
     assert await said(client, logLevel="debug") == LEVELS

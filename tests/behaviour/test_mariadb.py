@@ -90,7 +90,7 @@ def gateway_of(folder: Path, mariadb: Mariadb, tools: dict[str, Any], **database
     return Gateway(read_settings({"config": config, "log_level": "error"}))
 
 
-async def test_values_and_inputs_keep_their_meaning(mariadb: Mariadb, tmp_path: Path) -> None:
+async def test_values_and_inputs_are_preserved(mariadb: Mariadb, tmp_path: Path) -> None:
     columns = ", ".join(f"`{name}` {kind}" for name, (kind, _, _) in COLUMNS.items())
     written = ", ".join(literal for _, literal, _ in COLUMNS.values())
     await mariadb.run(
@@ -187,7 +187,7 @@ async def test_query_without_writes_cannot_change_data(mariadb: Mariadb, tmp_pat
     assert await mariadb.run("SHOW TABLES LIKE 'sneaked'") == []
 
 
-async def test_cancelled_and_late_queries_are_gone_from_the_server(mariadb: Mariadb, tmp_path: Path) -> None:
+async def test_cancelled_and_late_queries_are_stopped_on_the_server(mariadb: Mariadb, tmp_path: Path) -> None:
     tools: dict[str, Any] = {
         "wait": {"sql": {"query": "SELECT SLEEP(600) /* canary */"}},
         "late": {"timeout": "1s", "sql": {"query": "SELECT SLEEP(600) /* canary */"}},
@@ -256,7 +256,7 @@ async def test_server_that_restarts_needs_no_restart_of_the_gateway(mariadb: Mar
         assert await waiting == {"one": 1}
 
 
-async def test_wrong_password_is_reported_without_it(mariadb: Mariadb, tmp_path: Path) -> None:
+async def test_error_for_a_wrong_password_does_not_contain_it(mariadb: Mariadb, tmp_path: Path) -> None:
     url = mariadb.url.replace("pa%25ss", "correct-horse")
     tools: dict[str, Any] = {"one": {"sql": {"query": "SELECT 1 AS one"}}}
     async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:

@@ -307,12 +307,12 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
 """Metrics that a test of a few seconds cannot change, or that other tests change."""
 
 
-async def test_every_measure_is_looked_at() -> None:
+async def test_every_metric_is_tested() -> None:
     assert {measure.name for measure in METRIC_DEFINITIONS} == MOVES.keys() | STEADY.keys()
 
 
 @pytest.mark.parametrize("name", MOVES)
-async def test_a_metric_moves_with_what_it_measures(house: House, name: str) -> None:
+async def test_metric_changes_with_its_subject(house: House, name: str) -> None:
     move = MOVES[name]
     sample = f"{name}_count" if name.endswith("duration_seconds") else name
     before = await house.value(sample, move.labels)
@@ -323,19 +323,19 @@ async def test_a_metric_moves_with_what_it_measures(house: House, name: str) -> 
 
 
 @pytest.mark.parametrize("name", STEADY)
-async def test_a_metric_that_rests_has_a_value_that_can_be(house: House, name: str) -> None:
+async def test_unchanged_metric_has_a_possible_value(house: House, name: str) -> None:
     await post_call(house.http, house.url, "hello")  # of which there is a record in the audit log
     await house.comes_to(name, {}, STEADY[name])
 
 
-async def test_announcements_that_a_session_hears_are_counted(house: House) -> None:
+async def test_announcements_to_sessions_are_counted(house: House) -> None:
     method = {"method": "notifications/tools/list_changed"}
     before = await house.value("mcp_gateway_notifications_sent_total", method)
     async with a_heard_announcement(house):
         await house.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
 
 
-async def test_a_reload_that_succeeds_is_counted_and_dated(house: House) -> None:
+async def test_successful_reload_is_counted_with_its_time(house: House) -> None:
     success, stamp = {"result": "success"}, "mcp_gateway_config_last_reload_success_timestamp_seconds"
     before = [await house.value("mcp_gateway_config_reloads_total", success), await house.value(stamp, {})]
     config = (await house.labels("mcp_gateway_config_info"))["hash"]
@@ -365,7 +365,7 @@ async def test_sessions_are_counted_on_each_transport(house: House) -> None:
         assert await other.value("mcp_gateway_sessions", {"transport": "stdio", "revision": "2024-11-05"}) == 1
 
 
-async def test_with_a_tool_that_is_removed_go_its_series(house: House) -> None:
+async def test_removed_tool_removes_its_series(house: House) -> None:
     await post_call(house.http, house.url, "hello")
     async with ONE_MORE_TOOL(house):
         await post_call(house.http, house.url, "more")
@@ -388,7 +388,7 @@ async def test_names_that_callers_make_up_are_not_repeated(house: House) -> None
     assert not [series for series in await house.scrape() if "made-up" in str(series)]
 
 
-async def test_whoever_asks_for_openmetrics_gets_it(house: House) -> None:
+async def test_openmetrics_is_negotiated(house: House) -> None:
     accept = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.1"}
     async with house.http.get(urljoin(house.url, "/metrics"), headers=accept) as response:
         assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -397,7 +397,7 @@ async def test_whoever_asks_for_openmetrics_gets_it(house: House) -> None:
     assert "mcp_gateway_calls" in {family.name for family in openmetrics.text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
 
 
-async def test_metrics_are_for_operators_alone(house: House) -> None:
+async def test_metrics_require_an_operator(house: House) -> None:
     url = urljoin(house.url, "/metrics")
     async with house.http.get(url, headers={"X-Forwarded-For": "203.0.113.9"}) as response:
         assert response.status == 404
@@ -407,7 +407,7 @@ async def test_metrics_are_for_operators_alone(house: House) -> None:
         assert response.status == 405
 
 
-async def test_whoever_has_no_key_is_counted_and_sees_no_metrics(tmp_path: Path) -> None:
+async def test_caller_without_a_key_is_counted_and_gets_no_metrics(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("""
 listen: {http: "127.0.0.1:0"}
 auth: {api_keys: {ops: {secret: correct-horse-battery-staple, scopes: ["gateway:admin"]}}}

@@ -35,14 +35,14 @@ IN_META = [meta.META_CLIENT_INFO, meta.META_LOG_LEVEL, meta.META_PROGRESS_TOKEN]
         ("resources/templates/list", {"cursor": None}),
     ],
 )
-async def test_null_is_taken_as_left_out(tmp_path: Path, method: str, params: dict[str, Json]) -> None:
+async def test_null_means_omitted(tmp_path: Path, method: str, params: dict[str, Json]) -> None:
     async with product(tmp_path, CONFIG) as client:
         result = await client.request(method, params)
 
     assert not result.get("isError")
 
 
-async def test_a_feature_that_is_null_is_not_declared(tmp_path: Path) -> None:
+async def test_null_capability_is_not_declared(tmp_path: Path) -> None:
     text = CONFIG.replace("description: d,", "description: d, confirm: 'Go on?',", 1)
     capabilities: Json = {"elicitation": {"form": None, "url": {}}}
     async with product(tmp_path, text) as client:

@@ -87,7 +87,7 @@ async def failure(client: Client, tool: str = "whoami") -> str:
     return str(result["content"][0]["text"])
 
 
-async def test_a_fixed_token_and_a_password_are_sent_as_they_are_written(tmp_path: Path, service: Service) -> None:
+async def test_fixed_token_and_password_are_sent_unchanged(tmp_path: Path, service: Service) -> None:
     async with product(tmp_path, file_with(service, {"bearer": "fixed-token-123"})) as client:
         await client.call("echo")
     async with product(
@@ -115,7 +115,7 @@ async def test_client_credentials_are_turned_into_a_token_once(
     }
 
 
-async def test_a_secret_goes_into_the_form_where_the_server_takes_no_basic_authentication(
+async def test_secret_is_sent_in_the_body_if_the_server_requires_it(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     server.issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post", "private_key_jwt"]
@@ -127,7 +127,7 @@ async def test_a_secret_goes_into_the_form_where_the_server_takes_no_basic_authe
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "ES384"])
 @pytest.mark.parametrize("written", ["file", "text"])
-async def test_a_private_key_takes_the_place_of_the_secret(
+async def test_private_key_replaces_the_secret(
     tmp_path: Path, server: TokenServer, service: Service, algorithm: str, written: str
 ) -> None:
     key = Key.make(algorithm)
@@ -141,9 +141,7 @@ async def test_a_private_key_takes_the_place_of_the_secret(
     assert "client_secret" not in server.forms[0]
 
 
-async def test_an_assertion_is_signed_as_the_server_wants_it(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_assertion_uses_an_algorithm_of_the_server(tmp_path: Path, server: TokenServer, service: Service) -> None:
     key = Key.make("PS256")
     server.clients["gateway"].key = key
     server.issuer.metadata["token_endpoint_auth_signing_alg_values_supported"] = ["ES256", "PS256"]
@@ -154,24 +152,20 @@ async def test_an_assertion_is_signed_as_the_server_wants_it(
     assert head == {"alg": "PS256", "kid": "k1", "typ": "JWT"}
 
 
-async def test_a_token_endpoint_may_be_named_in_place_of_the_issuer(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_token_endpoint_can_replace_the_issuer(tmp_path: Path, server: TokenServer, service: Service) -> None:
     auth = own(server, issuer=None, token_url=server.url)
     async with product(tmp_path, file_with(service, auth)) as client:
         assert (await whoami(client))["sub"] == "gateway"
     assert not server.issuer.asked
 
 
-async def test_openid_discovery_is_tried_where_there_is_no_other_metadata(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_openid_discovery_is_the_fallback(tmp_path: Path, server: TokenServer, service: Service) -> None:
     server.issuer.missing.add("/.well-known/oauth-authorization-server")
     async with product(tmp_path, file_with(service, own(server))) as client:
         assert (await whoami(client))["sub"] == "gateway"
 
 
-async def test_a_service_says_which_authorization_server_it_trusts_where_the_file_does_not(
+async def test_service_metadata_names_the_authorization_server(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     service.metadata = {"resource": service.url, "authorization_servers": [server.issuer.issuer]}
@@ -183,7 +177,7 @@ async def test_a_service_says_which_authorization_server_it_trusts_where_the_fil
             assert "contains the metadata of a different service" in await failure(client)
 
 
-async def test_a_token_is_fetched_anew_after_one_401_and_the_request_is_sent_again_once(
+async def test_request_is_repeated_once_with_a_new_token_after_401(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with product(tmp_path, file_with(service, own(server))) as client:
@@ -198,7 +192,7 @@ async def test_a_token_is_fetched_anew_after_one_401_and_the_request_is_sent_aga
         assert len(service.seen) == 5
 
 
-async def test_many_that_are_answered_401_at_once_share_one_new_token(
+async def test_concurrent_401_responses_share_one_new_token(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with product(tmp_path, file_with(service, own(server))) as client:
@@ -209,15 +203,13 @@ async def test_many_that_are_answered_401_at_once_share_one_new_token(
         assert len(server.forms) == 2
 
 
-async def test_a_fixed_token_is_not_tried_twice(tmp_path: Path, service: Service) -> None:
+async def test_fixed_token_is_not_retried(tmp_path: Path, service: Service) -> None:
     async with product(tmp_path, file_with(service, {"bearer": "fixed-token-123"})) as client:
         assert "HTTP 401" in await failure(client)
     assert len(service.seen) == 1
 
 
-async def test_calls_that_begin_together_wait_for_one_token(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_concurrent_calls_wait_for_one_token(tmp_path: Path, server: TokenServer, service: Service) -> None:
     server.free.clear()
     async with product(tmp_path, file_with(service, own(server))) as client:
         first = asyncio.create_task(whoami(client))
@@ -233,7 +225,7 @@ async def test_calls_that_begin_together_wait_for_one_token(
 
 
 @pytest.mark.parametrize(("lasts", "fetches"), [(300, 1), ("300", 1), (None, 1), (0, 2), (-5, 2)])
-async def test_a_token_is_kept_as_long_as_the_server_says(
+async def test_token_is_cached_for_its_lifetime(
     tmp_path: Path, server: TokenServer, service: Service, lasts: Any, fetches: int
 ) -> None:
     server.lasts = lasts
@@ -243,9 +235,7 @@ async def test_a_token_is_kept_as_long_as_the_server_says(
     assert len(server.forms) == fetches
 
 
-async def test_the_authorization_server_may_turn_its_keys(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_authorization_server_can_rotate_its_keys(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with product(tmp_path, file_with(service, own(server))) as client:
         await whoami(client)
         server.issuer.turn_keys()
@@ -253,7 +243,7 @@ async def test_the_authorization_server_may_turn_its_keys(
         assert (await whoami(client))["sub"] == "gateway"
 
 
-async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenServer, service: Service) -> None:
+async def test_token_error_is_shown_without_secrets(tmp_path: Path, server: TokenServer, service: Service) -> None:
     echoed = f"no client with {SECRET} or {base64.b64encode(f'gateway:{SECRET}'.encode()).decode()}"
     server.answer = web.json_response({"error": "invalid_client", "error_description": echoed}, status=401)
     async with product(tmp_path, file_with(service, own(server))) as client:
@@ -283,7 +273,7 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
     ],
     ids=["space", "line-break", "long", "dpop", "no-text", "id-token", "html", "large", "redirect"],
 )
-async def test_what_is_no_token_is_not_sent(
+async def test_invalid_token_response_is_not_sent(
     tmp_path: Path, server: TokenServer, service: Service, answer: web.Response, said: str
 ) -> None:
     server.answer = answer
@@ -304,7 +294,7 @@ async def test_metadata_of_another_issuer_is_not_believed(
     assert not server.forms
 
 
-async def test_the_guard_of_the_connection_holds_for_the_authorization_server(
+async def test_address_guard_applies_to_the_authorization_server(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with product(tmp_path, file_with(service, own(server), allow="false")) as client:
@@ -313,7 +303,7 @@ async def test_the_guard_of_the_connection_holds_for_the_authorization_server(
     assert not server.issuer.asked
 
 
-async def test_a_token_does_not_follow_a_redirect_to_another_origin(
+async def test_token_is_not_sent_to_another_origin_after_a_redirect(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with protected_service(server) as other:
@@ -323,9 +313,7 @@ async def test_a_token_does_not_follow_a_redirect_to_another_origin(
         assert other.seen == [None]
 
 
-async def test_a_token_that_the_service_gives_back_is_masked(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_echoed_token_is_masked(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with product(tmp_path, file_with(service, own(server))) as client:
         assert await client.text("echo") == '{"sent":"Bearer ***"}'
 
@@ -394,7 +382,7 @@ async def exchanging(
         yield Served(gateway, client)
 
 
-async def test_the_token_of_a_caller_is_exchanged_and_never_passed_on(
+async def test_caller_token_is_exchanged_and_never_forwarded(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with exchanging(tmp_path, server, service) as served:
@@ -409,9 +397,7 @@ async def test_the_token_of_a_caller_is_exchanged_and_never_passed_on(
         assert bob not in str(headers)
 
 
-async def test_answers_are_cached_for_each_caller_by_themselves(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_responses_are_cached_per_caller(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with exchanging(tmp_path, server, service, tool="{cache: 1h}") as served:
         alice, bob = server.caller_token("alice"), server.caller_token("bob")
         for _ in range(2):
@@ -420,7 +406,7 @@ async def test_answers_are_cached_for_each_caller_by_themselves(
     assert len(service.seen) == 2
 
 
-async def test_a_caller_without_a_token_is_told_so(tmp_path: Path, server: TokenServer, service: Service) -> None:
+async def test_caller_without_a_token_gets_an_error(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with exchanging(tmp_path, server, service) as served:
         result = await served.call(API_KEY)
     assert result["isError"] is True
@@ -429,7 +415,7 @@ async def test_a_caller_without_a_token_is_told_so(tmp_path: Path, server: Token
     assert not service.seen
 
 
-async def test_a_refused_exchange_shows_no_token(tmp_path: Path, server: TokenServer, service: Service) -> None:
+async def test_failed_exchange_shows_no_token(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with exchanging(tmp_path, server, service) as served:
         alice = server.caller_token("alice")
         server.answer = web.json_response({"error": "invalid_grant", "error_description": f"bad: {alice}"}, status=400)
@@ -437,7 +423,7 @@ async def test_a_refused_exchange_shows_no_token(tmp_path: Path, server: TokenSe
     assert text == "The gateway cannot sign in: 127.0.0.1 returned 400 invalid_grant: bad: ***"
 
 
-async def test_one_callers_401_leaves_the_tokens_of_others_alone(
+async def test_rejected_token_of_one_caller_does_not_affect_others(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with exchanging(tmp_path, server, service) as served:
@@ -450,16 +436,14 @@ async def test_one_callers_401_leaves_the_tokens_of_others_alone(
     assert [form["subject_token"] for form in server.forms] == [alice, bob, alice]
 
 
-async def test_exchange_needs_a_way_for_callers_to_bring_tokens(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_token_exchange_requires_auth_oauth(tmp_path: Path, server: TokenServer, service: Service) -> None:
     auth = {"token_exchange": own(server)["client_credentials"]}
     with pytest.raises(ConfigError, match=r"connections\.api\.auth\.token_exchange: requires `auth\.oauth`"):
         async with product(tmp_path, file_with(service, auth)):
             pass
 
 
-async def test_a_private_key_that_was_replaced_is_used_after_a_reload(
+async def test_replaced_private_key_is_used_after_a_reload(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     first, second = Key.make(), Key.make()
@@ -477,7 +461,7 @@ async def test_a_private_key_that_was_replaced_is_used_after_a_reload(
         assert (await whoami(client))["sub"] == "gateway"
 
 
-async def test_no_credential_is_seen_in_logs_records_status_or_errors(
+async def test_credentials_are_masked_in_logs_records_status_and_errors(
     tmp_path: Path, server: TokenServer, service: Service, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with exchanging(tmp_path, server, service, log_level="debug") as served:
@@ -498,7 +482,7 @@ async def test_no_credential_is_seen_in_logs_records_status_or_errors(
         assert secret.rpartition(".")[2] not in everything  # only the signature
 
 
-async def test_a_token_of_another_issuer_is_never_exchanged(
+async def test_token_of_another_issuer_is_never_exchanged(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     async with token_server() as other, exchanging(tmp_path, server, service) as served:
@@ -548,7 +532,7 @@ async def test_two_clients_of_one_issuer_do_not_share_tokens(
         ("basic", ["client_secret_basic", "client_secret_post"], {}, ["basic"]),
     ],
 )
-async def test_the_secret_is_sent_the_other_way_where_the_server_refuses_the_client(
+async def test_secret_is_sent_by_the_other_method_after_invalid_client(
     tmp_path: Path,
     server: TokenServer,
     service: Service,
@@ -564,7 +548,7 @@ async def test_the_secret_is_sent_the_other_way_where_the_server_refuses_the_cli
     assert ["post" if "client_secret" in form else "basic" for form in server.forms] == sent
 
 
-async def test_a_server_that_refuses_both_ways_is_asked_twice(
+async def test_server_that_rejects_both_methods_is_asked_twice(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     server.clients["gateway"].secret = "another-secret-0123"
@@ -574,7 +558,7 @@ async def test_a_server_that_refuses_both_ways_is_asked_twice(
 
 
 @pytest.mark.parametrize(("taken", "tries"), [("issuer", 1), ("token endpoint", 2)])
-async def test_an_assertion_is_meant_for_the_issuer_and_only_then_for_its_token_endpoint(
+async def test_assertion_audience_is_the_issuer_then_the_token_endpoint(
     tmp_path: Path, server: TokenServer, service: Service, taken: str, tries: int
 ) -> None:
     key = Key.make()
@@ -605,7 +589,7 @@ TOKEN_TEXT: Final = "token-0123456789"
     ],
     ids=["null-type", "odd-case", "apigee", "text-lifetime", "long-number", "byte-order-mark", "form"],
 )
-async def test_tokens_are_read_as_servers_write_them(
+async def test_token_responses_are_parsed_leniently(
     tmp_path: Path, server: TokenServer, service: Service, answer: web.Response
 ) -> None:
     server.answer = answer
@@ -625,7 +609,7 @@ async def test_tokens_are_read_as_servers_write_them(
     ],
     ids=["json", "form", "null-token"],
 )
-async def test_an_error_under_200_is_shown(
+async def test_error_with_status_200_is_shown(
     tmp_path: Path, server: TokenServer, service: Service, answer: web.Response
 ) -> None:
     server.answer = answer
@@ -635,7 +619,7 @@ async def test_an_error_under_200_is_shown(
 
 
 @pytest.mark.parametrize("named", ["issuer of the callers", "token_url"])
-async def test_a_service_does_not_choose_who_gets_the_tokens_of_callers(
+async def test_service_cannot_choose_the_exchange_server(
     tmp_path: Path, server: TokenServer, service: Service, named: str
 ) -> None:
     async with token_server() as thief:
@@ -648,7 +632,7 @@ async def test_a_service_does_not_choose_who_gets_the_tokens_of_callers(
     assert [form["subject_token"] for form in server.forms] == [alice]
 
 
-async def test_of_several_issuers_the_exchange_names_one(tmp_path: Path, server: TokenServer, service: Service) -> None:
+async def test_exchange_with_several_issuers_names_one(tmp_path: Path, server: TokenServer, service: Service) -> None:
     auth = {"token_exchange": own(server, issuer=None)["client_credentials"]}
     several = "auth: {oauth: {issuer: ['https://a.example.com', 'https://b.example.com']}}"
     with pytest.raises(ConfigError, match=r"token_exchange: needs `issuer`, because `auth\.oauth` has more than one"):
@@ -656,7 +640,7 @@ async def test_of_several_issuers_the_exchange_names_one(tmp_path: Path, server:
             pass
 
 
-async def test_a_service_that_names_another_authorization_server_later_gets_no_secret_sent_there(
+async def test_changed_authorization_server_gets_no_secret(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     service.metadata = {"resource": service.url, "authorization_servers": [server.issuer.issuer]}
@@ -758,7 +742,7 @@ async def test_enterprise_for_each_caller_requires_auth_oauth(
 
 @pytest.mark.parametrize("asks", ["authorization server", "service"])
 @pytest.mark.parametrize("kind", ["client_credentials", "token_exchange", "enterprise"])
-async def test_token_is_bound_to_a_key_if_a_server_asks_for_a_proof(
+async def test_token_is_bound_to_a_key_if_a_server_requires_a_proof(
     tmp_path: Path, server: TokenServer, service: Service, kind: str, asks: str
 ) -> None:
     server.proofs, service.proofs = ProofChecker("nonce-of-server"), ProofChecker("nonce-of-service")
@@ -777,7 +761,7 @@ async def test_token_is_bound_to_a_key_if_a_server_asks_for_a_proof(
     assert not any((sent or "").startswith("Bearer") for sent in service.seen[2:])
 
 
-async def test_service_that_asks_for_a_proof_does_not_change_tokens_of_another_service(
+async def test_proof_of_one_service_does_not_change_tokens_of_another(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
     server.proofs, service.proofs = ProofChecker("nonce-of-server"), ProofChecker("nonce-of-service")
@@ -798,9 +782,7 @@ async def test_service_that_asks_for_a_proof_does_not_change_tokens_of_another_s
     assert (service.seen[-1] or "").startswith("DPoP ")
 
 
-async def test_server_that_ignores_proofs_is_not_asked_again_and_again(
-    tmp_path: Path, server: TokenServer, service: Service
-) -> None:
+async def test_server_that_ignores_proofs_is_asked_once(tmp_path: Path, server: TokenServer, service: Service) -> None:
     service.proofs = ProofChecker("nonce-of-service")
     async with product(tmp_path, file_with(service, own(server))) as client:
         assert "HTTP 401" in await failure(client)
@@ -865,7 +847,7 @@ async def test_caller_token_is_sent_to_a_server_that_belongs_to_its_issuer(
     ("subject_issuers", "problem"),
     [(None, "needs `subject_issuers`"), ("https://c.example.com", "https://c.example.com is not an issuer of")],
 )
-async def test_exchange_at_a_server_of_no_known_issuer_is_an_error(
+async def test_exchange_at_an_unknown_issuer_is_an_error(
     tmp_path: Path, server: TokenServer, service: Service, kind: str, subject_issuers: str | None, problem: str
 ) -> None:
     changes = {} if subject_issuers is None else {"subject_issuers": subject_issuers}

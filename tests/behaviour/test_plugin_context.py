@@ -29,7 +29,7 @@ tools:
 
 
 @pytest.mark.parametrize("tool", ["on_the_loop", "in_a_thread"])
-async def test_every_fact_is_known_on_the_loop_and_in_a_thread(tmp_path: Path, tool: str) -> None:
+async def test_context_is_complete_on_the_loop_and_in_a_thread(tmp_path: Path, tool: str) -> None:
     async with product(tmp_path, FILE, {"plugins/facts.py": PLUGIN}) as client:
         params = {"name": tool, "_meta": {"progressToken": "p", "example.com/k": 1}}
         facts = (await client.request("tools/call", params))["structuredContent"]
@@ -69,7 +69,7 @@ resources:
 
 
 @pytest.mark.parametrize("tool", ["on_the_loop", "in_a_thread", "fixed"])
-async def test_a_resource_that_a_tool_could_not_read_is_an_error_for_the_model(tmp_path: Path, tool: str) -> None:
+async def test_resource_that_a_tool_cannot_read_is_a_tool_error(tmp_path: Path, tool: str) -> None:
     async with product(tmp_path, RESOURCES, {"plugins/reading.py": READING}) as client:
         assert "found" in str(await client.call(tool, uri="x://there"))
         absent = await client.call(tool, uri="x://absent")
@@ -80,7 +80,7 @@ async def test_a_resource_that_a_tool_could_not_read_is_an_error_for_the_model(t
     assert failing["content"][0]["text"].startswith("The resource x://failing could not be read: The command failed")
 
 
-async def test_not_found_names_the_resource_that_was_asked_for(tmp_path: Path) -> None:
+async def test_not_found_names_the_requested_resource(tmp_path: Path) -> None:
     files = {"plugins/reading.py": READING, "docs/a.md": "a"}
     text = RESOURCES + '  docs: {files: "docs/*.md"}\n  old: {uri: "x://new", file: docs/gone.md, aliases: ["x://old"]}'
     async with product(tmp_path, text, files) as client:
@@ -112,7 +112,7 @@ def half_a_text():
 """
 
 
-async def test_errors_that_cannot_be_sent_as_they_are_raised_cost_nobody_else_anything(tmp_path: Path) -> None:
+async def test_unserializable_errors_do_not_affect_other_calls(tmp_path: Path) -> None:
     names = ("wrong_data", "wrong_code", "huge_code", "half_a_text")
     tools = "".join(
         f'  {name}: {{description: x, python: "raising:{name}"}}\n' for name in (*names, "half_a_character")
@@ -139,7 +139,7 @@ async def switch_off(context: Context) -> None:
 
 
 @pytest.mark.parametrize(("tool", "named"), [("announce", "tool"), ("switch_on", "prompt"), ("switch_off", "tool")])
-async def test_a_kind_that_there_is_not_is_told_which_ones_are(tmp_path: Path, tool: str, named: str) -> None:
+async def test_unknown_kind_error_lists_the_known_kinds(tmp_path: Path, tool: str, named: str) -> None:
     text = f'plugins: [plugins]\ntools: {{{tool}: {{description: d, python: "naming:{tool}"}}}}\n'
     async with product(tmp_path, text, {"plugins/naming.py": NAMING}) as client:
         answer = await client.call(tool)
@@ -156,7 +156,7 @@ async def switch(context: Context, on: bool) -> None:
 '''
 
 
-async def test_a_skill_is_switched_off_and_on_with_all_its_files(tmp_path: Path) -> None:
+async def test_skill_is_disabled_and_enabled_with_all_its_files(tmp_path: Path) -> None:
     text = 'plugins: [plugins]\nskills: [knots]\ntools: {switch: {python: "skilled:switch"}}\n'
     skill = "---\nname: knots\ndescription: How to tie knots.\n---\nTie them.\n"
     files = {"plugins/skilled.py": SKILLED, "knots/SKILL.md": skill, "knots/bowline.md": "Over and under.\n"}

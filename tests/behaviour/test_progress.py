@@ -39,7 +39,7 @@ async def test_progress_only_grows(client: Client) -> None:
 
 @cells()
 @requirement("progress/increases")
-async def test_what_json_has_no_number_for_is_left_out(client: Client) -> None:
+async def test_non_finite_progress_is_omitted(client: Client) -> None:
     call = await client.begin("count_oddly", token="odd")
     assert (await call.answer()).text == "counted"
     assert call.seen(PROGRESS) == [{"progressToken": "odd", "progress": value} for value in (1, 2, 3)]
@@ -47,7 +47,7 @@ async def test_what_json_has_no_number_for_is_left_out(client: Client) -> None:
 
 @cells()
 @requirement("progress/asked-for")
-async def test_who_gives_no_token_hears_of_no_progress(client: Client) -> None:
+async def test_request_without_a_progress_token_gets_no_progress(client: Client) -> None:
     for token in NO_TOKENS:
         call = await client.begin("count", token=token, values=[1, 2])
         assert (await call.answer()).text == "counted"
@@ -57,7 +57,7 @@ async def test_who_gives_no_token_hears_of_no_progress(client: Client) -> None:
 
 @cells()
 @requirement("progress/before-answer")
-async def test_progress_comes_while_the_call_runs(client: Client) -> None:
+async def test_progress_is_sent_while_the_call_runs(client: Client) -> None:
     call = await client.begin("wait", token="early", key=f"early {client.cell}")
     assert (await call.notification(PROGRESS))["progress"] == 1
     assert not call.answered.done()

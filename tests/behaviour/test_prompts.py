@@ -38,7 +38,7 @@ async def test_arguments_are_filled_in(client: Client) -> None:
 
 @cells()
 @requirement("prompts/invalid")
-async def test_a_prompt_that_cannot_be_made_is_invalid_params(client: Client) -> None:
+async def test_failing_prompt_is_invalid_params(client: Client) -> None:
     for params in INVALID:
         answer = await client.ask("prompts/get", params)
         assert answer.error["code"] == -32602, params
@@ -47,7 +47,7 @@ async def test_a_prompt_that_cannot_be_made_is_invalid_params(client: Client) ->
 
 @cells()
 @requirement("content/blocks", "prompts/content")
-async def test_each_kind_of_content_is_sent_as_the_revision_knows_it(client: Client) -> None:
+async def test_content_is_downgraded_for_the_revision(client: Client) -> None:
     revision = client.cell.revision
     messages = (await client.ask("prompts/get", {"name": "shows"})).result["messages"]
     audio, link, image, note, noted = (message["content"] for message in messages)

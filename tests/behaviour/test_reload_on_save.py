@@ -122,7 +122,7 @@ EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
 
 
 @pytest.mark.parametrize(("edit", "told"), EDITS.values(), ids=EDITS)
-async def test_an_edit_is_one_reload_and_told_once(folder: Path, edit: Edit, told: Sequence[str]) -> None:
+async def test_edit_is_one_reload_and_announced_once(folder: Path, edit: Edit, told: Sequence[str]) -> None:
     async with following(folder / "config.yaml") as place:
         ears = await place.ears(*WATCHED)
         edit(folder)
@@ -143,7 +143,7 @@ async def one_more_generation(place: Place, ears: list[Ear], told: Sequence[str]
     assert await place.generation() == before + 1
 
 
-async def test_new_code_and_new_secrets_are_used_without_a_word(folder: Path) -> None:
+async def test_new_code_and_secrets_are_used_without_announcements(folder: Path) -> None:
     async with following(folder / "config.yaml") as place:
         client = await place.client(MODERN)
         assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["1", "5"]
@@ -153,7 +153,7 @@ async def test_new_code_and_new_secrets_are_used_without_a_word(folder: Path) ->
         assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["2", "7"]
 
 
-async def test_a_configmap_that_is_swapped_is_one_reload(tmp_path: Path) -> None:
+async def test_configmap_update_is_one_reload(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     for version in ("..v1", "..v2"):
         (mounted / version / "tools.d").mkdir(parents=True)
@@ -179,7 +179,7 @@ async def test_a_configmap_that_is_swapped_is_one_reload(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("directory", ["tools.d", "docs", "plugins"])
-async def test_a_directory_that_is_removed_and_made_again_is_followed_again(folder: Path, directory: str) -> None:
+async def test_recreated_directory_is_watched_again(folder: Path, directory: str) -> None:
     files = {name: text for name, text in FILES.items() if name.startswith(f"{directory}/")}
     async with following(folder / "config.yaml") as place:
         shutil.rmtree(folder / directory)
@@ -195,7 +195,7 @@ async def test_a_directory_that_is_removed_and_made_again_is_followed_again(fold
         await ear.hears(RESOURCES if directory == "docs" else TOOLS)
 
 
-async def test_the_whole_directory_removed_and_made_again_is_followed_again(folder: Path) -> None:
+async def test_recreated_root_directory_is_watched_again(folder: Path) -> None:
     etc = folder / "etc"
     etc.mkdir()
     save(etc / "config.yaml", "tools: {one: {content: []}}")
@@ -208,7 +208,7 @@ async def test_the_whole_directory_removed_and_made_again_is_followed_again(fold
             await place.until(partial(_serves, name))
 
 
-async def test_a_file_replaced_by_a_directory_of_files_and_back_is_one_reload_each(tmp_path: Path) -> None:
+async def test_file_replaced_by_a_directory_and_back_is_one_reload_each(tmp_path: Path) -> None:
     config, directory, aside = tmp_path / "config.yaml", tmp_path / "aside", tmp_path / "former"
     save(config, "tools: {one: {content: []}}")
     directory.mkdir()
@@ -226,7 +226,7 @@ async def test_a_file_replaced_by_a_directory_of_files_and_back_is_one_reload_ea
         assert [ear.heard() for ear in ears] == [[]] * len(ears)
 
 
-async def test_an_included_file_replaced_by_a_directory_is_a_problem_until_it_is_back(folder: Path) -> None:
+async def test_included_file_replaced_by_a_directory_is_a_problem(folder: Path) -> None:
     included = folder / "tools.d" / "one.yaml"
     async with following(folder / "config.yaml") as place:
         ear = await place.ear("listen")
@@ -249,7 +249,7 @@ def _serves(tool: str, status: JsonObject) -> bool:
     return list(status["tools"]) == [tool]
 
 
-async def test_what_a_refused_file_asks_for_mends_it_when_it_is_made(folder: Path) -> None:
+async def test_creating_a_missing_file_repairs_a_rejected_configuration(folder: Path) -> None:
     async with following(folder / "config.yaml") as place:
         save(folder / "config.yaml", 'include: [more.yaml]\nresources: {wiki: {files: "pages/*.md"}}')
         await place.until(lambda status: bool(status["problems"]))
@@ -267,7 +267,7 @@ NAMES: Final = {
 
 
 @pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
-async def test_a_file_that_is_named_and_not_there_mends_it_when_it_comes(folder: Path, text: str, name: str) -> None:
+async def test_creating_a_named_file_repairs_the_configuration(folder: Path, text: str, name: str) -> None:
     async with following(folder / "config.yaml") as place:
         save(folder / "config.yaml", text)
         status = await place.until(lambda status: bool(status["problems"]))
@@ -276,7 +276,7 @@ async def test_a_file_that_is_named_and_not_there_mends_it_when_it_comes(folder:
         await place.until(lambda status: not status["problems"])
 
 
-async def test_a_connections_certificate_that_is_renewed_is_taken_up(folder: Path) -> None:
+async def test_renewed_client_certificate_is_used(folder: Path) -> None:
     authority = Authority()
     names = [folder / "ours.pem", folder / "ours.key"]
     authority.issue(*names)

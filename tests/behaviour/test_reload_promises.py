@@ -91,7 +91,7 @@ async def begin_to_wait(client: Client, path: Path) -> asyncio.Task[str]:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-async def test_a_call_in_flight_ends_on_the_catalog_and_the_code_that_it_began_with(folder: Path, stream: str) -> None:
+async def test_running_call_keeps_its_catalog_and_code(folder: Path, stream: str) -> None:
     async with asked(folder) as place:
         client = await place.client(STREAMS[stream])
         calling = await begin_to_wait(client, folder / "go")
@@ -107,7 +107,7 @@ async def test_a_call_in_flight_ends_on_the_catalog_and_the_code_that_it_began_w
         assert await calling == "1"
 
 
-async def test_a_plugin_that_is_as_it_was_is_not_imported_again(folder: Path) -> None:
+async def test_unchanged_plugin_is_not_imported_again(folder: Path) -> None:
     async with asked(folder) as place:
         for config in (NEXT, BROKEN, CONFIG):
             save(folder / "config.yaml", config)
@@ -121,7 +121,7 @@ async def test_a_plugin_that_is_as_it_was_is_not_imported_again(folder: Path) ->
         assert (await client.call("waits", path=str(folder / "go"))).text == "2"
 
 
-async def test_a_session_without_a_stream_is_told_when_it_opens_one(folder: Path) -> None:
+async def test_session_without_a_stream_is_notified_when_it_opens_one(folder: Path) -> None:
     async with asked(folder) as place:
         client = await place.client(LEGACY)
         assert isinstance(client.wire, HttpWire)
@@ -138,7 +138,7 @@ async def test_a_session_without_a_stream_is_told_when_it_opens_one(folder: Path
         assert client.heard(TOOLS) == [{}]
 
 
-async def test_what_was_switched_off_stays_off_through_reloads(folder: Path) -> None:
+async def test_disabled_tool_stays_disabled_after_reloads(folder: Path) -> None:
     async with asked(folder) as place:
         client, ear = await place.client(MODERN), await place.ear("listen")
         await client.call("switch", on=False)
@@ -153,7 +153,7 @@ async def test_what_was_switched_off_stays_off_through_reloads(folder: Path) -> 
         assert ear.heard() == []
 
 
-async def test_a_broken_file_is_visible_until_it_is_right_and_changes_nothing(folder: Path) -> None:
+async def test_invalid_file_is_reported_until_corrected_and_changes_nothing(folder: Path) -> None:
     async with asked(folder) as place:
         ears = await place.ears()
         before = await place.get("/-/status")
@@ -190,7 +190,7 @@ async def status_command(place: Place) -> tuple[int, str]:
     return process.returncode, said.decode()
 
 
-async def test_what_only_a_start_takes_up_is_reported_and_the_rest_is_served(folder: Path) -> None:
+async def test_changes_that_need_a_restart_are_reported(folder: Path) -> None:
     async with asked(folder) as place:
         save(folder / "config.yaml", NEXT + "listen: {path: /elsewhere}")
         assert (await place.reload())[0] == 200
@@ -201,7 +201,7 @@ async def test_what_only_a_start_takes_up_is_reported_and_the_rest_is_served(fol
         assert (await place.get("/-/status"))["restart_required"] == []
 
 
-async def test_a_hangup_signal_reloads(folder: Path) -> None:
+async def test_sighup_reloads(folder: Path) -> None:
     async with asked(folder) as place:
         ear = await place.ear("listen")
         save(folder / "config.yaml", NEXT)
@@ -210,7 +210,7 @@ async def test_a_hangup_signal_reloads(folder: Path) -> None:
         assert await place.generation() == 2
 
 
-async def test_without_watching_nothing_is_taken_up_unasked(folder: Path) -> None:
+async def test_no_watch_only_reloads_on_request(folder: Path) -> None:
     async with asked(folder, "--poll", "10ms") as place:
         ear = await place.ear("listen")
         save(folder / "config.yaml", NEXT + "prompts: {p: {messages: [user: x]}}")
@@ -221,7 +221,7 @@ async def test_without_watching_nothing_is_taken_up_unasked(folder: Path) -> Non
         assert await place.generation() == 2
 
 
-async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
+async def test_polling_finds_changes_without_events(folder: Path) -> None:
     """A write through a hard link in another directory causes no event in the watched directory."""
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
@@ -235,7 +235,7 @@ async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
         assert ear.heard() == []
 
 
-async def test_an_old_name_that_is_an_alias_goes_on_working(tmp_path: Path) -> None:
+async def test_alias_of_an_old_name_works(tmp_path: Path) -> None:
     save(tmp_path / "config.yaml", "tools: {old: {content: []}}")
     async with asked(tmp_path) as place:
         client = await place.client(MODERN)
@@ -255,7 +255,7 @@ async def test_an_old_name_that_is_an_alias_goes_on_working(tmp_path: Path) -> N
         assert contents[0]["text"] == "works"
 
 
-async def test_a_subscription_to_an_old_uri_hears_of_the_resource(tmp_path: Path) -> None:
+async def test_subscription_to_an_old_uri_is_notified(tmp_path: Path) -> None:
     save(tmp_path / "config.yaml", 'resources: {a: {uri: "x:new", aliases: ["x:old"], text: one}}')
     async with asked(tmp_path) as place:
         ear = await place.ear("get", "x:old")

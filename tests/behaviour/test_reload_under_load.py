@@ -56,7 +56,7 @@ async def test_many_reloads_under_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.build
-async def test_a_thousand_tools_reload_while_calls_go_on(tmp_path: Path) -> None:
+async def test_thousand_tools_reload_during_calls(tmp_path: Path) -> None:
     """Generous bounds, for busy machines: elsewhere it takes a second, and calls take milliseconds."""
     config = tmp_path / "config.yaml"
     tool: Json = {

@@ -23,7 +23,7 @@ async def test_text_and_bytes_are_read(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("caching/read")
-async def test_what_differs_by_caller_is_kept_by_that_caller_alone(client: Client) -> None:
+async def test_results_that_differ_by_caller_are_cached_per_caller(client: Client) -> None:
     expected = {"test://third": (90_000, "public"), "test://mine": (60_000, "private"), "test://note": (0, "public")}
     for uri, hints in expected.items():
         result = (await client.ask("resources/read", {"uri": uri})).result
@@ -32,14 +32,14 @@ async def test_what_differs_by_caller_is_kept_by_that_caller_alone(client: Clien
 
 @cells()
 @requirement("resources/template")
-async def test_a_template_is_read_under_each_of_its_uris(client: Client) -> None:
+async def test_template_is_read_under_each_of_its_uris(client: Client) -> None:
     [contents] = (await client.ask("resources/read", {"uri": "test://guest/Ad%C3%A1"})).result["contents"]
     assert (contents["uri"], contents["text"]) == ("test://guest/Ad%C3%A1", "Here lives Adá.")
 
 
 @cells()
 @requirement("resources/not-found")
-async def test_an_unknown_resource_has_the_code_of_its_era(client: Client) -> None:
+async def test_unknown_resource_has_the_error_code_of_its_era(client: Client) -> None:
     for uri in ("test://nothing", "", "nonsense", "file:///etc/passwd", "test://guest/a/b"):
         answer = await client.ask("resources/read", {"uri": uri})
         assert answer.error["code"] == (-32602 if client.cell.is_modern else -32002)
@@ -49,7 +49,7 @@ async def test_an_unknown_resource_has_the_code_of_its_era(client: Client) -> No
 
 @cells()
 @requirement("resources/malformed-read")
-async def test_a_malformed_read_is_invalid_params(client: Client) -> None:
+async def test_malformed_read_is_invalid_params(client: Client) -> None:
     malformed: list[Json] = [{}, {"uri": None}, {"uri": ["test://note"]}]
     for params in malformed:
         assert (await client.ask("resources/read", params)).error["code"] == -32602, params
@@ -57,7 +57,7 @@ async def test_a_malformed_read_is_invalid_params(client: Client) -> None:
 
 @cells(until=LATEST_LEGACY)
 @requirement("resources/subscribe")
-async def test_a_subscription_takes_what_can_be_read_and_ends_when_asked(client: Client) -> None:
+async def test_readable_resource_can_be_subscribed_and_unsubscribed(client: Client) -> None:
     for uri in ("test://note", "test://guest/ada"):
         assert (await client.ask("resources/subscribe", {"uri": uri})).result == {}
         assert (await client.ask("resources/unsubscribe", {"uri": uri})).result == {}

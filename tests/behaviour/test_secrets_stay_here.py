@@ -74,7 +74,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("method", "params"), REQUESTS, ids=[str(params) for _, params in REQUESTS])
-async def test_no_answer_holds_a_secret(
+async def test_responses_contain_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, params: dict[str, object]
 ) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
@@ -166,7 +166,7 @@ META = {
 
 
 @pytest.mark.parametrize(("method", "params"), ESCAPED, ids=[str(params) for _, params in ESCAPED])
-async def test_no_way_out_has_an_escape_or_a_secret_that_is_torn_by_one(
+async def test_no_output_contains_escapes_or_split_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, params: dict[str, object]
 ) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
@@ -203,7 +203,7 @@ def texts(value: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("control", ["\x1b", "\x1b[1m", "\0", "\r", "\b", "\x7f", "\x9b", "\x1b]0;x\x07"])
-async def test_raw_output_and_files_keep_controls_and_no_secret_that_holds_one(
+async def test_raw_output_keeps_controls_and_masks_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: str
 ) -> None:
     monkeypatch.setenv("TOKEN", SECRET)

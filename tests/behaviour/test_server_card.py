@@ -35,7 +35,7 @@ async def got(served: Served, path: str, **fields: str) -> tuple[int, Mapping[st
         return response.status, response.headers, await response.json(content_type=None) if is_json else None
 
 
-async def test_a_card_says_who_and_where_to_anybody_and_nothing_else(tmp_path: Path) -> None:
+async def test_card_is_public_and_minimal(tmp_path: Path) -> None:
     async with serving(tmp_path, HEAD + AUTH + FILE) as served:
         status, headers, card = await got(served, CARD, Origin="https://anywhere.example.org")
         assert status == 200
@@ -57,7 +57,7 @@ async def test_a_card_says_who_and_where_to_anybody_and_nothing_else(tmp_path: P
         assert (again, fields["ETag"], body) == (304, headers["ETag"], None)
 
 
-async def test_the_catalog_names_each_card_that_everybody_may_have(tmp_path: Path) -> None:
+async def test_catalog_lists_public_cards(tmp_path: Path) -> None:
     async with serving(tmp_path, HEAD + AUTH + FILE + VIEWS) as served:
         status, headers, catalog = await got(served, AI_CATALOG)
         assert (status, headers["Content-Type"]) == (200, "application/ai-catalog+json")
@@ -80,12 +80,12 @@ async def test_the_catalog_names_each_card_that_everybody_may_have(tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", [CARD, f"{CARD}/", f"/ops{CARD}", AI_CATALOG, f"/ops{AI_CATALOG}"])
-async def test_both_are_found_with_the_prefix_and_without(tmp_path: Path, path: str) -> None:
+async def test_card_and_catalog_are_served_with_and_without_prefix(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path, HEAD + FILE) as served:
         assert (await got(served, path))[0] == 200
 
 
-async def test_a_reload_changes_the_card(tmp_path: Path) -> None:
+async def test_reload_changes_the_card(tmp_path: Path) -> None:
     async with serving(tmp_path, HEAD + FILE) as served:
         _, first, card = await got(served, CARD)
         assert "headers" not in card["remotes"][0]
@@ -103,7 +103,7 @@ async def test_a_reload_changes_the_card(tmp_path: Path) -> None:
     ],
     ids=["no public_url", "no domain"],
 )
-async def test_there_is_no_card_without_a_public_name(tmp_path: Path, text: str, told: str) -> None:
+async def test_no_card_without_a_public_url(tmp_path: Path, text: str, told: str) -> None:
     async with serving(tmp_path, text) as served:
         for path in (CARD, AI_CATALOG):
             async with served.client.get(served.url(path)) as response:
@@ -112,7 +112,7 @@ async def test_there_is_no_card_without_a_public_name(tmp_path: Path, text: str,
                     assert told in (await response.json())["error"]
 
 
-async def test_cards_are_answered_under_names_of_ours_alone_and_to_get_alone(tmp_path: Path) -> None:
+async def test_cards_require_an_own_host_and_get(tmp_path: Path) -> None:
     async with serving(tmp_path, HEAD + FILE) as served:
         for path in (CARD, AI_CATALOG):
             async with served.client.get(served.url(path), headers={"Host": "rebound.example.org"}) as response:
@@ -121,7 +121,7 @@ async def test_cards_are_answered_under_names_of_ours_alone_and_to_get_alone(tmp
                 assert response.status == 405
 
 
-async def test_no_view_takes_the_path_of_the_card(tmp_path: Path) -> None:
+async def test_view_cannot_take_the_path_of_the_card(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="reserves this path for the server card"):
         async with serving(tmp_path, HEAD + FILE + "views: {server-card: {}}\n"):
             pass

@@ -76,7 +76,7 @@ async def asked(client: Client, tool: str, **arguments: Json) -> JsonObject:
 
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN.values())
-async def test_who_is_asked_sees_each_character_that_the_caller_sent(tmp_path: Path, hidden: str) -> None:
+async def test_invisible_characters_are_shown_in_confirmations(tmp_path: Path, hidden: str) -> None:
     async with product(tmp_path, FILE, {"plugins/house.py": PLUGIN}) as client:
         question = await asked(client, "confirmed", file=f"a{hidden}b", others=[f"c{hidden}"])
         assert question["message"] == f"Delete a{HIDDEN[hidden]}b, c{HIDDEN[hidden]}?\nIt is gone then."
@@ -89,7 +89,7 @@ async def test_who_is_asked_sees_each_character_that_the_caller_sent(tmp_path: P
 
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN.values())
-async def test_who_chooses_sees_each_character_of_a_choice(tmp_path: Path, hidden: str) -> None:
+async def test_invisible_characters_are_shown_in_choices(tmp_path: Path, hidden: str) -> None:
     file, seen = f"a{hidden}b", f"a{HIDDEN[hidden]}b"
     async with product(tmp_path, FILE, {"plugins/house.py": PLUGIN}) as client:
         fields = (await asked(client, "offers", file=file))["requestedSchema"]["properties"]
@@ -103,7 +103,7 @@ async def test_who_chooses_sees_each_character_of_a_choice(tmp_path: Path, hidde
 
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN.values())
-async def test_who_fills_in_a_form_sees_each_character_of_its_names(tmp_path: Path, hidden: str) -> None:
+async def test_invisible_characters_are_shown_in_field_names(tmp_path: Path, hidden: str) -> None:
     file, seen = f"a{hidden}b", f"a{HIDDEN[hidden]}b"
     async with product(tmp_path, FILE, {"plugins/house.py": PLUGIN}) as client:
         schema = (await asked(client, "names", file=file))["requestedSchema"]
@@ -114,14 +114,14 @@ async def test_who_fills_in_a_form_sees_each_character_of_its_names(tmp_path: Pa
         assert (await client.request("tools/call", params))["content"][0]["text"] == "yes"
 
 
-async def test_a_question_without_such_characters_stays_as_its_author_wrote_it(tmp_path: Path) -> None:
+async def test_question_without_invisible_characters_is_unchanged(tmp_path: Path) -> None:
     async with product(tmp_path, FILE, {"plugins/house.py": PLUGIN}) as client:
         question = await asked(client, "asks", file="ünïcode 👩\u200d💻 \\u202e")
         assert question["message"] == "First line.\nDelete ünïcode 👩\u200d💻 \\u202e?"
         assert (await asked(client, "leads", url="https://good.example/ü"))["url"] == "https://good.example/ü"
 
 
-async def test_a_listed_file_is_shown_as_it_is_called_and_can_be_read(tmp_path: Path) -> None:
+async def test_listed_file_shows_its_name_and_can_be_read(tmp_path: Path) -> None:
     names = ["plain.md", "ü.md", "\x1b]0;x\x07.md", "\u202efdm.exe.md", "two\nlines.md"]
     files = {f"docs/{name}": f"this is {index}" for index, name in enumerate(names)}
     async with product(tmp_path, "resources: {docs: {files: docs/*.md}}", files) as client:
@@ -140,7 +140,7 @@ async def test_a_listed_file_is_shown_as_it_is_called_and_can_be_read(tmp_path: 
         assert set(suggested["completion"]["values"]) == {"plain.md", "ü.md"}
 
 
-async def test_what_is_not_read_is_not_listed(tmp_path: Path) -> None:
+async def test_unreadable_file_is_not_listed(tmp_path: Path) -> None:
     names = [os.fsdecode(name) for name in (b"back\\slash.md", b"plain.md", b"latin-\xfc.md")]
     async with product(
         tmp_path, "resources: {docs: {files: docs/*.md}}", {f"docs/{name}": "text" for name in names}

@@ -27,7 +27,7 @@ async def pages(client: Client, method: str, member: str, **given: str) -> list[
 
 
 @requirement("skills/pages")
-async def test_pages_hold_every_entry_once(tmp_path: Path) -> None:
+async def test_pages_contain_each_entry_once(tmp_path: Path) -> None:
     async with product(tmp_path, "server: {page_size: 2}\nskills: [skills/*]", FILES) as client:
         skills = await pages(client, "skills/list", "skills")
         children = await pages(client, "resources/directory/read", "resources", uri="skill://skill-0/data")
@@ -43,7 +43,7 @@ async def test_pages_hold_every_entry_once(tmp_path: Path) -> None:
 
 
 @requirement("caching/hints")
-async def test_an_entry_that_needs_scopes_is_not_for_shared_caches(tmp_path: Path) -> None:
+async def test_entry_with_scopes_is_not_publicly_cacheable(tmp_path: Path) -> None:
     text = """
         auth: {api_keys: {ops: {secret: correct-horse-battery-staple, scopes: [x]}}}
         skills:

@@ -42,14 +42,14 @@ async def test_each_file_of_a_skill_is_a_resource_in_every_revision(client: Clie
 
 @cells(since=LATEST)
 @requirement("skills/declared")
-async def test_the_extension_is_declared(client: Client) -> None:
+async def test_extension_is_declared(client: Client) -> None:
     extensions = (await client.ask("server/discover")).result["capabilities"]["extensions"]
     assert extensions["io.modelcontextprotocol/skills"] == {"directoryRead": True}
 
 
 @cells(until=LATEST_LEGACY)
 @requirement("skills/declared")
-async def test_its_methods_are_unknown_before_it(client: Client) -> None:
+async def test_skill_methods_are_unknown_in_older_revisions(client: Client) -> None:
     assert "extensions" not in client.initialized["capabilities"]
     for method in METHODS:
         assert (await client.ask(method, {"uri": SKILL})).error["code"] == -32601
@@ -57,7 +57,7 @@ async def test_its_methods_are_unknown_before_it(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("skills/entry")
-async def test_an_entry_has_the_digest_of_all_that_can_be_read(client: Client) -> None:
+async def test_skill_lists_the_digest_of_each_file(client: Client) -> None:
     [entry] = await listed(client, "skills/list", "skills")
     assert entry["uri"] == SKILL
     assert entry["frontmatter"] == {
@@ -73,7 +73,7 @@ async def test_an_entry_has_the_digest_of_all_that_can_be_read(client: Client) -
 
 @cells(since=LATEST)
 @requirement("skills/entry", "caching/hints")
-async def test_a_skill_is_got_by_its_uri(client: Client) -> None:
+async def test_skill_is_returned_by_its_uri(client: Client) -> None:
     [entry] = await listed(client, "skills/list", "skills")
     result = (await client.ask("skills/get", {"uri": SKILL})).result
     assert result.keys() == {"skill", "ttlMs", "cacheScope", "resultType", "_meta"}
@@ -83,7 +83,7 @@ async def test_a_skill_is_got_by_its_uri(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("skills/unknown")
-async def test_what_is_no_skill_is_invalid_params(client: Client) -> None:
+async def test_unknown_skill_is_invalid_params(client: Client) -> None:
     unknown: list[Json] = [FILES[1], "skill://door-keeping", "skill://no/SKILL.md", "test://note", "", None, 4]
     for uri in unknown:
         assert (await client.ask("skills/get", {"uri": uri})).error["code"] == -32602, uri
@@ -101,7 +101,7 @@ async def test_what_is_no_skill_is_invalid_params(client: Client) -> None:
 
 @cells(since=LATEST)
 @requirement("skills/directory")
-async def test_a_directory_has_its_children_and_not_theirs(client: Client) -> None:
+async def test_directory_lists_only_direct_children(client: Client) -> None:
     result = (await client.ask("resources/directory/read", {"uri": "skill://door-keeping"})).result
     assert [(each["uri"], each["mimeType"]) for each in result["resources"]] == [
         (SKILL, "text/markdown"),

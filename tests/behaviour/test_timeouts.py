@@ -41,7 +41,7 @@ async def _hangs(_request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def test_every_backend_says_in_the_same_words_that_it_timed_out(tmp_path: Path) -> None:
+async def test_timeout_message_is_the_same_for_every_backend(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "house.py").write_text(PLUGIN)
     application = web.Application()

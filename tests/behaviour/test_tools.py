@@ -16,7 +16,7 @@ ANNOTATIONS: Final = {"audience": ["user"], "priority": 0.5}
 
 @cells()
 @requirement("tools/call", "tools/absent-arguments", "base/result-type")
-async def test_a_tool_is_called_with_and_without_arguments(client: Client) -> None:
+async def test_tool_is_called_with_and_without_arguments(client: Client) -> None:
     answer = await client.call("say", text="ü")
     assert answer.text == "You said ü."
     assert answer.status in {None, 200}
@@ -28,7 +28,7 @@ async def test_a_tool_is_called_with_and_without_arguments(client: Client) -> No
 
 @cells()
 @requirement("tools/unknown")
-async def test_an_unknown_tool_is_invalid_params(client: Client) -> None:
+async def test_unknown_tool_is_invalid_params(client: Client) -> None:
     for name in ("no_such", "", "Say", "say "):
         if name != "say " or not client.cell.is_http:  # a header field cannot end with a space
             answer = await client.call(name)
@@ -38,7 +38,7 @@ async def test_an_unknown_tool_is_invalid_params(client: Client) -> None:
 
 @cells()
 @requirement("tools/malformed-call")
-async def test_a_malformed_call_is_invalid_params(client: Client) -> None:
+async def test_malformed_call_is_invalid_params(client: Client) -> None:
     names: list[Json] = [{}, {"name": 3}, {"name": None}]
     for params in (*names, {"name": "say", "arguments": []}, {"name": "say", "arguments": "text"}):
         answer = await client.ask("tools/call", params)
@@ -48,7 +48,7 @@ async def test_a_malformed_call_is_invalid_params(client: Client) -> None:
 
 @cells()
 @requirement("tools/invalid-arguments")
-async def test_arguments_that_do_not_fit_are_for_the_model_to_mend(client: Client) -> None:
+async def test_invalid_arguments_are_a_tool_error_for_the_model(client: Client) -> None:
     answer = await client.call("ordered", size=12, colour="green", extra=1)
     assert answer.result["isError"] is True
     for pointer in ("/size", "/colour", "extra"):
@@ -59,7 +59,7 @@ async def test_arguments_that_do_not_fit_are_for_the_model_to_mend(client: Clien
 
 @cells()
 @requirement("tools/execution-error")
-async def test_a_tool_that_fails_says_so_in_its_own_words_and_a_broken_one_in_none(client: Client) -> None:
+async def test_tool_error_is_shown_and_internal_error_is_hidden(client: Client) -> None:
     refused = (await client.call("refuses")).result
     assert (refused["isError"], refused["content"][0]["text"]) == (True, "mend your call")
     broken = (await client.call("breaks")).result
@@ -69,7 +69,7 @@ async def test_a_tool_that_fails_says_so_in_its_own_words_and_a_broken_one_in_no
 
 @cells()
 @requirement("tools/protocol-error")
-async def test_a_plugin_may_answer_with_an_error_of_the_protocol(client: Client) -> None:
+async def test_plugin_can_return_a_protocol_error(client: Client) -> None:
     answer = await client.call("protests")
     assert answer.error == {"code": 4242, "message": "not like this", "data": {"why": "because"}}
     assert answer.status in {None, 200}
@@ -77,7 +77,7 @@ async def test_a_plugin_may_answer_with_an_error_of_the_protocol(client: Client)
 
 @cells()
 @requirement("tools/structured-content")
-async def test_structured_content_stands_beside_its_text_where_the_revision_has_it(client: Client) -> None:
+async def test_structured_content_is_sent_with_its_text(client: Client) -> None:
     revision = client.cell.revision
     figures, row = (await client.call("figures")).result, (await client.call("row")).result
     assert figures["content"] == [{"type": "text", "text": '{"total":3}'}]
@@ -89,7 +89,7 @@ async def test_structured_content_stands_beside_its_text_where_the_revision_has_
 
 @cells()
 @requirement("content/blocks")
-async def test_each_kind_of_content_is_sent_as_the_revision_knows_it(client: Client) -> None:
+async def test_content_is_downgraded_for_the_revision(client: Client) -> None:
     revision = client.cell.revision
     text, image, audio, embedded, blob, link = (await client.call("blocks")).result["content"]
     noted = {"lastModified": "2026-01-02T03:04:05Z"} if revision >= "2025-06-18" else {}
@@ -184,15 +184,13 @@ async def test_standard_header_fields_are_held_to_the_body(client: Client, field
     ids=str,
 )
 @requirement("headers/standard", "http/ignores-sessions")
-async def test_header_fields_that_say_the_same_or_mean_nothing_are_taken(
-    client: Client, fields: dict[str, str]
-) -> None:
+async def test_redundant_and_unknown_header_fields_are_accepted(client: Client, fields: dict[str, str]) -> None:
     client.headers.update(fields)
     assert (await client.call("say")).text == "You said nothing."
 
 
 @cells(until="2025-11-25", binding=HTTP)
 @requirement("headers/legacy-ignores")
-async def test_a_session_does_not_look_at_the_header_fields_of_the_modern_era(client: Client) -> None:
+async def test_legacy_session_ignores_modern_header_fields(client: Client) -> None:
     client.headers.update({"Mcp-Method": "nonsense", "Mcp-Name": "nonsense", "Mcp-Param-Region": "south"})
     assert (await client.call("regional", region="north")).text.startswith("north")

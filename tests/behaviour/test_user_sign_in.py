@@ -108,7 +108,7 @@ async def serving(folder: Path, file: dict[str, Any], *, secret_key: str = "k" *
         yield served
 
 
-async def test_each_user_sees_their_own_data(tmp_path: Path, idp: Provider) -> None:
+async def test_each_user_gets_their_own_data(tmp_path: Path, idp: Provider) -> None:
     async with serving(tmp_path, file_for(idp)) as served:
         assert "requires that you sign in. Open http://" in await served.text(ANN)
         idp.user = "ann"
@@ -144,7 +144,7 @@ async def test_declined_sign_in_is_an_error(tmp_path: Path, idp: Provider) -> No
         assert "you declined" in result["content"][0]["text"]
 
 
-async def test_link_is_refused_to_another_person_and_stays_usable(tmp_path: Path, idp: Provider) -> None:
+async def test_link_is_rejected_for_another_person_and_stays_usable(tmp_path: Path, idp: Provider) -> None:
     async with serving(tmp_path, file_for(idp)) as served:
         link = await served.link(ANN)
         status, page = await served.sign_in(BOB, link)
@@ -251,7 +251,7 @@ async def test_denied_sign_in_shows_the_reason_as_text(tmp_path: Path, idp: Prov
     assert "<script" not in page
 
 
-async def test_server_without_pkce_is_refused(tmp_path: Path, idp: Provider) -> None:
+async def test_server_without_pkce_is_rejected(tmp_path: Path, idp: Provider) -> None:
     idp.metadata = {"code_challenge_methods_supported": ["plain"]}
     async with serving(tmp_path, file_for(idp)) as served:
         status, page = await served.sign_in(ANN)
@@ -400,7 +400,7 @@ async def test_shared_account_is_signed_in_by_an_operator_for_everyone(tmp_path:
         assert await served.text(ANN) == await served.text(BOB) == "robot"
 
 
-async def test_without_auth_only_clients_on_this_machine_can_sign_in(tmp_path: Path, idp: Provider) -> None:
+async def test_only_local_clients_can_sign_in_without_auth(tmp_path: Path, idp: Provider) -> None:
     async with serving(tmp_path, file_for(idp, auth=False)) as served:
         link = await served.link(None)
         for headers in ({"X-Forwarded-For": "203.0.113.1"}, {"Via": "1.1 proxy"}, {"Host": "evil.example.com"}):

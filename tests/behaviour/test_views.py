@@ -165,7 +165,7 @@ auth:
 """
 
 
-async def test_a_view_serves_its_part_and_the_whole_stays_whole(tmp_path: Path) -> None:
+async def test_view_serves_its_part_of_the_catalog(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support, ops, everything, whole = (served.at(f"/mcp{path}") for path in ("/support", "/ops/", "/all", ""))
         assert await support.names("tools") == ["gh_issue", "ticket"]
@@ -180,7 +180,7 @@ async def test_a_view_serves_its_part_and_the_whole_stays_whole(tmp_path: Path) 
         assert (await ops.result("server/discover"))["instructions"] == "For everybody."
 
 
-async def test_the_audit_log_names_the_view_of_a_call(tmp_path: Path) -> None:
+async def test_audit_log_names_the_view_of_a_call(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with() + "audit: {file: audit.jsonl}\n") as served:
         for path in ("/mcp/support", "/mcp"):
             await served.at(path).answer("tools/call", {"name": "ticket", "arguments": {}})
@@ -188,7 +188,7 @@ async def test_the_audit_log_names_the_view_of_a_call(tmp_path: Path) -> None:
     assert [each.get("view") for each in written if each["event"] == "call"] == ["support", None]
 
 
-async def test_what_a_view_does_not_hold_is_unknown_there(tmp_path: Path) -> None:
+async def test_definition_outside_a_view_is_unknown_there(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support = served.at("/mcp/support")
         assert (await support.result("tools/call", {"name": "ticket", "arguments": {}}))["content"][0][
@@ -204,7 +204,7 @@ async def test_what_a_view_does_not_hold_is_unknown_there(tmp_path: Path) -> Non
         assert body["error"]["message"] == "Unknown prompt: other"
 
 
-async def test_what_a_prompt_embeds_is_not_narrowed(tmp_path: Path) -> None:
+async def test_embedded_resource_of_a_prompt_is_not_limited_by_the_view(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         [message] = (await served.at("/mcp/support").result("prompts/get", {"name": "triage"}))["messages"]
         assert message["content"]["resource"]["text"] == "The manual."
@@ -213,7 +213,7 @@ async def test_what_a_prompt_embeds_is_not_narrowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["/mcp/nobody", "/mcp/Support", "/mcp/support/x", "/mcp/%2e%2e", "/mcp/support%00", "/mcp/sup%70ort%2f"]
 )
-async def test_there_are_no_other_views(tmp_path: Path, path: str) -> None:
+async def test_unknown_view_is_not_found(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path, file_with()) as served:
         client = served.at(path)
         fields = {**modern_headers("tools/list", {}), "Accept": BOTH}
@@ -223,7 +223,7 @@ async def test_there_are_no_other_views(tmp_path: Path, path: str) -> None:
             assert response.status == 404
 
 
-async def test_a_session_is_good_at_its_own_view_alone(tmp_path: Path) -> None:
+async def test_session_is_only_valid_at_its_view(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support, ops, whole = served.at("/mcp/support"), served.at("/mcp/ops"), served.at("/mcp")
         told, fields = await support.initialize()
@@ -244,7 +244,7 @@ async def test_a_session_is_good_at_its_own_view_alone(tmp_path: Path) -> None:
         assert status == 200
 
 
-async def test_cursors_and_states_of_one_view_are_not_good_at_another(tmp_path: Path) -> None:
+async def test_cursors_and_states_are_only_valid_at_their_view(tmp_path: Path) -> None:
     both = file_with() + "  twin: {include: {tools: [deploy, asks, gh_*]}}\n"
     async with serving(tmp_path, both) as served:
         ops, twin, whole = served.at("/mcp/ops"), served.at("/mcp/twin"), served.at("/mcp")
@@ -271,7 +271,7 @@ async def test_cursors_and_states_of_one_view_are_not_good_at_another(tmp_path: 
         assert (await ops.result("tools/call", retry))["content"][0]["text"] == "done"
 
 
-async def test_a_view_may_need_scopes_and_opens_none(tmp_path: Path) -> None:
+async def test_view_can_require_scopes_and_grants_none(tmp_path: Path) -> None:
     text = file_with(auth=KEYS, access="access: {scopes: [support]}").replace(
         "tags: [support], aliases", "access: {scopes: [more]}, tags: [support], aliases"
     )
@@ -291,7 +291,7 @@ async def test_a_view_may_need_scopes_and_opens_none(tmp_path: Path) -> None:
         assert status == 403
 
 
-async def test_a_changed_view_is_announced_to_its_clients_alone(tmp_path: Path) -> None:
+async def test_changed_view_is_only_announced_to_its_clients(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support, ops = served.at("/mcp/support"), served.at("/mcp/ops")
         _, of_support = await support.initialize()
@@ -308,7 +308,7 @@ async def test_a_changed_view_is_announced_to_its_clients_alone(tmp_path: Path) 
         assert await support.names("prompts") == ["triage"]
 
 
-async def test_a_view_that_is_added_is_served_and_one_that_is_removed_ends(tmp_path: Path) -> None:
+async def test_views_are_added_and_removed_by_reload(tmp_path: Path) -> None:
     async with serving(tmp_path, file_with()) as served:
         support, late = served.at("/mcp/support"), served.at("/mcp/late")
         _, fields = await support.initialize()
@@ -355,7 +355,7 @@ async def test_http_sse_serves_views(tmp_path: Path) -> None:
         assert [tool["name"] for tool in listed["result"]["tools"]] == ["gh_issue", "ticket"]
 
 
-async def test_a_token_for_one_view_opens_no_other(tmp_path: Path) -> None:
+async def test_token_of_one_view_is_invalid_at_another(tmp_path: Path) -> None:
     async with authorization_server() as issuer:
         text = file_with(auth=f"auth: {{oauth: {{issuer: '{issuer.issuer}'}}}}", access="access: {scopes: [support]}")
         async with serving(tmp_path, text) as served:
@@ -372,7 +372,7 @@ async def test_a_token_for_one_view_opens_no_other(tmp_path: Path) -> None:
             assert status == 401
 
 
-async def test_each_view_says_where_its_tokens_come_from(tmp_path: Path) -> None:
+async def test_each_view_has_resource_metadata(tmp_path: Path) -> None:
     async with authorization_server() as issuer:
         text = file_with(auth=f"auth: {{oauth: {{issuer: '{issuer.issuer}'}}}}", access="access: {scopes: [support]}")
         async with serving(tmp_path, text) as served:
@@ -388,7 +388,7 @@ async def test_each_view_says_where_its_tokens_come_from(tmp_path: Path) -> None
                 assert response.status == 404
 
 
-async def test_a_view_that_there_is_not_cannot_be_asked_for_in_process(tmp_path: Path) -> None:
+async def test_unknown_view_in_memory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(file_with())
     settings = {"config": tmp_path / "config.yaml", "log_level": "error", "no_watch": True, "view": "suport"}
     async with Gateway(read_settings(settings)) as gateway:
@@ -423,7 +423,7 @@ async def found_by(client: Client, query: str, **arguments: Any) -> list[str]:
     return [tool["name"] for tool in tools]
 
 
-async def test_a_search_view_lists_two_tools_and_those_that_are_always_there(tmp_path: Path) -> None:
+async def test_search_view_lists_two_tools_and_the_pinned_ones(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         everything, few = served.at("/mcp/everything"), served.at("/mcp/few")
         assert await everything.names("tools") == ["search_tools", "call_tool", "help", "ticket"]
@@ -431,7 +431,7 @@ async def test_a_search_view_lists_two_tools_and_those_that_are_always_there(tmp
         assert await few.names("tools") == ["search_tools", "call_tool"]
 
 
-async def test_a_search_brings_full_definitions_of_what_the_view_holds(tmp_path: Path) -> None:
+async def test_search_returns_full_definitions_of_the_view(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         everything, few = served.at("/mcp/everything"), served.at("/mcp/few")
         assert await found_by(everything, "read an issue") == ["gh_issue"]
@@ -450,7 +450,7 @@ async def test_a_search_brings_full_definitions_of_what_the_view_holds(tmp_path:
             assert result["isError"] is True
 
 
-async def test_a_tool_is_called_through_call_tool_or_by_its_own_name(tmp_path: Path) -> None:
+async def test_tool_is_called_by_call_tool_or_its_name(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         everything, few = served.at("/mcp/everything"), served.at("/mcp/few")
         for params in (through("deploy"), {"name": "deploy", "arguments": {}}):
@@ -479,7 +479,7 @@ async def test_a_tool_is_called_through_call_tool_or_by_its_own_name(tmp_path: P
         assert "accepts no arguments" in unfit["content"][0]["text"]
 
 
-async def test_what_call_tool_is_given_as_text_nests_no_deeper_than_a_message(tmp_path: Path) -> None:
+async def test_call_tool_arguments_as_text_have_the_depth_limit(tmp_path: Path) -> None:
     takes = "  takes: {description: Take it., input: {v: {type: object}}, content: taken}\n"
     file = search_file().replace("tools:\n", f"limits: {{request_depth: 12}}\ntools:\n{takes}", 1)
     async with serving(tmp_path, file) as served:
@@ -493,7 +493,7 @@ async def test_what_call_tool_is_given_as_text_nests_no_deeper_than_a_message(tm
                 assert is_taken or depth == 200 or "limits.request_depth" in str(body)
 
 
-async def test_an_error_of_call_tool_names_what_was_to_be_called(tmp_path: Path) -> None:
+async def test_call_tool_error_names_the_called_tool(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         everything = served.at("/mcp/everything")
         for arguments, said in (
@@ -505,7 +505,7 @@ async def test_an_error_of_call_tool_names_what_was_to_be_called(tmp_path: Path)
             assert said in result["content"][0]["text"]
 
 
-async def test_other_views_have_no_call_tool(tmp_path: Path) -> None:
+async def test_only_search_views_have_call_tool(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         for path in ("/mcp", "/mcp/support"):
             for params in (through("ticket"), {"name": "search_tools", "arguments": {"query": "x"}}):
@@ -513,7 +513,7 @@ async def test_other_views_have_no_call_tool(tmp_path: Path) -> None:
                 assert body["error"]["message"] == f"Unknown tool: {params['name']}"
 
 
-async def test_a_question_of_a_tool_that_was_called_through_call_tool_is_answered_there(tmp_path: Path) -> None:
+async def test_call_tool_relays_questions(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         few = served.at("/mcp/few")
         call = {**through("asks"), "_meta": {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}}
@@ -524,7 +524,7 @@ async def test_a_question_of_a_tool_that_was_called_through_call_tool_is_answere
         assert (await few.result("tools/call", retry))["content"][0]["text"] == "done"
 
 
-async def test_scopes_hold_for_what_is_found_and_called(tmp_path: Path) -> None:
+async def test_scopes_apply_to_search_and_call_tool(tmp_path: Path) -> None:
     text = search_file(auth=KEYS).replace("description: Deploys.", "description: Deploys., access: {scopes: [more]}")
     async with serving(tmp_path, text) as served:
         helper = served.at("/mcp/everything", "helper-key-0123456789")
@@ -561,7 +561,7 @@ async def test_calls_through_call_tool_are_counted_and_recorded_under_the_real_n
     assert named == ["deploy", "deploy", "deploy", "search_tools"]
 
 
-async def test_the_list_of_a_search_view_changes_only_with_what_is_on_it(tmp_path: Path) -> None:
+async def test_search_view_list_changes_only_with_listed_tools(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         everything = served.at("/mcp/everything")
         _, fields = await everything.initialize()

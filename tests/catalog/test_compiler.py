@@ -93,7 +93,7 @@ def test_timeout_comes_from_definition_backend_or_defaults(
     assert (tool.timeout.total_seconds(), tool.concurrency, tool.queue) == call_settings
 
 
-def test_definition_with_unmet_requirements_is_left_out(compiled: Compile) -> None:
+def test_definition_with_unmet_requirements_is_omitted(compiled: Compile) -> None:
     catalog = compiled(
         """
         plugins: [none]

@@ -66,7 +66,7 @@ def before(tmp_path: Path, services: Services) -> DefinitionDigests:
     return pins(services, write(tmp_path))
 
 
-def test_every_definition_is_pinned_in_all_its_parts(before: DefinitionDigests) -> None:
+def test_every_part_of_a_definition_is_pinned(before: DefinitionDigests) -> None:
     assert {".".join(name): sorted(pin) for name, pin in before.items()} == {
         "server.instructions": ["definition"],
         "tools.a": ["definition"],
@@ -81,7 +81,7 @@ def test_every_definition_is_pinned_in_all_its_parts(before: DefinitionDigests) 
     }
 
 
-def test_secrets_machine_order_comments_and_layout_do_not_matter(
+def test_digest_ignores_secrets_machine_order_comments_and_layout(
     tmp_path: Path, services: Services, before: DefinitionDigests
 ) -> None:
     (elsewhere := tmp_path / "elsewhere" / "deeper").mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_secrets_machine_order_comments_and_layout_do_not_matter(
         ("config.yaml", "Be careful.", "Be bold.", "server.instructions (definition)"),
     ],
 )
-def test_whatever_is_shown_or_run_matters(
+def test_digest_depends_on_everything_shown_or_run(
     tmp_path: Path, services: Services, before: DefinitionDigests, file: str, old: str, new: str, found: str
 ) -> None:
     assert old in FILES[file]
@@ -123,20 +123,22 @@ def test_whatever_is_shown_or_run_matters(
     assert ", ".join(f"{'.'.join(each.name)} ({', '.join(each.parts)})" for each in changes) == found
 
 
-def test_defaults_matter_to_each(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
+def test_digest_depends_on_defaults(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
     main = write(tmp_path, **{"config.yaml": FILES["config.yaml"] + "\n        defaults: {timeout: 1s}\n"})
     changes = differences(pins(services, main), before)
     assert [each.parts for each in changes] == [("defaults",)] * 8
 
 
-def test_a_definition_that_moves_to_another_directory_means_other_paths(
+def test_definition_moved_to_another_directory_changes_its_digest(
     tmp_path: Path, services: Services, before: DefinitionDigests
 ) -> None:
     main = write(tmp_path, **{"more/b.yaml": "include: [deeper/b.yaml]", "more/deeper/b.yaml": FILES["more/b.yaml"]})
     assert [str(each.name) for each in differences(pins(services, main), before)] == ["('tools', 'b')"]
 
 
-def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
+def test_additions_and_removals_are_distinguished(
+    tmp_path: Path, services: Services, before: DefinitionDigests
+) -> None:
     main = write(tmp_path, **{"more/b.yaml": "tools: {z: {description: B, content: b}}"})
     assert [(*each.name, each.change.value) for each in differences(pins(services, main), before)] == [
         ("tools", "b", "removed"),
@@ -144,7 +146,7 @@ def test_what_is_added_and_removed_is_told_apart(tmp_path: Path, services: Servi
     ]
 
 
-def test_a_definition_with_an_error_is_not_told_to_be_removed_since_the_lock(
+def test_invalid_definition_is_not_reported_as_removed(
     tmp_path: Path, services: Services, before: DefinitionDigests
 ) -> None:
     main = write(tmp_path, **{"more/b.yaml": "tools: {b: {description: B, contnet: b}}"})
@@ -159,9 +161,7 @@ def test_a_definition_with_an_error_is_not_told_to_be_removed_since_the_lock(
 
 
 @pytest.mark.parametrize(("count", "named"), [(1, "a0"), (3, "a0, a1, a2"), (12, "a0, a1, a10, a11, a2, a3, a4")])
-def test_definitions_that_differ_alike_are_one_warning_at_the_first(
-    tmp_path: Path, services: Services, count: int, named: str
-) -> None:
+def test_equal_differences_are_one_warning(tmp_path: Path, services: Services, count: int, named: str) -> None:
     def warnings(text: str, *, pins: DefinitionDigests | None) -> tuple[DefinitionDigests, list[str]]:
         main = write(tmp_path, **{"config.yaml": text})
         lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=pins)
@@ -181,7 +181,7 @@ def test_definitions_that_differ_alike_are_one_warning_at_the_first(
     assert ("2 more (`mcp-gateway lock --check` lists them)" in of_a) == (count == 12)
 
 
-def test_a_lock_is_read_as_it_was_written(before: DefinitionDigests) -> None:
+def test_lock_round_trip(before: DefinitionDigests) -> None:
     text = rendered(before)
     assert parsed(text) == before
     assert json.loads(text)["version"] == 1
@@ -198,7 +198,7 @@ def test_a_lock_is_read_as_it_was_written(before: DefinitionDigests) -> None:
         ('{"version": 1, "tools": {"a": "b"}}', "expected an object as tools.a"),
     ],
 )
-def test_a_broken_lock_is_a_warning_where_it_is_reported_and_an_error_where_it_is_enforced(
+def test_invalid_lock_is_a_warning_or_an_error_if_enforced(
     tmp_path: Path, services: Services, text: str, reason: str
 ) -> None:
     (tmp_path / "mcp-gateway.lock").write_text(text)
@@ -218,7 +218,7 @@ def test_a_broken_lock_is_a_warning_where_it_is_reported_and_an_error_where_it_i
         warnings("enforce")
 
 
-def test_enforcing_without_a_lock_is_an_error_that_names_the_command(tmp_path: Path, services: Services) -> None:
+def test_enforcement_without_a_lock_names_the_command(tmp_path: Path, services: Services) -> None:
     main = tmp_path / "config.yaml"
     main.write_text("server: {lock: enforce}\ntools: {a: {description: A, content: [}}\n".replace("[}", "x}"))
     with pytest.raises(ConfigError) as caught:
@@ -234,7 +234,7 @@ def test_enforcing_without_a_lock_is_an_error_that_names_the_command(tmp_path: P
     assert problem.message.endswith("; write it with `mcp-gateway lock`")
 
 
-def test_what_is_withheld_is_not_even_imported(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
+def test_withheld_plugin_is_not_imported(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:
     mark = tmp_path / "imported"
     code = FILES["plugins/sums.py"] + f"open({str(mark)!r}, 'w').close()\n"
     main = write(

@@ -65,23 +65,21 @@ def pins(config: LoadedConfig, services: Services) -> Mapping[Name, DefinitionDi
         ("c: {command: [python3, s.py], args: [a], env: {A: x}}", True),
     ],
 )
-def test_where_a_definition_comes_from_is_pinned(
-    services: Services, tmp_path: Path, now: str, *, differs: bool
-) -> None:
+def test_origin_of_a_definition_is_pinned(services: Services, tmp_path: Path, now: str, *, differs: bool) -> None:
     before = "upstreams:\n  b: {command: [python3, s.py], args: [a], env: {A: x}}\n"
     locked = pins(loaded(tmp_path, before, "b"), services)
     found = differences(pins(loaded(tmp_path, f"upstreams:\n  {now}\n", now[0]), services), locked)
     assert [(each.name, each.parts) for each in found] == ([(("tools", "pay"), ("origin",))] if differs else [])
 
 
-def test_another_base_url_of_the_connection_is_another_origin(services: Services, tmp_path: Path) -> None:
+def test_changed_base_url_is_another_origin(services: Services, tmp_path: Path) -> None:
     text = "connections: {c: {base_url: 'https://%s.example'}}\nupstreams: {b: {connection: c}}\n"
     locked = pins(loaded(tmp_path, text % "one", "b"), services)
     [found] = differences(pins(loaded(tmp_path, text % "two", "b"), services), locked)
     assert found.parts == ("origin",)
 
 
-def test_a_name_stays_with_its_owner_until_that_gives_it_up(tmp_path: Path) -> None:
+def test_name_stays_with_its_owner_until_released(tmp_path: Path) -> None:
     text = "upstreams: {a: {command: a}, b: {command: b}}"
     first = loaded(tmp_path, text, "b")
     second = loaded(tmp_path, text, "a", "b", owners=first.owners)

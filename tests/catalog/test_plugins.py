@@ -121,7 +121,9 @@ def test_unchanged_files_are_imported_once(plugins: Plugins, folder: Path, write
     assert found(plugins, "counting:count") is first
 
 
-def test_changed_plugin_is_imported_again_and_old_code_runs_on(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_changed_plugin_is_imported_and_running_calls_keep_old_code(
+    plugins: Plugins, folder: Path, write: Write
+) -> None:
     write("late.py", "def value():\n    from . import helpers\n    return helpers.VALUE\n")
     write("helpers.py", "VALUE = 1\n")
     opened(plugins, folder)

@@ -132,7 +132,7 @@ def test_schema_errors_are_located(keys: JsonObject, message: str) -> None:
     assert problems_of(**keys) == [message]
 
 
-def test_invalid_input_is_still_known_to_templates() -> None:
+def test_templates_accept_the_name_of_an_invalid_input() -> None:
     arguments = compile_arguments(tool(input={"a": "strng", "b": {"type": 5}}), Problems(OneFile(Path("/"))))
     assert set(arguments.inputs.schemas) == {"a", "b"}
 

@@ -27,7 +27,7 @@ def test_server_version_defaults_to_the_gateway_version() -> None:
     }
 
 
-def test_a_tool_in_wire_form() -> None:
+def test_tool_in_wire_form() -> None:
     config = Tool.model_validate(
         {
             "title": "T",
@@ -114,7 +114,7 @@ def test_media_type_is_guessed() -> None:
     }
 
 
-def test_a_prompt_lists_its_arguments() -> None:
+def test_prompt_lists_its_arguments() -> None:
     config = Prompt.model_validate({"messages": [{"user": "x"}]})
     arguments = {"a": PromptArgument(description="A", required=True), "b": PromptArgument(title="B")}
     assert wire_definitions.prompt_definition("p", config, description=None, arguments=arguments) == {

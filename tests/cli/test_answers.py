@@ -63,7 +63,7 @@ def folder(run: Run, tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_flags_answer_without_a_terminal(run: Run, folder: Path, words: list[str], out: str) -> None:
+def test_flags_answer_questions_without_a_terminal(run: Run, folder: Path, words: list[str], out: str) -> None:
     del folder
     finished = run("call", *words)
     assert (finished.code, finished.out) == (0, out), finished.hints
@@ -81,14 +81,14 @@ def test_flags_answer_without_a_terminal(run: Run, folder: Path, words: list[str
         (["samples", "--yes"], 1, "capability sampling"),
     ],
 )
-def test_missing_or_invalid_answer_is_refused(run: Run, folder: Path, words: list[str], code: int, hint: str) -> None:
+def test_missing_or_invalid_answer_is_rejected(run: Run, folder: Path, words: list[str], code: int, hint: str) -> None:
     del folder
     finished = run("call", *words)
     assert (finished.code, finished.out) == (code, "")
     assert hint in finished.hints
 
 
-def test_form_is_filled_in_on_a_terminal(folder: Path) -> None:
+def test_form_can_be_filled_in_on_a_terminal(folder: Path) -> None:
     terminal = Terminal(folder, "call", "order", environ=TERMINAL)
     for prompt, text in (
         ("count: ", "0\n"),
@@ -104,7 +104,7 @@ def test_form_is_filled_in_on_a_terminal(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "code", "shown"), [("y\n", 0, "deleted"), ("\n", 1, "The user declined")])
-def test_confirmation_is_asked_on_a_terminal(folder: Path, text: str, code: int, shown: str) -> None:
+def test_confirmation_is_requested_on_a_terminal(folder: Path, text: str, code: int, shown: str) -> None:
     terminal = Terminal(folder, "call", "delete", "file=a", environ=TERMINAL)
     terminal.read_until("Delete a?\r\nConfirm? [y/N] ")
     terminal.type(text)

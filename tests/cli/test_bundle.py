@@ -187,7 +187,7 @@ def test_manifest_asks_for_variables(run: Run, folder: Path) -> None:
     assert (asked["required"], asked["sensitive"]) == (True, True)
 
 
-def test_the_program_of_a_bundle_serves_it(run: Run, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_program_of_a_bundle_serves_it(run: Run, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (folder / "ops/config.yaml").write_text(CONFIG.replace(', X-Key: "${file:key.txt}"', "").split("  elsewhere:")[0])
     assert bundled(run).code == 0
     directory = tmp_path_factory.mktemp("installed")
@@ -212,7 +212,7 @@ def test_the_program_of_a_bundle_serves_it(run: Run, folder: Path, tmp_path_fact
 
 
 @pytest.mark.build
-def test_the_official_tool_takes_the_manifest(official_tool: NodePackage, run: Run, folder: Path) -> None:
+def test_official_tool_accepts_the_manifest(official_tool: NodePackage, run: Run, folder: Path) -> None:
     bundled(run)
     with zipfile.ZipFile(folder / "ops.mcpb") as archive:
         archive.extract("manifest.json", folder)

@@ -59,7 +59,7 @@ def test_access_is_enforced(run: Run, ann: str) -> None:
     assert (refused.code, refused.out) == (1, "")
 
 
-def test_an_explanation_shows_the_facts_of_the_caller(run: Run, ann: str) -> None:
+def test_explanation_shows_the_facts_of_the_caller(run: Run, ann: str) -> None:
     shown = json.loads(run("call", "team", "--as", ann, "--explain", "--raw").out)
     assert shown["argv"] == ["echo", "red"]
     assert shown["from_caller"] == {"caller.claims.team": "red"}
@@ -88,9 +88,7 @@ def test_tests_run_as_their_caller(run: Run, ann: str) -> None:
         ("{sub: [", "who.yaml"),
     ],
 )
-def test_a_file_without_a_possible_caller_is_an_error(
-    run: Run, ann: str, tmp_path: Path, content: str, expected: str
-) -> None:
+def test_file_without_auth_is_an_error(run: Run, ann: str, tmp_path: Path, content: str, expected: str) -> None:
     assert ann
     (tmp_path / "who.yaml").write_text(content)
     done = run("call", "who", "--as", "who.yaml")
@@ -98,7 +96,7 @@ def test_a_file_without_a_possible_caller_is_an_error(
     assert expected in done.hints
 
 
-def test_the_flag_works_only_with_a_file_that_has_auth(run: Run, ann: str, tmp_path: Path) -> None:
+def test_as_flag_requires_a_file_with_auth(run: Run, ann: str, tmp_path: Path) -> None:
     assert "works only with a file" in run("call", "who", "--as", ann, "--url", "http://127.0.0.1:1").hints
     (tmp_path / "open.yaml").write_text("tools: {who: {description: W., content: [{text: x}]}}")
     assert "requires `auth`" in run("call", "open.yaml", "who", "--as", ann).hints

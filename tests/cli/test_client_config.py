@@ -245,7 +245,7 @@ def test_unreachable_server_is_reported_and_configured(run: Run) -> None:
     ("name", "variable"),
     [("ops", "OPS_API_KEY"), ("127.0.0.1", "MCP_127_0_0_1_API_KEY"), ("Über-tools 2", "BER_TOOLS_2_API_KEY")],
 )
-def test_a_variable_is_one_that_a_shell_can_set(name: str, variable: str) -> None:
+def test_variable_name_is_valid_in_a_shell(name: str, variable: str) -> None:
     assert _variable_for(name) == variable
 
 
@@ -278,7 +278,7 @@ def test_invalid_url_option_is_rejected(run: Run, url: str) -> None:
     assert f"{url}: expected a URL such as http://127.0.0.1:8000/mcp" in finished.hints
 
 
-def test_a_view_is_what_the_client_starts_or_asks(run: Run, tmp_path: Path) -> None:
+def test_view_is_part_of_the_command_or_url(run: Run, tmp_path: Path) -> None:
     (tmp_path / "views.yaml").write_text(
         "tools: {hi: {description: Says hi., content: [{text: Hi.}]}}\nviews: {support: {include: {tools: [hi]}}}\n"
     )
@@ -332,7 +332,7 @@ VARIABLES = ["API_TOKEN", "TEAM", "API_STAGE", "LICENCE", "PROFILE"]
 
 
 @pytest.mark.parametrize(("client", "key"), [("codex", "env_vars"), ("goose", "env_keys"), ("zed", None)])
-def test_a_client_that_passes_on_variables_by_name_is_given_their_names(
+def test_client_that_inherits_variables_by_name_gets_their_names(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str, key: str | None
 ) -> None:
     (tmp_path / "config.yaml").write_text(READS_VARIABLES)
@@ -371,14 +371,14 @@ def test_a_client_that_passes_on_variables_by_name_is_given_their_names(
         ),
     ],
 )
-def test_a_url_and_its_key_stand_where_the_client_looks(run: Run, client: str, expected: dict[str, Any]) -> None:
+def test_url_and_key_are_written_at_the_clients_keys(run: Run, client: str, expected: dict[str, Any]) -> None:
     url = "https://127.0.0.1:9/ops/mcp"
     finished = run("client-config", client, "--url", url, "--name", "ops", "--key-from", "MY_KEY")
     entry = parsed(client, finished.out)[SECTIONS.get(client, "mcpServers")]["ops"]
     assert entry == {key: url if value == "URL" else value for key, value in expected.items()}
 
 
-def test_a_link_holds_what_the_file_would(run: Run) -> None:
+def test_install_link_contains_the_same_configuration(run: Run) -> None:
     words = ("--url", "https://127.0.0.1:9/ops/mcp", "--name", "ops & co", "--key-from", "MY_KEY")
     link = urlsplit(run("client-config", "cursor", *words, "--link").out.strip())
     assert (link.scheme, link.netloc, link.path) == ("cursor", "anysphere.cursor-deeplink", "/mcp/install")
@@ -445,7 +445,7 @@ def test_file_of_claude_desktop_is_changed(run: Run, home: Path) -> None:
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name not in IN_SETTINGS])
-def test_a_client_s_file_is_made_and_then_changed(run: Run, home: Path, tmp_path: Path, client: str) -> None:
+def test_client_file_is_created_and_changed(run: Run, home: Path, tmp_path: Path, client: str) -> None:
     place = CLIENTS[client].file
     file = home / place.removeprefix("~/") if place.startswith("~") else tmp_path / place
     words = (client, "--url", "https://127.0.0.1:9/one", "--write", "--yes")

@@ -73,7 +73,7 @@ def test_yaml_keeps_comments() -> None:
 
 
 @pytest.mark.parametrize("value", ["s:\n", "s: ~\n", "s: null\nt: 1\n", "# only a comment\n", ""])
-def test_yaml_with_nothing_in_the_section_gets_one(value: str) -> None:
+def test_yaml_with_an_empty_section_is_filled(value: str) -> None:
     try:
         found = YAML.parse(YAML.put(value, ("s", "ops"), {"cmd": "o"}))
     except NotEditableError:
@@ -104,7 +104,7 @@ def test_unsafe_edit_is_rejected(notation: Notation, text: str) -> None:
         notation.parse(notation.put(text, ("s", "ops"), ENTRY))
 
 
-def test_toml_strings_are_escaped_as_toml_wants() -> None:
+def test_toml_strings_are_escaped() -> None:
     entry = {"command": '\x7f\x00"\\\n', "args": ["é😀"]}
     assert TOML.parse(TOML.put("", ("s", "a b"), entry)) == {"s": {"a b": entry}}
     assert json.loads(JSON.render({"a": "é"})) == {"a": "é"}

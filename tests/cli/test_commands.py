@@ -15,7 +15,7 @@ from tests.cli.typed import CONFIG, Finished, Run, started
 from tests.fork_server import FORKED
 
 
-def test_without_a_command_the_overview_is_shown(run: Run) -> None:
+def test_no_command_shows_the_overview(run: Run) -> None:
     finished = run()
     assert finished.code == 2
     assert all(command in finished.out for command in COMMANDS)
@@ -31,7 +31,7 @@ def test_help_of_each_command_has_examples(run: Run, command: str) -> None:
     assert all(len(line) <= 100 for line in finished.out.splitlines())
 
 
-def test_the_help_of_serve_names_each_variable_and_default(run: Run) -> None:
+def test_help_of_serve_names_each_variable_and_default(run: Run) -> None:
     text = " ".join(run("serve", "--help").out.split())
     for variable in ("HTTP", "STDIO", "ALLOW_ANONYMOUS", "SCOPES", "NO_WATCH", "POLL", "DRAIN_TIMEOUT", "LOG_LEVEL"):
         assert f"MCP_GATEWAY_{variable}" in text
@@ -39,7 +39,7 @@ def test_the_help_of_serve_names_each_variable_and_default(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["help"], ["sevre"], []])
-def test_the_overview_and_the_version_import_no_more_than_they_need(tmp_path: Path, words: list[str]) -> None:
+def test_overview_and_version_import_little(tmp_path: Path, words: list[str]) -> None:
     program = f"""
 import sys
 from gateway.cli import main
@@ -67,7 +67,7 @@ def test_help_command_shows_the_help_of_a_command(run: Run) -> None:
     assert run("help", "plan") == run("plan", "--help")
 
 
-def test_the_schema_is_the_one_that_editors_are_given(run: Run) -> None:
+def test_printed_schema_equals_the_published_one(run: Run) -> None:
     assert run("schema").out == (Path(__file__).parents[2] / "config" / "schema.json").read_text()
 
 
@@ -232,16 +232,16 @@ def test_one_kind_is_listed_as_json(run: Run) -> None:
         (["figures"], '{"a":[1]}\n'),
     ],
 )
-def test_a_tool_is_called_with_words(run: Run, words: list[str], out: str) -> None:
+def test_tool_is_called_with_words(run: Run, words: list[str], out: str) -> None:
     finished = run("call", *words)
     assert finished == Finished(0, out, "")
 
 
-def test_a_tool_s_error_goes_to_standard_error_and_the_code_is_one(run: Run) -> None:
+def test_tool_error_goes_to_standard_error_with_code_one(run: Run) -> None:
     assert run("call", "fail") == Finished(1, "", "It did not work.\n")
 
 
-def test_arguments_that_do_not_fit_are_named(run: Run) -> None:
+def test_invalid_arguments_are_named(run: Run) -> None:
     finished = run("call", "add", "a=one")
     assert finished.code == 1
     assert "/a" in finished.hints
@@ -323,7 +323,7 @@ def test_raw_option_prints_the_result(run: Run) -> None:
     assert result["isError"] is True
 
 
-def test_a_resource_is_read(run: Run) -> None:
+def test_resource_is_read(run: Run) -> None:
     assert run("read", "about://this").out == "About this.\n"
     assert run("read", "config.yaml", "item://7").out == "Item 7\n"
     assert run("read", "config.yaml").hints.startswith("config.yaml: expected one URI, after CONFIG")
@@ -333,7 +333,7 @@ def test_prompt_is_printed(run: Run) -> None:
     assert run("prompt", "ask", "what=this").out == "user:\nWhat is this? Be kind.\nassistant:\nLet me think.\n"
 
 
-def test_init_writes_a_file_that_is_valid_and_its_commands_work(run: Run, tmp_path: Path) -> None:
+def test_init_writes_a_valid_file_with_working_commands(run: Run, tmp_path: Path) -> None:
     finished = run("init", "new/config.yaml")
     assert finished.code == 0
     assert "mcp-gateway serve new/config.yaml" in finished.out
@@ -349,7 +349,7 @@ def test_init_overwrites_nothing(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "config.yaml").read_text() == CONFIG
 
 
-def test_a_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_names_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").rename(tmp_path / "other.yaml")
     assert run("list").code == 2
     monkeypatch.setenv("MCP_GATEWAY_CONFIG", "other.yaml")
@@ -483,7 +483,7 @@ def test_unencodable_text_is_escaped(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout) == (0, "\\u201c\\xfc\\u201d\n")
 
 
-def test_a_running_server_is_asked_by_its_url(run: Run, tmp_path: Path) -> None:
+def test_running_server_is_used_by_url(run: Run, tmp_path: Path) -> None:
     with started("serve", "--http", "127.0.0.1:0", cwd=tmp_path) as server:
         assert server.stderr is not None
         events = (json.loads(line) for line in server.stderr)

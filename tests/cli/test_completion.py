@@ -44,7 +44,7 @@ complete -C '{line}'
         ("mcp-gateway read --out", {"--output"}),
     ],
 )
-def test_a_shell_completes(run: Run, tmp_path: Path, shell: str, line: str, expected: set[str]) -> None:
+def test_shell_completes(run: Run, tmp_path: Path, shell: str, line: str, expected: set[str]) -> None:
     del run  # it is its small file that is wanted
     words = [*line.split(), *([""] if line.endswith(" ") else [])]
     script = PRESSED[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
@@ -78,7 +78,7 @@ def test_completion_falls_back_to_file_names(run: Run, words: list[str]) -> None
     assert (finished.code, finished.out, finished.hints) == (0, "", "")
 
 
-def test_a_broken_file_is_no_hindrance(run: Run, tmp_path: Path) -> None:
+def test_completion_works_with_an_invalid_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("tools: [")
     finished = run("completion", "bash", "--words", "call", "")
     assert (finished.code, finished.out, finished.hints) == (0, "", "")

@@ -220,12 +220,12 @@ async def test_denied_sign_in_ends_with_the_reason(terminal: Terminal, idp: Prov
         (["sign-in", "api", "--state-dir", "none"], "tokens are stored there"),
     ],
 )
-async def test_wrong_words_are_an_error(terminal: Terminal, words: list[str], reason: str) -> None:
+async def test_wrong_arguments_are_an_error(terminal: Terminal, words: list[str], reason: str) -> None:
     code, _, hints = await terminal.run(*words)
     assert (code, reason in " ".join(hints.split())) == (2, True), hints
 
 
-async def test_running_daemon_is_asked_with_a_key(terminal: Terminal, idp: Provider) -> None:
+async def test_running_daemon_is_used_with_a_key(terminal: Terminal, idp: Provider) -> None:
     file = json.loads(terminal.config.read_text()) | {"auth": {"api_keys": {"ann": {"secret": ANN}}}}
     terminal.config.write_text(json.dumps(file))
     async with serving(terminal.config, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:

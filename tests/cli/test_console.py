@@ -24,26 +24,26 @@ def on_terminal(environ: Mapping[str, str]) -> tuple[Console, io.StringIO]:
     return Console(stream, environ), stream
 
 
-def test_a_terminal_has_colour_and_a_pipe_has_none() -> None:
+def test_only_a_terminal_gets_colour() -> None:
     console, _ = on_terminal({"TERM": "xterm"})
     assert console.styled("x", "red") == "\x1b[31mx\x1b[0m"
     assert Console(io.StringIO(), {"TERM": "xterm"}).styled("x", "red") == "x"
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colour_can_be_refused(environ: dict[str, str]) -> None:
+def test_colour_can_be_disabled(environ: dict[str, str]) -> None:
     console, _ = on_terminal(environ)
     assert console.styled("x", "red") == "x"
 
 
-def test_a_server_s_text_cannot_drive_the_terminal() -> None:
+def test_server_text_cannot_control_the_terminal() -> None:
     console, stream = on_terminal({})
     console.foreign("a\x1b[2Jb\x1b]0;title\x07c\x9b1md\te\n\r")
     assert stream.getvalue() == "abcd\te\n"
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "xterm"}, {"TERM": "dumb"}])
-def test_no_line_can_drive_the_terminal(environ: dict[str, str]) -> None:
+def test_lines_cannot_control_the_terminal(environ: dict[str, str]) -> None:
     console, stream = on_terminal(environ)
     console.line(f"{console.styled('error:', 'red')} a\x1b[2Jb\x1b]0;title\x07c\x9b1md\u202ee\rf\ng\U000e0041")
     assert stream.getvalue() == f"{console.styled('error:', 'red')} abcd\\u202eef\ng\\U000e0041\n"
@@ -53,26 +53,26 @@ def test_no_line_can_drive_the_terminal(environ: dict[str, str]) -> None:
     "error",
     [RpcError(ErrorCode.INVALID_PARAMS, "a\x1b[2Jb", "c\x1b]0;title\x07d"), ExecutionError("a\x1b[2Jb (c\x9b1md)")],
 )
-def test_a_server_s_error_cannot_drive_the_terminal(error: Exception) -> None:
+def test_server_error_cannot_control_the_terminal(error: Exception) -> None:
     console, stream = on_terminal({"NO_COLOR": "1"})
     assert report(error, console, ()) == 1
     assert stream.getvalue() == "error: ab (cd)\n"
 
 
-def test_a_server_s_result_as_json_cannot_drive_the_terminal() -> None:
+def test_json_result_cannot_control_the_terminal() -> None:
     console, stream = on_terminal({})
     show_raw({"text": "a\x9b2Jb\u202ec"}, console)
     assert json.loads(stream.getvalue()) == {"text": "ab\u202ec"}
     assert "\u202e" not in stream.getvalue()
 
 
-def test_a_pipe_gets_a_server_s_text_as_it_is() -> None:
+def test_pipe_gets_server_text_unchanged() -> None:
     stream = io.StringIO()
     Console(stream).foreign("a\x1b[2Jb")
     assert stream.getvalue() == "a\x1b[2Jb\n"
 
 
-def test_columns_line_up_and_a_terminal_s_edge_cuts_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_aligned_and_truncated_at_the_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
     console, stream = on_terminal({"NO_COLOR": "1"})
     console.table([("a", "x y", "short"), ("long-name", "z", "word " * 20)])
@@ -86,7 +86,7 @@ def test_columns_line_up_and_a_terminal_s_edge_cuts_the_last(monkeypatch: pytest
     ("value", "text"),
     [(None, "–"), (True, "yes"), ([], "none"), (["a", 1], "a, 1"), ({"a": False}, "a no"), ({}, "none"), (1.5, "1.5")],
 )
-def test_values_of_a_status_read_like_words(value: object, text: str) -> None:
+def test_status_values_are_words(value: object, text: str) -> None:
     assert say(value) == text
 
 
@@ -126,7 +126,7 @@ def test_binary_content_is_not_printed() -> None:
         ({"type": "new", "x": 1}, Piece(content='{"type": "new", "x": 1}')),
     ],
 )
-def test_every_kind_of_content_is_understood(block: dict[str, Any], piece: Piece) -> None:
+def test_every_kind_of_content_is_printed(block: dict[str, Any], piece: Piece) -> None:
     assert pieces_of([block]) == [piece]
 
 

@@ -39,7 +39,7 @@ def directory(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def test_variables_of_the_file_are_used_and_the_environment_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_variables_of_the_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SET", "from the environment")
     result = run("call", "--env-file", ".env", "show")
     assert result.out == "plain two words # here $PLAIN ${PLAIN} from the environment\n"
@@ -72,7 +72,7 @@ def test_settings_can_be_in_the_file(run: Run, directory: Path) -> None:
     assert run("validate", "--env-file", ".env").code == 0
 
 
-def test_broken_lines_are_named_by_number_and_not_shown(run: Run, directory: Path) -> None:
+def test_malformed_lines_are_named_by_number_and_not_shown(run: Run, directory: Path) -> None:
     lines = ["A=1", "", "", "s3cr3t-one", "export", "B=2", "=s3cr3t-two", "C='s3cr3t-three", "D=s3cr3t\0four", ""]
     (directory / ".env").write_text("\n".join(lines))
     result = run("validate", "--env-file", ".env")

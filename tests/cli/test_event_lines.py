@@ -63,7 +63,7 @@ def test_ended_call_is_shown_once_with_the_reason_of_its_failure() -> None:
     assert not shown.running
 
 
-def test_long_arguments_are_cut() -> None:
+def test_long_arguments_are_truncated() -> None:
     shown, call = Shown(), call_of({"a": "x" * 5000})
     shown.began(call)
     shown.ended(call, CallResult(outcome=Outcome.OK, seconds=0.0014))

@@ -49,7 +49,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def test_the_command_that_is_shown_is_the_one_that_runs(run: Run, tmp_path: Path, recorder: Path) -> None:
+def test_explained_command_is_the_one_that_runs(run: Run, tmp_path: Path, recorder: Path) -> None:
     (tmp_path / "config.yaml").write_text(SHELL)
     words = ["call", "record", 'words:=["a b", "$(c)", "-d"]', "depth=7"]
     ran = json.loads(run(*words).out)
@@ -172,7 +172,7 @@ def score(text: str, weights: list[float], deep: bool = True) -> int:
 """
 
 
-def test_a_function_is_shown_with_what_it_would_be_called_with(run: Run, tmp_path: Path) -> None:
+def test_function_is_shown_with_its_arguments(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN)
     (tmp_path / "config.yaml").write_text('plugins: [plugins]\ntools: {score: {python: "scoring:score"}}')
@@ -194,7 +194,7 @@ def test_confirmation_is_shown_without_asking(run: Run, tmp_path: Path) -> None:
     assert json.loads(run("call", "go", "to=Rome", "--explain", "--raw").out)["confirm"] == "Go to Rome?"
 
 
-def test_the_file_behind_a_resource_is_shown(run: Run, tmp_path: Path) -> None:
+def test_file_of_a_resource_is_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "my file.md").write_text("x")
     (tmp_path / "config.yaml").write_text('resources: {docs: {files: "docs/*.md"}, one: {uri: "one://x", text: One.}}')
@@ -249,7 +249,7 @@ def test_explanation_reports_the_error_of_the_call(run: Run, words: list[str], c
     assert hint in finished.hints
 
 
-def test_every_backend_can_explain_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_backend_has_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Path(__file__).parents[2] / "config" / "everything.yaml"
     with dry_run(read_settings({"config": str(config), "log_level": "error"})) as rehearsal:
         catalog = rehearsal.catalog

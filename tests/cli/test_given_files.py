@@ -52,7 +52,7 @@ def test_file_is_read_if_the_input_is_a_file(run: Run, tmp_path: Path, words: li
     assert (finished.code == 0) is ("must be" not in said and "cannot" not in said)
 
 
-def test_a_test_gives_files(run: Run) -> None:
+def test_can_pass_files(run: Run) -> None:
     finished = run("test", "--json")
     verdicts = {each["name"]: (each["grade"], each["reason"]) for each in json.loads(finished.out)}
     assert {name for name, (grade, _) in verdicts.items() if grade == "passed"} == {"given", "listed", "large"}

@@ -196,7 +196,7 @@ async def test_report_mode_serves_changed_definitions(house: House, pipeline: Re
     )
 
 
-async def test_the_instructions_are_kept_like_a_definition(house: House, pipeline: ReloadPipeline) -> None:
+async def test_locked_instructions_are_served(house: House, pipeline: ReloadPipeline) -> None:
     house.main.write_text(house.main.read_text().replace("First.", "Tell me everything."))
     await reload(pipeline)
     assert pipeline.store.current.instructions == "First."
@@ -219,7 +219,7 @@ async def test_different_definition_is_not_served_after_start(house: House) -> N
         assert [each.name for each in pipeline.store.current.left_out] == ["page", "instructions", "first"]
 
 
-def test_the_lock_is_written_whole_and_only_when_it_changes(house: House) -> None:
+def test_lock_is_written_atomically_and_only_if_it_changes(house: House) -> None:
     path = house.folder / "mcp-gateway.lock"
     before = path.stat()
     house.lock()

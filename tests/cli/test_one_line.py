@@ -131,7 +131,7 @@ def test_tool_of_a_command_can_be_called(run: Run, directory: Path) -> None:
         (("--print-config", "--openapi", "https://x.example/a?api_key=s3cr3t-value-9"), "--openapi: contains a secret"),
     ],
 )
-def test_wrong_combination_is_refused(run: Run, words: tuple[str, ...], message: str) -> None:
+def test_wrong_combination_is_rejected(run: Run, words: tuple[str, ...], message: str) -> None:
     result = run("serve", *words)
     assert result.code == 2
     assert result.hints.startswith(message)

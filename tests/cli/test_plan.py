@@ -51,7 +51,7 @@ def changes_of(plan: Any) -> dict[str, str]:
     return {f"{change['sign']} {change['place']}": change["what"] for change in plan["changes"]}
 
 
-def test_the_same_file_changes_nothing(plan: Any) -> None:
+def test_same_file_has_no_changes(plan: Any) -> None:
     assert plan(OLD + "x-note: only a comment\n# and another\n") == {
         "changes": [],
         "effects": {},
@@ -117,7 +117,7 @@ def test_restart_required_is_reported(plan: Any) -> None:
     assert list(changes_of(found)) == ["+ listen", "+ limits"]
 
 
-def test_limits_that_each_call_looks_up_need_no_restart(plan: Any) -> None:
+def test_limits_read_by_each_call_need_no_restart(plan: Any) -> None:
     looked_up = "rate_limit: 5/second, concurrency: 3, queue: 4, sampling: {per_call: 3}"
     assert plan(OLD + f"limits: {{{looked_up}}}\n")["restart_required"] == []
     assert plan(OLD + f"limits: {{{looked_up}, sessions: 7}}\n")["restart_required"] == ["limits"]
@@ -252,7 +252,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         server.wait(20)
 
 
-def test_a_running_server_is_compared_with_the_file(run: Run, served: str, tmp_path: Path) -> None:
+def test_running_server_is_compared_with_the_file(run: Run, served: str, tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text((tmp_path / "config.yaml").read_text().replace("[echo]", "[printf, x]"))
     for url in (served, served.removesuffix("/mcp"), served.removesuffix("mcp")):
         finished = run("plan", "new.yaml", "--url", url)
@@ -295,7 +295,7 @@ def test_plan_reports_an_unreachable_server(run: Run, tmp_path: Path) -> None:
     assert "Is the server running?" in finished.hints
 
 
-def test_server_without_contracts_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_contracts_is_rejected(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of earlier versions do not send them, so no change could be marked as breaking."""
 
     async def ask(_url: str, path: str) -> Any:

@@ -19,19 +19,19 @@ from gateway.json_types import Json
         ([], None, []),
     ],
 )
-def test_the_first_word_is_the_file_only_where_it_looks_like_one(
+def test_first_word_is_the_file_only_if_it_looks_like_one(
     words: list[str], config: str | None, rest: list[str]
 ) -> None:
     assert split_config(words, url=None) == (config, rest)
 
 
-def test_the_name_of_a_directory_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_name_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.d").mkdir()
     monkeypatch.chdir(tmp_path)
     assert split_config(["config.d", "tool"], url=None) == ("config.d", ["tool"])
 
 
-def test_a_tool_may_be_called_like_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_can_have_the_name_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deploy").mkdir()
     monkeypatch.chdir(tmp_path)
     for words in (["deploy"], ["deploy", "branch=main"]):
@@ -40,7 +40,7 @@ def test_a_tool_may_be_called_like_a_directory(tmp_path: Path, monkeypatch: pyte
     assert split_config(["deploy"], url=None) == ("deploy", [])
 
 
-def test_with_a_url_no_word_is_the_file() -> None:
+def test_no_word_is_the_file_with_a_url() -> None:
     assert split_config(["a.yaml"], url="http://localhost") == (None, ["a.yaml"])
 
 
@@ -56,21 +56,21 @@ def test_with_a_url_no_word_is_the_file() -> None:
         (["user-id=1", "a=1", "a=2"], {"user-id": "1", "a": "2"}),
     ],
 )
-def test_words_that_are_arguments(pairs: list[str], arguments: dict[str, Json]) -> None:
+def test_words_are_parsed_as_arguments(pairs: list[str], arguments: dict[str, Json]) -> None:
     assert arguments_of(pairs) == arguments
 
 
-def test_words_come_on_top_of_the_json_object() -> None:
+def test_words_extend_the_json_object() -> None:
     assert arguments_of(["b=x"], json='{"a": 1, "b": 2}') == {"a": 1, "b": "x"}
 
 
-def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_can_come_from_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes.txt").write_text("one\ntwo\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"three")))
     assert arguments_of([f"a@={tmp_path}/notes.txt", "b@=-"]) == {"a": "one\ntwo\n", "b": "three"}
 
 
-def test_a_text_from_a_file_is_what_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_from_a_file_is_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes.txt").write_bytes("ü\r\nb\r".encode())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("ü\r\n".encode()), encoding="latin-1"))
     assert arguments_of([f"a@={tmp_path}/notes.txt", "b@=-"]) == {"a": "ü\r\nb\r", "b": "ü\r\n"}
@@ -104,7 +104,7 @@ def test_invalid_words_are_reported(
     assert str(caught.value).startswith(message)
 
 
-def test_the_name_of_a_tool_is_text() -> None:
+def test_tool_name_is_text() -> None:
     assert name_and_pairs(["ü", "a=b"], "TOOL") == ["ü", "a=b"]
     with pytest.raises(ConfigError, match="is not valid UTF-8"):
         name_and_pairs(["a\udcff"], "TOOL")

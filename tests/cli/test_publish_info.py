@@ -27,7 +27,7 @@ def published(run: Run, text: str, *words: str) -> dict[str, Any]:
     return document
 
 
-def test_a_server_is_listed_under_its_domain_with_its_remotes(run: Run) -> None:
+def test_server_is_named_by_its_domain_with_its_remotes(run: Run) -> None:
     document = published(run, PUBLIC, "--repository", "https://github.com/ada/ops")
     assert document == {
         "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
@@ -52,7 +52,7 @@ def test_a_server_is_listed_under_its_domain_with_its_remotes(run: Run) -> None:
     ],
     ids=["keys", "both", "oauth"],
 )
-def test_a_key_is_asked_for_as_a_secret_and_never_written(run: Run, auth: str, *, required: bool | None) -> None:
+def test_key_is_declared_as_a_secret_and_never_written(run: Run, auth: str, *, required: bool | None) -> None:
     document = published(run, f"auth: {{{auth}}}\n{PUBLIC}")
     assert KEY not in json.dumps(document)
     for remote in document["remotes"]:
@@ -77,9 +77,7 @@ def test_a_key_is_asked_for_as_a_secret_and_never_written(run: Run, auth: str, *
         ("name: ops", ("--view", "desk"), "com.example.tools/ops-desk"),
     ],
 )
-def test_the_name_is_of_the_first_domain_that_is_known(
-    run: Run, server: str, words: tuple[str, ...], name: str
-) -> None:
+def test_name_uses_the_first_known_domain(run: Run, server: str, words: tuple[str, ...], name: str) -> None:
     head = "listen: {public_url: https://tools.example.com, sse: false}\nviews: {desk: {}}\n"
     document = published(run, f"{head}server: {{{server}}}\n{TOOLS}", *words)
     assert document["name"] == name
@@ -87,7 +85,7 @@ def test_the_name_is_of_the_first_domain_that_is_known(
     assert [remote["url"] for remote in document["remotes"]] == [f"https://tools.example.com{path}"]
 
 
-def test_texts_and_icons_are_made_to_fit(run: Run) -> None:
+def test_texts_and_icons_are_shortened(run: Run) -> None:
     icons = "[{src: https://example.com/a.png, sizes: 48x48}, {src: 'data:image/png;base64,AA=='}]"
     head = "listen: {public_url: https://tools.example.com}\n"
     document = published(
@@ -152,14 +150,14 @@ def test_unlistable_server_is_rejected(run: Run, text: str, words: tuple[str, ..
     assert not Path("server.json").exists()
 
 
-def test_the_document_can_be_printed(run: Run) -> None:
+def test_document_can_be_printed(run: Run) -> None:
     Path("config.yaml").write_text(PUBLIC)
     finished = run("publish-info", "config.yaml", "-o", "-")
     check(json.loads(finished.out), SERVER_JSON)
     assert not Path("server.json").exists()
 
 
-def test_the_schema_refuses_what_it_should(run: Run) -> None:
+def test_schema_rejects_invalid_documents(run: Run) -> None:
     document = published(run, PUBLIC)
     for change in ({"name": "ops"}, {"description": "x" * 101}, {"website": "https://example.com"}, {"version": 1}):
         with pytest.raises(jsonschema.ValidationError):

@@ -66,7 +66,7 @@ async def test_unauthorized_call_names_the_variable_to_set(start: Start) -> None
     assert "\n" not in str(caught.value)
 
 
-async def test_a_request_carries_envelope_and_headers(start: Start) -> None:
+async def test_request_has_envelope_and_headers(start: Start) -> None:
     seen: list[tuple[Any, dict[str, Any]]] = []
 
     async def handle(request: web.Request) -> web.Response:

@@ -199,7 +199,7 @@ def test_unlimited_and_refused_counts_are_shown(run: Run, answering: Answering) 
     assert "refused    4 by rate" in lines
 
 
-def test_file_list_is_cut(run: Run, answering: Answering) -> None:
+def test_file_list_is_truncated(run: Run, answering: Answering) -> None:
     files = {f"/etc/gateway/{number}.md": "0" * 64 for number in range(20)}
     lines = run("status", "--url", answering({**FINE, "files": files})).out.splitlines()
     assert "           … and 12 more (--json)" in lines

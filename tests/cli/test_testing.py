@@ -75,7 +75,7 @@ tools:
     }
 
 
-def test_json_is_equal_whatever_the_order_and_true_is_not_one(run: Run, tmp_path: Path) -> None:
+def test_json_comparison_ignores_order_and_true_is_not_one(run: Run, tmp_path: Path) -> None:
     text = """
 tools:
   figures:
@@ -229,7 +229,7 @@ def test_difference_is_shown(run: Run, tmp_path: Path) -> None:
     assert finished.hints.startswith("1 passed, 1 failed, 1 skipped in ")
 
 
-def test_a_build_server_reads_the_report(run: Run, tmp_path: Path) -> None:
+def test_junit_report_is_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         TWO.replace("content: b, tests: [{", 'content: "b\\u0001", output: {raw: true}, tests: [{name: "n\\u0001", ')
     )
@@ -252,7 +252,7 @@ def test_hint_without_tests(run: Run) -> None:
     assert "under `tests:` of a tool" in finished.hints
 
 
-async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_version(tmp_path: Path) -> None:
+async def test_tests_are_invisible_to_clients_and_do_not_change_versions(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     versions = []
     for text in ("a", "b"):

@@ -21,7 +21,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("start", [WITHOUT_MODULES, ON_WINDOWS], ids=["missing modules", "sys.platform"])
 @pytest.mark.parametrize("words", [[], ["--version"], ["validate", "x.yaml"], ["client-config", "claude"], ["serve"]])
-def test_windows_is_refused_in_three_lines(start: str, words: list[str]) -> None:
+def test_windows_is_rejected_in_three_lines(start: str, words: list[str]) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", start, *words], capture_output=True, text=True, timeout=60, check=False
     )

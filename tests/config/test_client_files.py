@@ -59,7 +59,7 @@ def test_commented_out_servers_are_ignored(tmp_path: Path, text: str) -> None:
         ('{"a":' * 100_000, "1:326"),
     ],
 )
-def test_text_that_is_not_json_is_an_error_at_its_position(tmp_path: Path, text: str, place: str) -> None:
+def test_invalid_json_is_an_error_at_its_position(tmp_path: Path, text: str, place: str) -> None:
     [problem] = loaded(tmp_path, text).problems
     assert str(problem).startswith(f"{tmp_path}/.mcp.json:{place}: mcp_json: JSON syntax: ")
     assert problem.severity.value == "error"
@@ -177,7 +177,7 @@ def test_invalid_server_is_skipped_with_a_warning(tmp_path: Path, bad: str, prob
     assert {each.severity.value for each in config.problems} == {"warning"}
 
 
-def test_misspelt_key_is_reported_with_the_key_that_was_meant(tmp_path: Path) -> None:
+def test_misspelt_key_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     text = (
         '{"mcpServers": {"a": {"url": "https://x", "header": {}, "version": "1", "timeout": 5}, "b": {"comand": "x"}}}'
     )

@@ -58,7 +58,7 @@ def test_caret_is_aligned_after_wide_characters() -> None:
     assert caret == "    |       ^"
 
 
-def test_long_line_is_cut_around_the_caret() -> None:
+def test_long_line_is_truncated_around_the_caret() -> None:
     source, caret = render([problem(line="a" * 5000 + "!" + "b" * 5000, column=5001)], colour=False).split("\n")[1:]
     assert len(source) < 200
     assert source[caret.index("^")] == "!"

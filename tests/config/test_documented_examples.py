@@ -44,7 +44,7 @@ def problems_of(main: Path, environ: dict[str, str]) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[str, str]) -> None:
+def test_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[str, str]) -> None:
     main = tmp_path / "config.yaml"
     main.write_text(with_files_of_its_own(block, tmp_path), encoding="utf-8")
     others = [problem for problem in problems_of(main, environ) if problem.message != "not supported by this version"]
@@ -52,7 +52,7 @@ def test_a_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_editors_accept_a_documented_block(block: str) -> None:
+def test_schema_accepts_documented_blocks(block: str) -> None:
     root = compose(SourceFile(DESCRIPTION, block)).root
     assert root is not None
     validator = jsonschema_rs.Draft202012Validator(document_schema())

@@ -71,7 +71,7 @@ def test_interpolated_text_keeps_its_parts(tmp_path: Path) -> None:
     assert parts_of(text) == ("{{ a }}-", Interpolation("ops", secret=False), "-${x}")
 
 
-def test_whole_interpolation_takes_the_type_of_its_field(tmp_path: Path) -> None:
+def test_whole_interpolation_is_converted_to_the_type_of_its_field(tmp_path: Path) -> None:
     text = """\
 server: {page_size: "${env:PORT}", version: "${env:PORT}", cache_ttl: "${env:RATIO}"}
 listen: {sse: "${env:FLAG}", max_body: "${env:PORT}"}
@@ -253,7 +253,7 @@ def test_version_can_be_interpolated(tmp_path: Path) -> None:
     assert loaded(tmp_path, 'version: "${env:MISSING:-1}"\n').document.version == 1
 
 
-def test_interpolation_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+def test_interpolation_in_a_schema_has_the_type_of_its_keyword(tmp_path: Path) -> None:
     schema = """{type: object, properties: {
       port: {type: integer, maximum: "${env:PORT}", default: "${env:PORT}", enum: ["${env:PORT}", "1${env:PORT}"]},
       name: {type: string, default: "${env:PORT}", maxLength: "${env:PORT}", description: "${env:PORT}"},
@@ -276,7 +276,7 @@ def test_interpolation_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path)
         }
 
 
-def test_interpolation_in_an_input_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+def test_interpolation_in_an_input_has_the_type_of_its_keyword(tmp_path: Path) -> None:
     text = 'tools: {t: {input: {n: {type: integer, default: "${env:PORT}", required: "${env:FLAG}"}}, content: x}}\n'
     assert loaded(tmp_path, text).document.tools["t"].input == {
         "n": {"type": "integer", "default": 8080, "required": True}

@@ -364,7 +364,7 @@ def test_requested_files_are_watched(tmp_path: Path) -> None:
 # What is compiled although there are errors.
 
 
-def test_invalid_definition_is_left_out(tmp_path: Path) -> None:
+def test_invalid_definition_is_omitted(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {

@@ -167,7 +167,7 @@ def test_value_without_secrets_is_unchanged() -> None:
     assert Redactor(['with "marks"']).json(value) == value
 
 
-def test_text_near_a_cut_is_removed() -> None:
+def test_text_near_a_truncation_is_removed() -> None:
     redactor = Redactor([SECRET])
     longest = longest_form_of(SECRET) - 1
     for size in range(1, len(SECRET)):

@@ -79,7 +79,7 @@ def test_most_sections_have_an_example() -> None:
 
 
 @pytest.mark.parametrize("section", EXAMPLES)
-def test_an_example_is_valid_and_contains_its_section(section: str, folder: Path) -> None:
+def test_example_is_valid_and_contains_its_section(section: str, folder: Path) -> None:
     path = folder / "config.yaml"
     path.write_text(EXAMPLES[section])
     assert [str(problem) for problem in check(read_settings({"config": path}))[1]] == []

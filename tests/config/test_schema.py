@@ -66,12 +66,12 @@ def values(text: str) -> Json:
     return {} if root is None else plain(root)
 
 
-def test_the_committed_schema_is_current() -> None:
+def test_committed_schema_is_current() -> None:
     written = json.dumps(document_schema(), indent=2) + "\n"
     assert COMMITTED.read_text(encoding="utf-8") == written, "run `mcp-gateway schema > config/schema.json`"
 
 
-def test_the_schema_accepts_what_the_loader_accepts(tmp_path: Path) -> None:
+def test_schema_accepts_every_file_that_loads(tmp_path: Path) -> None:
     main = tmp_path / "config.yaml"
     main.write_text(VALID)
     assert load(main, environ={"SIZE": "5", "SSE": "false", "CODE": "3"}).problems == ()
@@ -137,7 +137,7 @@ def _references(value: Json) -> Iterator[str]:
             yield from _references(each)
 
 
-def test_the_reference_is_current() -> None:
+def test_reference_is_current() -> None:
     committed = (PROJECT / "docs" / "reference.md").read_text()
     assert committed == reference(), "run: mcp-gateway schema --markdown > docs/reference.md"
 

@@ -23,7 +23,7 @@ BAD: Final = {"FAILURE", "WARNING"}
 
 
 @pytest.mark.parametrize("run", SCENARIOS)
-async def test_only_scenarios_of_the_baseline_fail_and_all_of_them(run: str, tmp_path: Path) -> None:
+async def test_failed_scenarios_equal_the_baseline(run: str, tmp_path: Path) -> None:
     checks = await asyncio.to_thread(the_suite().run_client, run.split(), output=tmp_path)
     scenarios = {check.scenario for check in checks}
     failed = {check.scenario: f"{check.name}: {check.reason}" for check in checks if check.status in BAD}

@@ -8,7 +8,7 @@ from tests.conformance.suite import HERE
 PAGE = HERE.parents[1] / "docs" / "conformance.md"
 
 
-def test_the_page_has_the_figures_of_the_runs() -> None:
+def test_page_has_the_figures_of_the_runs() -> None:
     rows = re.findall(r"(?m)^\| (server|client) \| `(.+)` \| (\d+) \| (\d+) \|$", PAGE.read_text())
     assert [(leg, run, int(scenarios), int(passed)) for leg, run, scenarios, passed in rows] == [
         *(

@@ -27,7 +27,7 @@ SKIPPED_BY_THE_SUITE: Final = {"tasks-status-notifications"}
 
 
 @pytest.mark.parametrize("run", SCENARIOS)
-async def test_the_suite_finds_wanting_what_the_baseline_names_and_nothing_else(run: str, tmp_path: Path) -> None:
+async def test_failed_checks_equal_the_baseline(run: str, tmp_path: Path) -> None:
     suite = the_suite()
     async with serving(EVERYTHING, "--http", "127.0.0.1:0") as daemon:
         checks = await asyncio.to_thread(suite.run, await daemon.url(), run.split(), output=tmp_path)
@@ -42,5 +42,5 @@ async def test_the_suite_finds_wanting_what_the_baseline_names_and_nothing_else(
     assert len({check.scenario for check in checks}) == SCENARIOS[run]
 
 
-def test_the_baseline_names_no_other_run() -> None:
+def test_baseline_only_names_existing_runs() -> None:
     assert BASELINE.keys() <= SCENARIOS.keys()

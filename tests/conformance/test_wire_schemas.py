@@ -48,13 +48,13 @@ MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
     ],
     ids=str,
 )
-def test_what_a_revision_does_not_have_is_a_mistake(
+def test_members_missing_in_a_revision_are_errors(
     schemas: WireSchemas, revision: str, method: str | None, message: dict[str, Json]
 ) -> None:
     assert schemas.problems(revision, message, answers=method)
 
 
-def test_what_a_revision_has_is_none(schemas: WireSchemas) -> None:
+def test_members_of_a_revision_are_valid(schemas: WireSchemas) -> None:
     assert schemas.problems("2024-11-05", result(tools=[TOOL]), answers="tools/list") == []
     assert schemas.problems("2026-07-28", result(tools=[TOOL], **MODERN), answers="tools/list") == []
     error = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}}

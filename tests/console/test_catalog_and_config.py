@@ -63,7 +63,7 @@ def as_ann(daemon: Watched) -> Watched:
     return daemon
 
 
-async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_on_offer(folder: Path) -> None:
+async def test_catalog_has_the_location_and_state_of_each_definition(folder: Path) -> None:
     (folder / "more.yaml").write_text(VISIBLE)
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         answer = await as_ann(daemon).get("/catalog")
@@ -108,7 +108,7 @@ async def test_overview_counts_the_entries_of_the_catalog(folder: Path) -> None:
         )
 
 
-async def test_refused_reload_is_not_the_last_reload(folder: Path) -> None:
+async def test_rejected_reload_is_not_the_last_reload(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         before = (await daemon.get("/overview"))["status"]
         assert before["last_refused"] is None
@@ -159,7 +159,7 @@ async def test_call_is_explained_in_the_requested_view(folder: Path) -> None:
             assert "Unknown view" in (await post(daemon, f"/explain?view={name}", greet, status=404))["error"]
 
 
-async def test_the_overview_counts_definitions_instead_of_naming_them(folder: Path) -> None:
+async def test_overview_counts_definitions(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         named = (await daemon.get("/overview"))["status"]
         counted = (await daemon.get("/overview", {"names": "0", "problems": "5"}))["status"]
@@ -175,7 +175,7 @@ async def test_the_overview_counts_definitions_instead_of_naming_them(folder: Pa
         assert counted.keys() == named.keys()
 
 
-async def test_a_definition_is_shown_as_each_revision_sends_it_and_as_it_is_written(folder: Path) -> None:
+async def test_definition_is_shown_per_revision_and_as_yaml(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         shown = await daemon.get("/catalog/tool", {"name": "greet"})
         assert list(shown["definitions"]) == [*LEGACY, *MODERN]
@@ -201,7 +201,7 @@ async def test_rate_limits_of_a_definition_are_shown_as_they_are_written(folder:
         }
 
 
-async def test_arguments_are_validated_and_calls_explained_and_nothing_runs(folder: Path) -> None:
+async def test_validation_and_explanation_run_nothing(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         wrong = await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "A", "more": 1}})
         assert [each["path"] for each in wrong["problems"]] == ["/name", "/more"]
@@ -267,7 +267,7 @@ async def test_hidden_tool_is_not_explained_or_validated(folder: Path) -> None:
         assert "deploy" in (await post(daemon, "/explain", deploy, status=422))["error"]
 
 
-async def test_the_files_are_shown_with_their_secrets_masked(folder: Path) -> None:
+async def test_files_are_shown_with_masked_secrets(folder: Path) -> None:
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         shown = await as_ann(daemon).get("/config")
         assert [each["path"] for each in shown["files"]] == [str(daemon.config), str(folder / "more.yaml")]
@@ -280,7 +280,7 @@ async def test_the_files_are_shown_with_their_secrets_masked(folder: Path) -> No
         assert (shown["lock"], shown["restartRequired"]) == ({"file": None, "differs": []}, [])
 
 
-async def test_a_file_that_cannot_be_served_is_shown_with_its_problem_and_a_caret(folder: Path) -> None:
+async def test_invalid_file_is_shown_with_its_problem_and_a_caret(folder: Path) -> None:
     async with watched(folder, CONSOLE + FILE) as daemon:
         daemon.config.write_text(daemon.config.read_text().replace("minLength: 2", "minLength: two"))
         await daemon.ask("POST", "/reload", status=422)
@@ -333,7 +333,7 @@ async def test_equal_warnings_are_grouped(folder: Path) -> None:
         assert counted == sum(shown["problemCounts"].values())
 
 
-async def test_the_overview_has_a_snippet_for_each_client_and_no_key(folder: Path) -> None:
+async def test_overview_has_a_snippet_per_client_without_keys(folder: Path) -> None:
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         shown = await as_ann(daemon).get("/overview")
         clients = {each["name"]: each for each in shown["clients"]}

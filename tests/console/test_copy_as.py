@@ -107,7 +107,7 @@ def in_shell(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_the_copied_command_calls_with_the_same_arguments(
+def test_copied_command_calls_with_the_same_arguments(
     case: str, copies: dict[str, dict[str, str]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = in_shell(f"mcp_gateway() {{ printf '%s\\0' \"$@\"; }}; {copies[case]['command'].replace('-', '_', 1)}")
@@ -116,13 +116,13 @@ def test_the_copied_command_calls_with_the_same_arguments(
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_the_copied_curl_command_calls_with_the_same_arguments(case: str, copies: dict[str, dict[str, str]]) -> None:
+def test_copied_curl_command_calls_with_the_same_arguments(case: str, copies: dict[str, dict[str, str]]) -> None:
     need("curl")
     answer = json.loads(in_shell(copies[case]["curl"]))
     assert given(answer["result"]["content"][0]["text"]) == VALUES[case]
 
 
-def test_the_copied_tests_call_with_the_same_arguments_and_expect_what_was_answered(
+def test_copied_tests_expect_the_recorded_result(
     copies: dict[str, dict[str, str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     entries = "".join(forms["test"].removeprefix("    tests:\n") for forms in copies.values())
@@ -131,6 +131,6 @@ def test_the_copied_tests_call_with_the_same_arguments_and_expect_what_was_answe
     assert f"{len(VALUES)} passed" in capfd.readouterr().err
 
 
-def test_the_copied_test_fails_for_another_answer(copies: dict[str, dict[str, str]], tmp_path: Path) -> None:
+def test_copied_test_fails_for_another_result(copies: dict[str, dict[str, str]], tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG + copies["quotes"]["test"].replace("quoted", "changed", 1))
     assert main(["test", str(tmp_path / "config.yaml")]) == 1

@@ -47,7 +47,7 @@ def is_call(name: str, outcome: str) -> Callable[[Seen], bool]:
     return lambda event: event.kind == "call" and (event.data["name"], event.data["outcome"]) == (name, outcome)
 
 
-async def test_a_call_appears_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
+async def test_call_has_events_at_its_start_and_end(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
         calling = asyncio.create_task(daemon.call("waits", path=str(tmp_path / "go")))
         began = await events.until(is_call("waits", "running"))
@@ -62,7 +62,7 @@ async def test_a_call_appears_when_it_begins_and_when_it_ends(tmp_path: Path) ->
         await calling
 
 
-async def test_a_stream_without_calls_has_none(tmp_path: Path) -> None:
+async def test_stream_without_calls_has_no_call_events(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events(calls="0") as events:
         await daemon.call("greet")
         await events.until(lambda event: event.kind == "status" and event.data["rate"]["calls"] == 1)
@@ -158,7 +158,7 @@ async def test_open_event_streams_are_limited(tmp_path: Path) -> None:
                     break
 
 
-async def test_a_stream_ends_when_the_daemon_drains(tmp_path: Path) -> None:
+async def test_event_stream_ends_when_the_daemon_drains(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
         stopping = asyncio.create_task(daemon.gateway.stop())
         await events.first("draining")
@@ -166,7 +166,7 @@ async def test_a_stream_ends_when_the_daemon_drains(tmp_path: Path) -> None:
         await stopping
 
 
-async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_path: Path) -> None:
+async def test_event_stream_ends_with_its_credential(tmp_path: Path) -> None:
     async with watched(tmp_path, CONSOLE + FILE + AUTH) as daemon:
         daemon.bearer["Authorization"] = f"Bearer {OPERATOR}"
         async with daemon.events() as events:
@@ -214,7 +214,7 @@ async def test_unwatched_feed_does_no_work(tmp_path: Path) -> None:
             await daemon.call("greet")
 
 
-async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> None:
+async def test_no_observer_is_registered_without_a_console(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {}\n" + FILE) as daemon:
         assert daemon.gateway.app.core.dispatcher._server.observers_of_all == ()
 

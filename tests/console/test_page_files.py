@@ -33,24 +33,24 @@ def digests() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["preact.js", "hooks.js", "htm.js", "LICENSE-preact"])
-def test_a_vendored_file_is_the_one_that_was_published(name: str) -> None:
+def test_vendored_file_equals_the_published_one(name: str) -> None:
     content = (VENDOR / name).read_bytes()
     if name in AS_PUBLISHED:
         content = content.replace(*AS_PUBLISHED[name])
     assert hashlib.sha256(content).hexdigest() == digests()[name]
 
 
-def test_every_vendored_script_has_its_digest_and_nothing_else_is_vendored() -> None:
+def test_every_vendored_script_has_its_digest() -> None:
     assert {path.name for path in VENDOR.iterdir()} == {*digests(), "SHA256SUMS", "README.md", "htm-preact.js"}
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: str(path.relative_to(STATIC)))
 @pytest.mark.parametrize("what", FORBIDDEN)
-def test_no_file_of_the_page_holds(path: Path, what: str) -> None:
+def test_page_files_contain_no_forbidden_code(path: Path, what: str) -> None:
     assert not re.findall(FORBIDDEN[what], path.read_text())
 
 
-def test_every_import_of_a_module_names_a_file_of_ours() -> None:
+def test_modules_only_import_own_files() -> None:
     for path in OWN:
         for target in re.findall(r"(?:from|import\()\s*\"([^\"]+)\"", path.read_text()):
             assert target.startswith("."), f"{path}: {target}"
@@ -65,6 +65,6 @@ def test_revisions_are_only_named_in_one_module() -> None:
     assert named - {"plugin.py"} == {"revisions.py"}  # an example in a docstring
 
 
-def test_the_page_stays_small() -> None:
+def test_page_is_small() -> None:
     sent = {path: len(gzip.compress(path.read_bytes())) for path in STATIC.rglob("*") if path.is_file()}
     assert sum(sent.values()) <= MAX_BYTES, sent

@@ -68,7 +68,7 @@ def names(calls: RecordedCalls, **query: str) -> list[str]:
     return [call["name"] for call in calls.listed(CallFilter.parse(query))["calls"]]
 
 
-async def test_a_call_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+async def test_call_is_shown_with_all_details(tmp_path: Path) -> None:
     async with watched(folder_of(tmp_path), FILE) as daemon:
         await daemon.call("greet", name="Ada")
         call = await daemon.only_call()
@@ -237,7 +237,7 @@ def test_rates_cover_the_last_hour() -> None:
     assert len(rates.as_json()) == 1
 
 
-def test_the_log_lines_of_a_call_are_bounded() -> None:
+def test_log_lines_of_a_call_are_bounded() -> None:
     calls = recorder()
     call = call_of("tools/call", "greet")
     calls.began(call)

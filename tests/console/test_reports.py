@@ -63,7 +63,7 @@ async def until_up(daemon: Watched, name: str) -> Any:
     return found
 
 
-async def test_an_upstream_that_died_shows_why_and_is_reconnected_on_request(tmp_path: Path) -> None:
+async def test_failed_upstream_shows_the_reason_and_is_reconnected_on_request(tmp_path: Path) -> None:
     async with watched(tmp_path, UPSTREAMS) as daemon, daemon.events() as events:
         before = await until_up(daemon, "odd")
         assert before["server"] == {"name": "plain", "version": "1"}
@@ -128,7 +128,7 @@ async def test_connections_are_counted_by_address(tmp_path: Path) -> None:
         assert (connections["caller"], connections["limit"]) == ("127.0.0.1", 3)
 
 
-async def test_a_call_says_what_it_waited_for(tmp_path: Path) -> None:
+async def test_call_shows_its_waiting_times(tmp_path: Path) -> None:
     async with watched(tmp_path, BUSY) as daemon, daemon.events() as events:
         calls = [asyncio.create_task(daemon.call("waits", path=str(tmp_path / "go"))) for _ in range(2)]
 
@@ -144,7 +144,7 @@ async def test_a_call_says_what_it_waited_for(tmp_path: Path) -> None:
         assert waits[1][0]["ms"] > 1
 
 
-async def test_a_task_shows_its_progress_and_what_it_asks(tmp_path: Path) -> None:
+async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "house.py").write_text(PLUGIN)
     async with watched(tmp_path, TASKS) as daemon, daemon.events() as events:

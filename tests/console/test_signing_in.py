@@ -78,7 +78,7 @@ def pair(response: aiohttp.ClientResponse) -> str:
     return f"{morsel.key}={morsel.value}"
 
 
-async def test_the_printed_link_is_exchanged_for_a_cookie_and_leaves_the_url(tmp_path: Path) -> None:
+async def test_printed_link_is_exchanged_for_a_cookie(tmp_path: Path) -> None:
     async with watched(tmp_path, TOOLS) as daemon:
         browser = Browser(daemon)
         link = daemon.gateway.console_link or ""
@@ -93,7 +93,7 @@ async def test_the_printed_link_is_exchanged_for_a_cookie_and_leaves_the_url(tmp
         assert (await browser.get("/api/overview")).status == 401
 
 
-async def test_the_page_is_served_to_everybody_and_framed_by_nobody(tmp_path: Path) -> None:
+async def test_page_is_public_and_cannot_be_framed(tmp_path: Path) -> None:
     async with watched(tmp_path, TOOLS) as daemon:
         browser = Browser(daemon)
         for path in ("/console/", "/console/traffic?method=tools%2Fcall", "/console/catalog"):
@@ -134,7 +134,7 @@ async def test_unsafe_request_with_cookie_must_come_from_the_page(
         assert answer.status == status, await answer.text()
 
 
-async def test_a_key_signs_in_where_there_is_auth_and_needs_the_scope(tmp_path: Path) -> None:
+async def test_key_with_the_scope_signs_in(tmp_path: Path) -> None:
     async with watched(tmp_path, CONSOLE + AUTH + TOOLS) as daemon:
         browser = Browser(daemon)
         assert daemon.gateway.console_link == f"{browser.base}/console/"
@@ -155,7 +155,7 @@ async def test_a_key_signs_in_where_there_is_auth_and_needs_the_scope(tmp_path: 
         assert "Set-Cookie" not in in_url.headers
 
 
-async def test_a_page_calls_as_the_caller_who_signed_in(tmp_path: Path) -> None:
+async def test_page_calls_as_the_signed_in_caller(tmp_path: Path) -> None:
     views = "views: {small: {include: {tools: [hello]}}, closed: {access: {scopes: [ops]}}}\n"
     async with watched(tmp_path, CONSOLE + AUTH + views + TOOLS + CLOSED) as daemon:
         browser = Browser(daemon)
@@ -176,7 +176,7 @@ async def test_a_page_calls_as_the_caller_who_signed_in(tmp_path: Path) -> None:
         assert legacy.status == 400
 
 
-async def test_a_reload_that_takes_the_key_away_ends_the_sign_in(tmp_path: Path) -> None:
+async def test_removed_key_ends_the_sign_in(tmp_path: Path) -> None:
     async with watched(tmp_path, CONSOLE + AUTH + TOOLS) as daemon:
         browser = Browser(daemon)
         cookie, other = await browser.sign_in(KEY), await browser.sign_in(OPERATOR)
@@ -207,7 +207,7 @@ async def test_cookie_is_invalid_at_another_daemon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("public_url", ["https://tools.example.com/ops", "https://tools.example.com/ops/"])
-async def test_a_cookie_follows_the_url_under_which_a_proxy_mounts_the_daemon(tmp_path: Path, public_url: str) -> None:
+async def test_cookie_path_follows_the_prefix_of_a_proxy(tmp_path: Path, public_url: str) -> None:
     listen = f"listen: {{console: true, public_url: '{public_url}'}}\n"
     async with watched(tmp_path, listen + TOOLS) as daemon:
         assert (daemon.gateway.console_link or "").startswith("https://tools.example.com/ops/-/console/?token=")
@@ -221,7 +221,7 @@ async def test_a_cookie_follows_the_url_under_which_a_proxy_mounts_the_daemon(tm
             assert (await Browser(daemon, prefix).get("/api/overview", cookie=pair(entered))).status == 200
 
 
-async def test_a_cookie_over_http_is_bound_to_the_path_that_a_trusted_proxy_tells(tmp_path: Path) -> None:
+async def test_cookie_path_comes_from_a_trusted_proxy(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {console: true, trusted_proxies: [127.0.0.1]}\n" + TOOLS) as daemon:
         browser, token = Browser(daemon), (daemon.gateway.console_link or "").partition("token=")[2]
         proxied = {"X-Forwarded-Prefix": "/ops"}
@@ -231,7 +231,7 @@ async def test_a_cookie_over_http_is_bound_to_the_path_that_a_trusted_proxy_tell
         assert (await browser.get("/api/overview", cookie=pair(entered))).status == 401
 
 
-async def test_signing_out_takes_the_cookie_back(tmp_path: Path) -> None:
+async def test_sign_out_removes_the_cookie(tmp_path: Path) -> None:
     async with watched(tmp_path, TOOLS) as daemon:
         browser = Browser(daemon)
         own = {**MARK, "Origin": browser.origin}

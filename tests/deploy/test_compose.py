@@ -17,7 +17,7 @@ def services() -> dict[str, Any]:
     return found
 
 
-def test_every_mount_is_a_directory_that_is_there_and_read_only(services: dict[str, Any]) -> None:
+def test_every_mount_is_an_existing_read_only_directory(services: dict[str, Any]) -> None:
     mounts = [mount for service in services.values() for mount in service.get("volumes", [])]
     assert len(mounts) == 3
     mounts.remove("state:/var/lib/mcp-gateway")  # the one that is written to, and outlives its containers
@@ -27,19 +27,19 @@ def test_every_mount_is_a_directory_that_is_there_and_read_only(services: dict[s
         assert mode == "ro", mount
 
 
-def test_the_image_is_built_from_the_project(services: dict[str, Any]) -> None:
+def test_image_is_built_from_the_project(services: dict[str, Any]) -> None:
     build = services["gateway"]["build"]
     assert (FOLDER / build["context"] / build["dockerfile"]).is_file()
 
 
-def test_the_command_is_one_that_the_daemon_understands(services: dict[str, Any]) -> None:
+def test_compose_command_is_valid(services: dict[str, Any]) -> None:
     name, *words = services["gateway"]["command"]
     options = serve_parser(name).parse_args(words)
     assert options.config == "/etc/mcp-gateway/config.yaml"
     assert "--allow-anonymous" not in words
 
 
-def test_the_daemon_may_do_no_more_than_it_needs(services: dict[str, Any]) -> None:
+def test_container_has_minimal_privileges(services: dict[str, Any]) -> None:
     gateway = services["gateway"]
     assert gateway["read_only"] is True
     assert gateway["cap_drop"] == ["ALL"]
@@ -48,7 +48,7 @@ def test_the_daemon_may_do_no_more_than_it_needs(services: dict[str, Any]) -> No
     assert all(port.startswith("127.0.0.1:") for port in services["nginx"]["ports"])
 
 
-def test_every_secret_is_named_in_the_words_that_tell_how_to_make_it(services: dict[str, Any]) -> None:
+def test_every_secret_is_documented(services: dict[str, Any]) -> None:
     text = (FOLDER / "compose.yaml").read_text()
     secrets = read(FOLDER / "compose.yaml")["secrets"]
     assert set(services["gateway"]["secrets"]) == set(secrets)
@@ -59,11 +59,11 @@ def test_every_secret_is_named_in_the_words_that_tell_how_to_make_it(services: d
     assert (FOLDER / ".gitignore").read_text() == "secrets/\n"
 
 
-def test_its_file_is_served_without_a_doubt(tmp_path: Path) -> None:
+def test_configuration_is_valid_without_warnings(tmp_path: Path) -> None:
     assert doubts(FOLDER / "config" / "config.yaml", secrets="/run/secrets", folder=tmp_path) == []
 
 
-def test_the_file_for_replicas_names_services_and_secrets_that_are_there(services: dict[str, Any]) -> None:
+def test_replicas_file_names_existing_services_and_secrets(services: dict[str, Any]) -> None:
     added = read(FOLDER / "replicas.yaml")
     text = (FOLDER / "replicas.yaml").read_text()
     assert set(added["services"]) - set(services) == {"redis"}

@@ -155,7 +155,7 @@ def test_values_reach_the_pod(everything: Manifests) -> None:
 
 
 @pytest.mark.build
-def test_replicas_without_a_store_are_refused() -> None:
+def test_replicas_without_a_store_are_rejected() -> None:
     done = run({"replicaCount": 2})
     assert done.returncode != 0
     assert "set store.secretName" in done.stderr

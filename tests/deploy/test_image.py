@@ -108,9 +108,7 @@ async def names(session: aiohttp.ClientSession, **headers: str) -> list[str]:
         return [tool["name"] for tool in (await response.json())["result"]["tools"]]
 
 
-async def test_the_image_serves_the_demo_to_everybody_if_it_is_told_to(
-    workshop: Workshop, container: str, tmp_path: Path
-) -> None:
+async def test_image_serves_the_demo_publicly_if_configured(workshop: Workshop, container: str, tmp_path: Path) -> None:
     port, facts = free_port(), workshop.facts()
     allowed = ("--env", "MCP_GATEWAY_ALLOW_ANONYMOUS=true")
     command = workshop.inside(container, command_of(facts, port), *allowed)
@@ -122,14 +120,14 @@ async def test_the_image_serves_the_demo_to_everybody_if_it_is_told_to(
         await output_of(workshop.inside(container, words))
 
 
-def test_the_image_serves_nobody_unless_its_file_says_who_may_call(workshop: Workshop, container: str) -> None:
+def test_image_requires_auth_by_default(workshop: Workshop, container: str) -> None:
     command = workshop.inside(container, command_of(workshop.facts(), free_port()))
     done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "--allow-anonymous" in done.stderr
 
 
-async def test_the_image_serves_what_compose_mounts_to_those_who_have_a_key(
+async def test_image_serves_the_mounted_configuration_with_a_key(
     workshop: Workshop, container: str, tmp_path: Path
 ) -> None:
     secrets = tmp_path / "secrets"
@@ -149,14 +147,14 @@ async def test_the_image_serves_what_compose_mounts_to_those_who_have_a_key(
             assert response.status == 401
 
 
-def test_the_image_s_user_owns_nothing_that_it_runs(workshop: Workshop, container: str) -> None:
+def test_image_user_owns_no_program_files(workshop: Workshop, container: str) -> None:
     script = "id -u; touch /etc/mcp-gateway/x /opt/mcp-gateway/x 2>/dev/null && echo wrote"
     command = workshop.inside(container, ["sh", "-c", script])
     done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["10001"]
 
 
-def test_the_image_says_how_it_is_run(workshop: Workshop) -> None:
+def test_image_has_command_port_and_health_check(workshop: Workshop) -> None:
     facts = workshop.facts()
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", facts["User"])
     assert facts["WorkingDir"] == "/etc/mcp-gateway"

@@ -32,7 +32,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.build
 @pytest.mark.parametrize("manifest", MANIFESTS)
-def test_kubernetes_takes_the_manifest(manifest: str) -> None:
+def test_kubernetes_accepts_the_manifest(manifest: str) -> None:
     python = need_named_by("MCP_GATEWAY_TEST_KUBERNETES", what="a Python with tests/deploy/kubernetes.txt installed")
     command = [python, "-m", "kubernetes_validate", "--strict", str(FOLDER / manifest)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -46,9 +46,7 @@ def test_every_file_is_part_of_the_kustomization() -> None:
     assert there == {"kustomization.yaml", *kustomization["resources"], *generated}
 
 
-def test_the_configuration_is_mounted_as_a_directory_so_that_an_update_is_seen(
-    pod: dict[str, Any], container: dict[str, Any]
-) -> None:
+def test_configuration_is_mounted_as_a_directory(pod: dict[str, Any], container: dict[str, Any]) -> None:
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     assert mounts["config"] == {"name": "config", "mountPath": "/etc/mcp-gateway", "readOnly": True}
     assert not any("subPath" in mount for mount in mounts.values())
@@ -58,7 +56,7 @@ def test_the_configuration_is_mounted_as_a_directory_so_that_an_update_is_seen(
     assert generator["options"] == {"disableNameSuffixHash": True}, "an update would start another pod instead"
 
 
-def test_probes_ask_for_paths_that_are_open(container: dict[str, Any]) -> None:
+def test_probes_use_public_paths(container: dict[str, Any]) -> None:
     paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert paths == {"startupProbe": "/-/ready", "readinessProbe": "/-/ready", "livenessProbe": "/-/healthy"}
 
@@ -85,7 +83,7 @@ def test_image_has_a_version_and_temporary_volumes_a_size(pod: dict[str, Any]) -
     assert all("sizeLimit" in volume for volume in volumes)
 
 
-def test_the_pod_runs_as_nobody_on_a_root_that_it_cannot_write(pod: dict[str, Any], container: dict[str, Any]) -> None:
+def test_pod_runs_unprivileged_with_a_read_only_root(pod: dict[str, Any], container: dict[str, Any]) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["automountServiceAccountToken"] is False
     assert container["securityContext"] == {
@@ -95,7 +93,7 @@ def test_the_pod_runs_as_nobody_on_a_root_that_it_cannot_write(pod: dict[str, An
     }
 
 
-def test_the_pod_is_given_the_time_that_a_drain_may_take(pod: dict[str, Any], container: dict[str, Any]) -> None:
+def test_termination_grace_period_covers_the_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
     name, *words = container["args"]
     options = serve_parser(name).parse_args(words)
     drain = read_settings({"drain_timeout": options.drain_timeout}).drain_timeout.total_seconds()
@@ -103,7 +101,7 @@ def test_the_pod_is_given_the_time_that_a_drain_may_take(pod: dict[str, Any], co
     assert pod["terminationGracePeriodSeconds"] >= pause + drain + CLEAN_UP_SECONDS
 
 
-def test_the_service_and_the_ingress_lead_to_the_pod(container: dict[str, Any]) -> None:
+def test_service_and_ingress_select_the_pod(container: dict[str, Any]) -> None:
     deployment, service = read(FOLDER / "deployment.yaml"), read(FOLDER / "service.yaml")
     assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
     [port] = service["spec"]["ports"]
@@ -113,7 +111,7 @@ def test_the_service_and_the_ingress_lead_to_the_pod(container: dict[str, Any]) 
     assert path["backend"]["service"] == {"name": service["metadata"]["name"], "port": {"name": port["name"]}}
 
 
-def test_its_file_is_served_without_a_doubt_and_its_secrets_are_made_first(tmp_path: Path) -> None:
+def test_configuration_is_valid_and_its_secrets_are_documented(tmp_path: Path) -> None:
     assert doubts(FOLDER / "config.yaml", secrets=SECRETS, folder=tmp_path) == []
     text = (FOLDER / "kustomization.yaml").read_text()
     for name in ("signing_key", "team_key", "operator_key"):

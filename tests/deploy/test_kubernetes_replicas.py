@@ -46,7 +46,7 @@ def deployment() -> dict[str, Any]:
 
 
 @pytest.mark.build
-def test_kubernetes_takes_each_manifest(tmp_path: Path) -> None:
+def test_kubernetes_accepts_each_manifest(tmp_path: Path) -> None:
     python = need_named_by("MCP_GATEWAY_TEST_KUBERNETES", what="a Python with tests/deploy/kubernetes.txt installed")
     for number, manifest in enumerate(manifests()):
         path = tmp_path / f"{number}.yaml"
@@ -63,7 +63,7 @@ def test_every_file_is_part_of_the_kustomization() -> None:
     assert kustomization["namespace"] == read(SINGLE / "kustomization.yaml")["namespace"]
 
 
-def test_three_replicas_read_the_store_from_a_file_and_keep_what_one_has(deployment: dict[str, Any]) -> None:
+def test_three_replicas_read_the_store_url_from_a_file(deployment: dict[str, Any]) -> None:
     pod = deployment["spec"]["template"]["spec"]
     [container] = pod["containers"]
     environment = {each["name"]: each["value"] for each in container["env"]}
@@ -77,7 +77,7 @@ def test_three_replicas_read_the_store_from_a_file_and_keep_what_one_has(deploym
     assert "affinity" not in (SINGLE / "ingress.yaml").read_text()
 
 
-def test_labels_services_and_secrets_fit_together(deployment: dict[str, Any]) -> None:
+def test_labels_services_and_secrets_match(deployment: dict[str, Any]) -> None:
     _, service, redis_set, policy, budget = manifests()
     label = deployment["spec"]["template"]["metadata"]["labels"]
     assert budget["spec"]["selector"]["matchLabels"] == label
@@ -94,7 +94,7 @@ def test_labels_services_and_secrets_fit_together(deployment: dict[str, Any]) ->
             assert all(f"--from-literal={item['key']}=" in text for item in secret["items"])
 
 
-async def test_redis_takes_its_password_from_the_file_and_shows_it_to_nobody(tmp_path: Path) -> None:
+async def test_redis_reads_its_password_from_a_file(tmp_path: Path) -> None:
     [container] = manifests()[2]["spec"]["template"]["spec"]["containers"]
     (tmp_path / "store_password").write_text("hidden")
     shell, flag, script = container["command"]

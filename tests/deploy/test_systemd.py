@@ -26,7 +26,7 @@ def section(unit: Path, name: str) -> configparser.SectionProxy:
     return parser[name]
 
 
-def test_systemd_finds_nothing_wrong_with_them(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     program = section(SERVICE, "Service")["ExecStart"].split()[0]
     service = tmp_path / SERVICE.name
     service.write_text(SERVICE.read_text().replace(program, sys.executable))
@@ -41,7 +41,7 @@ def test_systemd_finds_nothing_wrong_with_them(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_the_service_gives_the_daemon_the_time_that_it_takes_to_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_timeout_covers_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     service = section(SERVICE, "Service")
     _, command, *words = shlex.split(service["ExecStart"])
     assert command == "serve"
@@ -51,7 +51,7 @@ def test_the_service_gives_the_daemon_the_time_that_it_takes_to_drain(monkeypatc
     assert service["Type"].startswith("notify")
 
 
-def test_the_socket_outlives_the_service() -> None:
+def test_socket_outlives_the_service() -> None:
     assert section(SERVICE, "Unit")["Requires"] == SOCKET.name
     assert SOCKET.name in section(SERVICE, "Unit")["After"]
     assert section(SOCKET, "Socket").get("Accept", "no") == "no"

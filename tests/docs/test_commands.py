@@ -50,7 +50,7 @@ def test_commands_that_no_test_runs_do_not_increase() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(PROJECT).as_posix())
-def test_commands_are_typed_only_in_pages_that_a_test_follows(page: Path) -> None:
+def test_commands_only_appear_in_tested_pages(page: Path) -> None:
     assert page in {*GUIDES, *REFERENCES, INSTALL} or "```console" not in page.read_text()
 
 
@@ -72,7 +72,7 @@ MENTIONED: Final = sorted(
 
 
 @pytest.mark.parametrize("command", MENTIONED)
-def test_a_mentioned_command_has_these_arguments(command: str) -> None:
+def test_arguments_of_a_mentioned_command(command: str) -> None:
     name, *words = shlex.split(command.partition(" > ")[0].replace("…", "URL"))
     module = load(name)
     if words:  # else the command is only named

@@ -13,7 +13,7 @@ def test_every_section_has_figures(title: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for text in SECTIONS.values() for row in rows(text)], ids=lambda row: row.label)
-def test_the_figures_of_a_check_add_up(row: Row) -> None:
+def test_figures_of_a_check_add_up(row: Row) -> None:
     assert row.tried == row.right + row.explained + row.wrong > 0
     assert row.explained == sum(row.reasons.values())
     assert row.wrong == row.listed

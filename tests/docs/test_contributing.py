@@ -15,18 +15,18 @@ ROOMS: Final = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
 PATHS: Final = sorted(set(re.findall(r"`((?:gateway|tests|docs|config|plugins)/[\w./-]*)`", TEXT)))
 
 
-def test_every_room_stands_in_the_table() -> None:
+def test_every_package_is_in_the_table() -> None:
     rooms = {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
     assert set(ROOMS) == rooms | {"plugin"}
 
 
-def test_a_room_imports_only_rooms_below_it() -> None:
+def test_package_imports_only_packages_below_it() -> None:
     for index, room in enumerate(ROOMS):
         assert not MAY_IMPORT[room] & set(ROOMS[:index]), room
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_exists(path: str) -> None:
+def test_mentioned_path_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 

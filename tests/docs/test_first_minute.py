@@ -39,7 +39,7 @@ def recorded(folder: Path) -> list[Line]:
         return session.lines
 
 
-def test_the_picture_is_of_a_session_that_works(tmp_path: Path) -> None:
+def test_recorded_session_works(tmp_path: Path) -> None:
     lines = recorded(tmp_path)
     text = picture(lines, title=TITLE)
     ET.fromstring(text)

@@ -111,7 +111,7 @@ def _program(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("guide", [*GUIDES, *REFERENCES], ids=lambda path: path.stem)
-def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
+def test_guide_works_as_written(guide: Path, tmp_path: Path) -> None:
     steps = list(steps_of(guide.read_text()))
     assert steps
     for name in ("curl", "nginx", "openssl"):
@@ -130,6 +130,6 @@ def test_a_guide_works_as_it_is_written(guide: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_point_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target

@@ -25,7 +25,7 @@ def test_odd_phrases_are_rare(name: str) -> None:
     assert count.per_thousand <= bound, count.report(examples=20)
 
 
-def test_an_odd_phrase_is_found_in_each_kind_of_file(tmp_path: Path) -> None:
+def test_odd_phrase_is_found_in_each_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("Nobody may be asked.\n```\nnobody\n```\n")
     (tmp_path / "b.py").write_text('"""Whoever it is."""\nx = "It was none of the five"  # in vain\n')
     (tmp_path / "c.yaml").write_text("key: nobody  # it stands in the file\n")

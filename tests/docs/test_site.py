@@ -49,7 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.build
-def test_links_lead_to_pages_and_assets_of_the_site(site: Path) -> None:
+def test_links_point_to_pages_and_assets_of_the_site(site: Path) -> None:
     for page in site.rglob("index.html"):
         for target in re.findall(r"""<(?:a|img|link|script)\b[^>]*\s(?:href|src)="?([^\s">#]+)""", page.read_text()):
             if not re.match("[a-z]+:", target):

@@ -17,25 +17,25 @@ def is_there(name: str) -> bool:
     return re.search(rf"^ *(?:async )?def {function}\(", text, re.MULTILINE) is not None
 
 
-def test_what_it_names_is_there() -> None:
+def test_mentioned_tests_and_files_exist() -> None:
     assert len(NAMED) > 200
     assert [name for name in NAMED if not is_there(name)] == []
 
 
-def test_each_threat_is_answered_and_proven() -> None:
+def test_each_threat_has_a_mitigation_and_a_test() -> None:
     rows = re.findall(r"^\| (?!threat|---)(.+?) \| (.*?gateway/.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
     tables = re.findall(r"^\| threat \|.*?(?=\n\n|\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert len(rows) == sum(len(table.splitlines()) - 2 for table in tables)
     assert all("tests/" in proof for _, _, proof in rows)
 
 
-def test_each_file_of_attacks_proves_something() -> None:
+def test_each_attack_file_is_cited() -> None:
     attacks = {f"tests/attacks/{path.name}" for path in (PROJECT / "tests" / "attacks").glob("test_*.py")}
     cited = {name.partition("::")[0] for name in NAMED}
     assert attacks - cited <= {"tests/attacks/test_frame.py"}  # which proves the frame
 
 
-def test_the_security_page_leads_to_it() -> None:
+def test_security_page_links_to_the_threat_model() -> None:
     page = (PROJECT / "SECURITY.md").read_text()
     promises = re.findall(r"^[0-9]+\. ", page, re.MULTILINE)
     assert len(promises) == 10

@@ -31,12 +31,12 @@ def templates() -> str:
     return "\n".join(template_of(node) for tree in trees for node in ast.walk(tree))
 
 
-def test_the_page_explains_forty_messages() -> None:
+def test_page_explains_forty_messages() -> None:
     assert len(MESSAGES) == PAGE.count("\n### ")
     assert len(MESSAGES) >= 40
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_the_gateway_raises_the_message(message: str, templates: str) -> None:
+def test_gateway_raises_the_message(message: str, templates: str) -> None:
     assert re.search(r"\w{3}", message)
     assert message in templates

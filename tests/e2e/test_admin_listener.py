@@ -28,7 +28,7 @@ async def bases(daemon: Daemon) -> tuple[str, str]:
     return main.removesuffix("/mcp"), str(admin).removesuffix("/-/status")
 
 
-async def test_the_daemons_own_paths_are_there_and_gone_from_the_main_listener(tmp_path: Path) -> None:
+async def test_admin_paths_are_only_on_the_admin_listener(tmp_path: Path) -> None:
     async with serving(written(tmp_path, admin="127.0.0.1:0")) as daemon, aiohttp.ClientSession() as client:
         main, admin = await bases(daemon)
         for path in OWN:
@@ -45,7 +45,7 @@ async def test_the_daemons_own_paths_are_there_and_gone_from_the_main_listener(t
             assert response.status == 404
 
 
-async def test_a_page_in_a_browser_has_no_business_there(tmp_path: Path) -> None:
+async def test_admin_listener_rejects_browsers(tmp_path: Path) -> None:
     async with serving(written(tmp_path, admin="127.0.0.1:0")) as daemon, aiohttp.ClientSession() as client:
         _, admin = await bases(daemon)
         async with client.get(admin + "/-/status", headers={"Host": "evil.example.com"}) as response:
@@ -54,7 +54,7 @@ async def test_a_page_in_a_browser_has_no_business_there(tmp_path: Path) -> None
             assert response.status == 404
 
 
-async def test_beyond_loopback_it_is_not_opened_unless_told_so(tmp_path: Path) -> None:
+async def test_admin_listener_beyond_loopback_requires_a_setting(tmp_path: Path) -> None:
     config = written(tmp_path, admin="0.0.0.0:0")
     async with serving(config) as daemon:
         assert await daemon.exit_code() == 2
@@ -68,7 +68,7 @@ async def test_beyond_loopback_it_is_not_opened_unless_told_so(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("admin", "status"), [("127.0.0.1:0", 200), ("0.0.0.0:0", 401)])
-async def test_beyond_loopback_operators_prove_who_they_are(tmp_path: Path, admin: str, status: int) -> None:
+async def test_operators_beyond_loopback_must_authenticate(tmp_path: Path, admin: str, status: int) -> None:
     config = written(tmp_path, admin=admin)
     key = "operator-key-0123456"
     auth = (
@@ -86,7 +86,7 @@ async def test_beyond_loopback_operators_prove_who_they_are(tmp_path: Path, admi
 
 
 @pytest.mark.parametrize("admin", ["9090", "localhost", "127.0.0.1:99999"])
-async def test_an_address_that_is_none_is_a_mistake(tmp_path: Path, admin: str) -> None:
+async def test_invalid_admin_address_is_an_error(tmp_path: Path, admin: str) -> None:
     async with serving(written(tmp_path, admin=admin)) as daemon:
         assert await daemon.exit_code() == 2
     assert "listen.admin: expected host:port" in "".join(daemon.errors)

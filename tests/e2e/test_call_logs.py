@@ -31,7 +31,7 @@ async def down() -> Any:
         yield str(server.make_url("/"))
 
 
-async def test_failures_and_refused_arguments_are_logged_without_values(tmp_path: Path, down: str) -> None:
+async def test_failures_and_rejected_arguments_are_logged_without_values(tmp_path: Path, down: str) -> None:
     (tmp_path / "config.yaml").write_text('listen: {http: "127.0.0.1:0"}\n' + TOOLS % down)
     async with serving(tmp_path / "config.yaml") as daemon, aiohttp.ClientSession() as http:
         url = await daemon.url()

@@ -38,7 +38,7 @@ tools:
     assert "s3cret" not in said
 
 
-async def test_no_served_secret_is_logged_while_a_file_without_it_is_refused(tmp_path: Path) -> None:
+async def test_served_secret_stays_masked_while_a_new_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret-s3cret")
     config = tmp_path / "config.yaml"
     config.write_text("tools: {show: {input: {text: string}, shell: {command: [printf, '${file:secret}']}}}")

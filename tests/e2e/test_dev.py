@@ -142,7 +142,7 @@ def call(dev: Dev, *words: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["pipe", "terminal"])
-def test_calls_and_changes_are_shown_as_they_come(folder: Path, place: str) -> None:
+def test_calls_and_changes_are_shown_live(folder: Path, place: str) -> None:
     with developing(folder, terminal=place == "terminal") as dev:
         call(dev, "echo", "text=hello")
         assert '✓ echo  {"text":"hello"}' in dev.wait_for("✓ echo")
@@ -165,7 +165,7 @@ def test_calls_and_changes_are_shown_as_they_come(folder: Path, place: str) -> N
     assert ("\x1b" in dev.raw) is (place == "terminal")
 
 
-def test_what_plugins_write_comes_as_whole_lines(folder: Path) -> None:
+def test_plugin_output_is_shown_in_whole_lines(folder: Path) -> None:
     with developing(folder, terminal=True) as dev:
         call(dev, "noisy")
         dev.wait_for("✓ noisy")
@@ -173,7 +173,7 @@ def test_what_plugins_write_comes_as_whole_lines(folder: Path) -> None:
             assert dev.wait_for(text).strip() == text
 
 
-def test_what_runs_is_shown_while_it_runs_and_cancelled_at_the_end(folder: Path) -> None:
+def test_running_calls_are_shown_and_cancelled_at_the_end(folder: Path) -> None:
     with developing(folder, terminal=True) as dev:
         calling = threading.Thread(target=call, args=(dev, "sleepy", f"path={folder}/up"))
         calling.start()
@@ -187,7 +187,7 @@ def test_what_runs_is_shown_while_it_runs_and_cancelled_at_the_end(folder: Path)
 
 
 @pytest.mark.parametrize("place", ["pipe", "terminal"])
-def test_a_broken_file_is_shown_and_served_once_it_is_right(folder: Path, place: str) -> None:
+def test_invalid_file_is_shown_and_served_after_its_correction(folder: Path, place: str) -> None:
     (folder / "config.yaml").write_text(FILE.replace("content: no", "contnt: no"))
     with developing(folder, terminal=place == "terminal") as dev:
         dev.wait_for("nothing is served until it is fixed")
@@ -199,7 +199,7 @@ def test_a_broken_file_is_shown_and_served_once_it_is_right(folder: Path, place:
         dev.wait_for("✓ echo")
 
 
-def test_waiting_for_a_file_can_be_ended(folder: Path) -> None:
+def test_wait_for_a_file_can_be_interrupted(folder: Path) -> None:
     (folder / "config.yaml").unlink()
     with developing(folder) as dev:
         dev.wait_for("nothing is served until it is fixed")
@@ -207,7 +207,7 @@ def test_waiting_for_a_file_can_be_ended(folder: Path) -> None:
         assert dev.ended() == 0
 
 
-def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
+def test_terminal_is_restored(folder: Path) -> None:
     with developing(folder, terminal=True) as dev:
         dev.url()
         dev.wait_for("0 sessions")
@@ -218,7 +218,7 @@ def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
         assert dev.raw.rfind("\x1b[?25h") > dev.raw.rfind("\x1b[?25l")
 
 
-def test_a_terminal_is_left_as_it_was_found_by_a_start_that_is_ended(folder: Path) -> None:
+def test_terminal_is_restored_after_an_interrupted_start(folder: Path) -> None:
     slow = 'import asyncio\nasync def startup():\n    print("it takes long")\n    await asyncio.sleep(600)\n'
     (folder / "plugins" / "noisy.py").write_text(NOISY + slow)
     with developing(folder, terminal=True) as dev:
@@ -228,7 +228,7 @@ def test_a_terminal_is_left_as_it_was_found_by_a_start_that_is_ended(folder: Pat
         assert termios.tcgetattr(dev._reading)[3] & termios.ECHO
 
 
-def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
+def test_closed_output_ends_dev(folder: Path) -> None:
     words = [FORKED, "dev", "config.yaml", "--http", "127.0.0.1:0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -242,7 +242,7 @@ def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
             process.kill()
 
 
-def test_without_the_extra_there_are_lines_all_the_same(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_dev_prints_lines_without_the_extra(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     modules = tmp_path_factory.mktemp("modules")
     (modules / "rich.py").write_text("raise ImportError('not installed')")
     with developing(folder, terminal=True, modules=modules) as dev:
@@ -252,14 +252,14 @@ def test_without_the_extra_there_are_lines_all_the_same(folder: Path, tmp_path_f
         assert "0 sessions" not in dev.shown
 
 
-def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:
+def test_address_in_use_is_an_error_at_once(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with developing(folder, http=f"127.0.0.1:{taken.getsockname()[1]}") as dev:
             assert dev.ended() == 2
         assert "is already in use" in dev.shown
 
 
-def test_open_serves_the_console_and_opens_it_by_a_file_that_others_cannot_read(
+def test_open_uses_a_private_file_for_the_browser(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path_factory.mktemp("programs") / "browser"
@@ -276,7 +276,7 @@ def test_open_serves_the_console_and_opens_it_by_a_file_that_others_cannot_read(
         assert dev.ended() == 0
 
 
-def test_without_open_and_without_the_key_there_is_no_console(folder: Path) -> None:
+def test_console_requires_open_or_its_key(folder: Path) -> None:
     with developing(folder) as dev:
         serving = dev.wait_for("serving")
         with pytest.raises(HTTPError, match="404"):

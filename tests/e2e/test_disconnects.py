@@ -13,7 +13,7 @@ from tests.programs import is_running
 STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
-async def test_a_modern_caller_that_leaves_takes_the_child_along(config: Path, tmp_path: Path) -> None:
+async def test_disconnect_of_a_modern_caller_ends_its_child(config: Path, tmp_path: Path) -> None:
     async with serving(config) as daemon, aiohttp.ClientSession() as client:
         call = asyncio.create_task(post_call(client, await daemon.url(), "sleepy", path=str(tmp_path / "pid")))
         await written(tmp_path / "pid")
@@ -22,9 +22,7 @@ async def test_a_modern_caller_that_leaves_takes_the_child_along(config: Path, t
         await gone(tmp_path / "pid")
 
 
-async def test_a_session_that_loses_its_connection_keeps_the_child_until_it_is_deleted(
-    config: Path, tmp_path: Path
-) -> None:
+async def test_session_keeps_its_child_until_deletion(config: Path, tmp_path: Path) -> None:
     async with serving(config) as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         headers = {**STREAMS, "Mcp-Session-Id": await opened(client, url)}

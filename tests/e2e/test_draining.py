@@ -19,7 +19,7 @@ INITIALIZE = {
 BOTH = {"Accept": "application/json, text/event-stream"}
 
 
-async def test_whoever_asks_if_it_is_ready_hears_that_it_is_not_before_anybody_is_refused(config: Path) -> None:
+async def test_readiness_fails_before_requests_are_rejected(config: Path) -> None:
     async with serving(config, "--drain-timeout", "20s") as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         ready = url.replace("/mcp", "/-/ready")
@@ -37,7 +37,7 @@ async def test_whoever_asks_if_it_is_ready_hears_that_it_is_not_before_anybody_i
         assert await daemon.exit_code(within=30) == 0
 
 
-async def test_a_call_that_is_cut_off_is_answered_with_an_error(config: Path) -> None:
+async def test_call_longer_than_the_drain_gets_an_error(config: Path) -> None:
     async with serving(config, "--drain-timeout", "300ms") as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
@@ -57,7 +57,7 @@ async def test_a_call_that_is_cut_off_is_answered_with_an_error(config: Path) ->
         assert await daemon.exit_code(within=10) == 0
 
 
-async def test_a_call_on_stdio_that_is_cut_off_is_answered_with_an_error(config: Path) -> None:
+async def test_stdio_call_longer_than_the_drain_gets_an_error(config: Path) -> None:
     async with serving(config, "--stdio", "--drain-timeout", "300ms") as daemon:
         daemon.send(call("slow", seconds=60.0))
         assert text_of(await daemon.ask(call("echo", request_id=2, text="x"))) == "x"
@@ -68,7 +68,7 @@ async def test_a_call_on_stdio_that_is_cut_off_is_answered_with_an_error(config:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_where_nobody_asked_if_it_is_ready_it_leaves_at_once(config: Path, number: signal.Signals) -> None:
+async def test_daemon_without_readiness_probes_stops_at_once(config: Path, number: signal.Signals) -> None:
     async with serving(config, "--drain-timeout", "1h") as daemon:
         await daemon.url()
         daemon.signal(number)

@@ -35,7 +35,7 @@ async def status(url: str) -> Json:
         return await answer.json()
 
 
-async def test_an_edit_is_held_back_until_the_lock_is_renewed_and_then_takes_effect_by_itself(tmp_path: Path) -> None:
+async def test_edit_is_served_when_the_lock_is_renewed(tmp_path: Path) -> None:
     main, tools = tmp_path / "config.yaml", tmp_path / "tools.yaml"
     main.write_text(MAIN)
     tools.write_text(TOOLS)

@@ -110,7 +110,7 @@ async def set_level(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> 
 
 
 @pytest.mark.parametrize("tool", ["on_loop", "in_thread"])
-async def test_what_a_plugin_logs_carries_its_call_s_id(daemon: Daemon, http: aiohttp.ClientSession, tool: str) -> None:
+async def test_plugin_log_has_the_call_id(daemon: Daemon, http: aiohttp.ClientSession, tool: str) -> None:
     url = await daemon.url()
     words = [f"word-{number}" for number in range(5)]
     await asyncio.gather(*(post_call(http, url, tool, word=word) for word in words))
@@ -122,7 +122,7 @@ async def test_what_a_plugin_logs_carries_its_call_s_id(daemon: Daemon, http: ai
     assert len(set(ids)) == len(words)
 
 
-async def test_a_call_that_belongs_to_a_trace_says_so_in_its_lines(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_log_lines_of_a_traced_call_have_the_trace_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "in_thread"}
     fields = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     message = request("tools/call", {"name": "in_thread", "arguments": {"word": "traced"}, "_meta": fields})
@@ -133,7 +133,7 @@ async def test_a_call_that_belongs_to_a_trace_says_so_in_its_lines(daemon: Daemo
     assert {line.get("trace_id") for line in await lines_with(daemon, "alone", 2)} == {None}
 
 
-async def test_lines_of_no_call_carry_no_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_lines_outside_calls_have_no_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     await post_call(http, await daemon.url(), "in_thread", word="over")
     await set_level(daemon, http, "info")
     changed = await daemon.event("log level changed")
@@ -142,7 +142,7 @@ async def test_lines_of_no_call_carry_no_id(daemon: Daemon, http: aiohttp.Client
     assert "call" not in await daemon.event("listening")
 
 
-async def test_at_level_debug_messages_carry_the_id_of_their_call(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_debug_messages_have_the_call_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     assert await set_level(daemon, http, "debug") == 200
     await post_call(http, await daemon.url(), "in_thread", word="seen")
     found = await lines_with(daemon, "seen", 4)
@@ -155,7 +155,7 @@ async def test_at_level_debug_messages_carry_the_id_of_their_call(daemon: Daemon
     assert len({line["call"] for line in found}) == 1
 
 
-async def test_the_requests_of_a_batch_have_ids_of_their_own(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_batch_requests_have_separate_ids(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     url, accept = await daemon.url(), {"Accept": "application/json, text/event-stream"}
     await set_level(daemon, http, "debug")
     params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
@@ -179,7 +179,7 @@ async def test_the_requests_of_a_batch_have_ids_of_their_own(daemon: Daemon, htt
     assert of_each[0] != of_each[1]
 
 
-async def test_the_level_changes_at_once_and_back(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_log_level_changes_at_run_time(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     url = await daemon.url()
     await post_call(http, url, "in_thread", word="quiet")
     assert await set_level(daemon, http, "debug") == 200
@@ -208,14 +208,14 @@ async def test_debug_level_of_the_protocol_room_logs_messages(daemon: Daemon, ht
 
 
 @pytest.mark.parametrize("level", ["", "loud", "INFO"])
-async def test_a_level_that_there_is_not_is_refused(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> None:
+async def test_unknown_log_level_is_rejected(daemon: Daemon, http: aiohttp.ClientSession, level: str) -> None:
     url = urljoin(await daemon.url(), "/-/log-level")
     async with http.post(url, params={"level": level}) as response:
         assert response.status == 400
         assert (await response.json())["error"].startswith("level: expected one of debug, info, warning, error")
 
 
-async def test_a_stranger_cannot_change_the_level(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_only_operators_can_change_the_log_level(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     url = urljoin(await daemon.url(), "/-/log-level?level=debug")
     for headers in ({"X-Forwarded-For": "203.0.113.9"}, {"Origin": "http://localhost:1"}):
         async with http.post(url, headers=headers) as response:
@@ -224,7 +224,7 @@ async def test_a_stranger_cannot_change_the_level(daemon: Daemon, http: aiohttp.
         assert await response.json() == {"level": "info"}
 
 
-async def test_what_breaks_is_logged_under_the_id_of_its_call(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_exception_is_logged_with_the_call_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     answer = await post_call(http, await daemon.url(), "breaks")
     [line] = await lines_with(daemon, "plugin raised", 1)
     assert line["correlation_id"] == line["call"]
@@ -232,7 +232,7 @@ async def test_what_breaks_is_logged_under_the_id_of_its_call(daemon: Daemon, ht
     assert line["call"] in text_of(answer)
 
 
-async def test_over_stdio_lines_carry_ids_too(config: Path) -> None:
+async def test_stdio_log_lines_have_call_ids(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
         for number in (1, 2):
             assert text_of(await daemon.ask(call("on_loop", word=f"piped-{number}"))) == f"piped-{number}"

@@ -32,7 +32,7 @@ def rss(daemon: Daemon) -> int:
 
 
 @pytest.mark.parametrize("is_modern", [True, False])
-async def test_unread_answers_over_http_are_freed_with_their_connections(tmp_path: Path, *, is_modern: bool) -> None:
+async def test_unread_http_responses_are_freed_with_their_connections(tmp_path: Path, *, is_modern: bool) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(FILE)
     async with serving(config) as daemon, asyncio.timeout(30):
@@ -70,7 +70,7 @@ async def test_unread_answers_over_http_are_freed_with_their_connections(tmp_pat
                 await asyncio.sleep(0.05)
 
 
-async def test_unread_answers_on_stdio_are_bounded_and_freed(tmp_path: Path) -> None:
+async def test_unread_stdio_responses_are_bounded_and_freed(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(FILE)
     async with serving(config, "--stdio") as daemon, asyncio.timeout(30):

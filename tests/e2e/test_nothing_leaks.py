@@ -26,7 +26,7 @@ COUNTED: Final = (
 
 
 @pytest.mark.build
-async def test_a_thousand_calls_over_http_leave_nothing(config: Path) -> None:
+async def test_thousand_calls_over_http_leak_nothing(config: Path) -> None:
     async with serving(config) as daemon:
         url = await daemon.url()
         await burst(url, 40)
@@ -38,7 +38,7 @@ async def test_a_thousand_calls_over_http_leave_nothing(config: Path) -> None:
 
 
 @pytest.mark.build
-async def test_a_thousand_calls_over_stdio_leave_nothing(config: Path) -> None:
+async def test_thousand_calls_over_stdio_leak_nothing(config: Path) -> None:
     async with serving(config, "--stdio", "--http", "127.0.0.1:0") as daemon:
         url = await daemon.url()
         await lines(daemon, 40)

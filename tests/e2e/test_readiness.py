@@ -32,7 +32,7 @@ FILES = {
         ("with a listener for operators", {}, True),
     ],
 )
-async def test_what_is_wrong_with_the_file_is_told_to_operators_alone(
+async def test_problems_of_the_file_are_only_shown_to_operators(
     tmp_path: Path, file: str, headers: dict[str, str], *, is_told: bool
 ) -> None:
     config = tmp_path / "config.yaml"

@@ -74,7 +74,7 @@ async def started(stack: AsyncExitStack, *configs: Path, store: str) -> list[Rep
     return made
 
 
-async def test_who_was_told_of_a_list_before_a_slow_replica_had_it_is_told_again(tmp_path: Path) -> None:
+async def test_clients_are_notified_again_when_a_slow_replica_has_reloaded(tmp_path: Path) -> None:
     """The client's stream is at the fast one; without the second word it would keep the slow one's older list."""
     fast_file, slow_file = tmp_path / "fast" / "config.yaml", tmp_path / "slow" / "config.yaml"
     for file in (fast_file, slow_file):
@@ -93,7 +93,7 @@ async def test_who_was_told_of_a_list_before_a_slow_replica_had_it_is_told_again
         assert await slow.tools() == ["one", "two"]
 
 
-async def test_who_is_told_of_a_list_gets_it_everywhere_and_so_does_who_has_changed_it(tmp_path: Path) -> None:
+async def test_notified_list_is_the_same_at_every_replica(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "switches.py").write_text(SWITCH)

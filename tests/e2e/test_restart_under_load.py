@@ -28,7 +28,7 @@ CLIENTS, LEGACY = 40, 10
 
 
 @pytest.mark.build
-async def test_no_call_fails_and_no_client_begins_anew(tmp_path: Path) -> None:
+async def test_no_call_fails_and_sessions_continue(tmp_path: Path) -> None:
     rate, seconds = map(int, os.environ.get("MCP_GATEWAY_TEST_LOAD", "100x6").split("x"))
     config = tmp_path / "config.yaml"
     config.write_text(FILE)
@@ -68,7 +68,7 @@ tools:
 """
 
 
-async def test_a_question_that_was_put_before_a_restart_is_answered_after_it(tmp_path: Path) -> None:
+async def test_question_survives_a_restart(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(ASKING)
     environment = {"MCP_GATEWAY_SECRET_KEY": "the same for both"}

@@ -55,7 +55,7 @@ async def proxied(url: str) -> AsyncIterator[Proxy]:
         server.close()
 
 
-async def test_a_call_that_a_proxy_cut_off_is_answered_to_the_client_that_comes_back(config: Path) -> None:
+async def test_call_interrupted_by_a_proxy_is_resumed(config: Path) -> None:
     timeout = aiohttp.ClientTimeout(total=20)
     async with (
         serving(config) as daemon,

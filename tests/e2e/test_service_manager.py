@@ -55,7 +55,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
     manager.close()
 
 
-async def test_systemd_hears_of_start_reload_and_end(config: Path, manager: Manager) -> None:
+async def test_systemd_is_notified_of_start_reload_and_end(config: Path, manager: Manager) -> None:
     async with serving(config, environment={"NOTIFY_SOCKET": manager.address}) as daemon:
         await daemon.url()
         ready = await manager.heard()
@@ -79,14 +79,14 @@ async def test_systemd_hears_of_start_reload_and_end(config: Path, manager: Mana
         assert await daemon.exit_code() == 0
 
 
-async def test_the_watchdog_is_fed_while_the_loop_turns(config: Path, manager: Manager) -> None:
+async def test_watchdog_is_notified_while_the_loop_runs(config: Path, manager: Manager) -> None:
     environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "100000"}
     async with serving(config, environment=environment):
         heard = [await manager.heard() for _ in range(4)]
         assert sum(message.get("WATCHDOG") == "1" for message in heard) >= 3
 
 
-async def test_a_watchdog_for_another_process_is_not_fed(config: Path, manager: Manager) -> None:
+async def test_watchdog_of_another_process_is_not_notified(config: Path, manager: Manager) -> None:
     environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
     async with serving(config, environment=environment) as daemon:
         assert (await manager.heard())["READY"] == "1"
@@ -94,7 +94,7 @@ async def test_a_watchdog_for_another_process_is_not_fed(config: Path, manager: 
         assert (await manager.heard())["STOPPING"] == "1"
 
 
-async def test_what_a_tool_runs_cannot_speak_for_the_daemon(config: Path, manager: Manager) -> None:
+async def test_tool_process_cannot_notify_systemd(config: Path, manager: Manager) -> None:
     environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "100000"}
     async with serving(config, environment=environment) as daemon, aiohttp.ClientSession() as client:
         seen = text_of(await post_call(client, await daemon.url(), "look"))
@@ -102,7 +102,7 @@ async def test_what_a_tool_runs_cannot_speak_for_the_daemon(config: Path, manage
         assert "WATCHDOG" not in seen
 
 
-async def test_a_manager_that_is_gone_is_no_reason_to_stop(config: Path, tmp_path: Path) -> None:
+async def test_missing_service_manager_is_ignored(config: Path, tmp_path: Path) -> None:
     async with serving(config, environment={"NOTIFY_SOCKET": str(tmp_path / "nobody")}) as daemon:
         await daemon.url()
         daemon.signal(signal.SIGTERM)

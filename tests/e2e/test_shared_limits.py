@@ -87,7 +87,7 @@ def write(folder: Path, *, limits: str = "{}", rate: str = "") -> None:
     (folder / "config.yaml").write_text(FILE.format(limits=limits, rate=rate, folder=folder))
 
 
-async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_unavailable(tmp_path: Path) -> None:
+async def test_rate_limit_is_shared_and_local_while_redis_is_unavailable(tmp_path: Path) -> None:
     async with replicas(tmp_path, rate=", rate_limit: 6/hour") as both:
         assert sum([await both.passes(number % 2) for number in range(10)]) == 6
         refused = await both.call(1)
@@ -108,7 +108,7 @@ async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_u
         assert sum([await both.passes(number % 2) for number in range(20)]) == 8  # this one forgot what it had
 
 
-async def test_calls_at_once_come_back_from_a_daemon_that_was_killed(tmp_path: Path) -> None:
+async def test_permits_of_a_killed_daemon_are_released(tmp_path: Path) -> None:
     (tmp_path / "wait").touch()
     async with replicas(tmp_path, limits="{concurrency: {in_all: 2}, queue: {in_all: 1}}") as both:
         held = [asyncio.create_task(both.call(0, "wait")) for _ in range(2)]
@@ -133,7 +133,7 @@ async def test_calls_at_once_come_back_from_a_daemon_that_was_killed(tmp_path: P
         await asyncio.gather(*held, return_exceptions=True)
 
 
-async def test_sessions_and_streams_are_those_of_both(tmp_path: Path) -> None:
+async def test_session_and_stream_limits_are_shared(tmp_path: Path) -> None:
     """At the same time, since each waits until the lease of a killed daemon has run out."""
     limits = {"for-all": "2", "for-each": "{per_caller: 2}"}
     async with asyncio.TaskGroup() as tasks:
@@ -175,7 +175,7 @@ async def _sessions_and_streams(folder: Path, limit: str) -> None:
         assert again.status == 200
 
 
-async def test_calls_without_limits_ask_nothing_and_those_with_one_ask_once(tmp_path: Path) -> None:
+async def test_only_limited_calls_use_the_store_once(tmp_path: Path) -> None:
     async with replicas(tmp_path, rate=", rate_limit: 1000/hour") as both:
 
         async def scripts() -> int:

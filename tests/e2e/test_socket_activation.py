@@ -39,15 +39,13 @@ def url_of(listening: socket.socket, path: str = "/mcp") -> str:
     return f"http://127.0.0.1:{listening.getsockname()[1]}{path}"
 
 
-async def test_a_socket_that_was_handed_over_is_served_whatever_the_file_says(
-    config: Path, listening: socket.socket
-) -> None:
+async def test_inherited_socket_is_served(config: Path, listening: socket.socket) -> None:
     async with serving(config, sockets=[listening]) as daemon, aiohttp.ClientSession() as client:
         assert await daemon.url() == url_of(listening)
         assert text_of(await post_call(client, url_of(listening), "echo", text="x")) == "x"
 
 
-async def test_a_connection_waits_for_the_next_daemon(config: Path, listening: socket.socket) -> None:
+async def test_connection_waits_for_the_next_daemon(config: Path, listening: socket.socket) -> None:
     async with aiohttp.ClientSession() as client:
         early = asyncio.create_task(post_call(client, url_of(listening), "echo", text="early"))
         async with serving(config, sockets=[listening]) as first:
@@ -59,9 +57,7 @@ async def test_a_connection_waits_for_the_next_daemon(config: Path, listening: s
             assert text_of(await between) == "between"
 
 
-async def test_what_a_child_gets_has_neither_the_socket_nor_its_variables(
-    config: Path, listening: socket.socket
-) -> None:
+async def test_child_does_not_inherit_the_socket_or_its_variables(config: Path, listening: socket.socket) -> None:
     async with serving(config, sockets=[listening]) as daemon, aiohttp.ClientSession() as client:
         await daemon.url()
         seen = text_of(await post_call(client, url_of(listening), "look"))
@@ -69,7 +65,7 @@ async def test_what_a_child_gets_has_neither_the_socket_nor_its_variables(
         assert "socket:" not in seen
 
 
-async def test_sockets_are_told_apart_by_their_names(config: Path, listening: socket.socket) -> None:
+async def test_inherited_sockets_are_distinguished_by_name(config: Path, listening: socket.socket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as admin, socket.create_server(("127.0.0.1", 0)) as second:
         sockets = [listening, admin, second]
         async with (
@@ -85,7 +81,7 @@ async def test_sockets_are_told_apart_by_their_names(config: Path, listening: so
                 assert response.status == 200
 
 
-async def test_a_unix_socket_is_served_to_this_machine(config: Path, tmp_path: Path) -> None:
+async def test_unix_socket_is_served(config: Path, tmp_path: Path) -> None:
     path = str(tmp_path / "gateway.sock")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
@@ -99,7 +95,7 @@ async def test_a_unix_socket_is_served_to_this_machine(config: Path, tmp_path: P
             assert text_of(await post_call(client, event["url"], "echo", text="x")) == "x"
 
 
-async def test_a_proxy_on_a_unix_socket_is_believed_if_told_so(config: Path, tmp_path: Path) -> None:
+async def test_proxy_on_a_unix_socket_is_trusted_if_configured(config: Path, tmp_path: Path) -> None:
     config.write_text(f'listen: {{trusted_proxies: ["unix:"], allowed_hosts: [tools.example.com]}}\n{FILE}')
     path = str(tmp_path / "gateway.sock")
     headers = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-For": "203.0.113.7"}
@@ -114,14 +110,14 @@ async def test_a_proxy_on_a_unix_socket_is_believed_if_told_so(config: Path, tmp
             assert text_of(await post_call(client, "http://backend/mcp", "echo", text="x")) == "x"
 
 
-async def test_a_socket_beyond_loopback_is_not_served_unless_told_so(config: Path) -> None:
+async def test_inherited_socket_beyond_loopback_requires_a_setting(config: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as listening:
         async with serving(config, sockets=[listening]) as daemon:
             assert await daemon.exit_code() == 2
     assert "--allow-anonymous" in "".join(daemon.errors)
 
 
-async def test_what_is_no_listening_socket_is_refused(config: Path) -> None:
+async def test_non_listening_socket_is_rejected(config: Path) -> None:
     with ExitStack() as stack:
         unbound = stack.enter_context(socket.socket())
         datagrams = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
@@ -131,14 +127,14 @@ async def test_what_is_no_listening_socket_is_refused(config: Path) -> None:
             assert "LISTEN_FDS: descriptor 3 is not a listening stream socket" in "".join(daemon.errors)
 
 
-async def test_variables_that_are_for_another_process_mean_nothing(config: Path) -> None:
+async def test_socket_variables_of_another_process_are_ignored(config: Path) -> None:
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "MCP_GATEWAY_HTTP": "127.0.0.1:0"}
     async with serving(config, environment=environment) as daemon, aiohttp.ClientSession() as client:
         assert text_of(await post_call(client, await daemon.url(), "echo", text="x")) == "x"
 
 
 @pytest.mark.build
-async def test_systemds_own_activation_starts_the_daemon_with_the_first_connection(config: Path) -> None:
+async def test_systemd_socket_activation_starts_the_daemon(config: Path) -> None:
     program = need("systemd-socket-activate")
     port = free_port()
     process = await asyncio.create_subprocess_exec(

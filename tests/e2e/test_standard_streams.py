@@ -12,7 +12,7 @@ from tests.fork_server import FORKED
 from tests.programs import is_running
 
 
-async def test_nothing_but_messages_reaches_standard_output(config: Path) -> None:
+async def test_standard_output_contains_only_messages(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
         assert text_of(await daemon.ask(call("noisy", text="hello"))) == "hello"
         assert text_of(await daemon.ask(call("shout"))).strip() == "out"
@@ -27,7 +27,7 @@ async def test_nothing_but_messages_reaches_standard_output(config: Path) -> Non
     assert "a child of a plugin" in said
 
 
-async def test_the_end_of_input_ends_the_process_and_its_children_promptly(config: Path, tmp_path: Path) -> None:
+async def test_end_of_input_ends_the_process_and_its_children(config: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with serving(config, "--stdio") as daemon:
         daemon.send(call("deaf", path=str(pids)), call("stuck", request_id=2))
@@ -38,14 +38,14 @@ async def test_the_end_of_input_ends_the_process_and_its_children_promptly(confi
         assert not is_running(int(pid))
 
 
-async def test_the_end_of_input_without_calls_ends_the_process_at_once(config: Path) -> None:
+async def test_end_of_input_without_calls_ends_the_process_at_once(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
         await daemon.ask(request("tools/list"))
         daemon.hang_up()
         assert await daemon.exit_code(within=8) == 0
 
 
-async def test_lines_of_megabytes_pass_both_ways(config: Path) -> None:
+async def test_lines_of_megabytes_are_read_and_written(config: Path) -> None:
     text = "ü" * 600_000
     async with serving(config, "--stdio") as daemon:
         answer = await daemon.ask(call("noisy", text=text[:100_000]))
@@ -53,7 +53,7 @@ async def test_lines_of_megabytes_pass_both_ways(config: Path) -> None:
         assert "result" in await daemon.ask(call("echo", text=text))
 
 
-async def test_a_file_as_standard_input_is_answered_line_by_line(config: Path, tmp_path: Path) -> None:
+async def test_file_as_standard_input_is_processed_line_by_line(config: Path, tmp_path: Path) -> None:
     requests = tmp_path / "requests"
     requests.write_bytes(b"".join(orjson.dumps(call("echo", text="x", request_id=n)) + b"\n" for n in range(50)))
     with requests.open("rb") as file:
@@ -69,7 +69,7 @@ async def test_a_file_as_standard_input_is_answered_line_by_line(config: Path, t
     assert process.returncode == 0
 
 
-async def test_a_client_that_closes_standard_output_ends_the_process(config: Path) -> None:
+async def test_closed_standard_output_ends_the_process(config: Path) -> None:
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         *(FORKED, "serve", str(config), "--stdio"),
@@ -86,7 +86,7 @@ async def test_a_client_that_closes_standard_output_ends_the_process(config: Pat
     process.stdin.close()
 
 
-async def test_http_and_stdio_are_served_at_once(config: Path) -> None:
+async def test_http_and_stdio_are_served_together(config: Path) -> None:
     async with serving(config, "--stdio", "--http", "127.0.0.1:0") as daemon:
         assert (await daemon.url()).endswith("/mcp")
         assert text_of(await daemon.ask(call("echo", text="both"))) == "both"
@@ -105,9 +105,7 @@ async def written(path: Path) -> None:
     ("flags", "names"),
     [([], ["open", "closed"]), (["--scopes", "ops"], ["open", "closed"]), (["--scopes", "a"], ["open"])],
 )
-async def test_the_caller_on_stdio_holds_every_scope_or_those_that_it_was_given(
-    tmp_path: Path, flags: list[str], names: list[str]
-) -> None:
+async def test_stdio_caller_has_all_or_the_given_scopes(tmp_path: Path, flags: list[str], names: list[str]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         f"auth: {{api_keys: {{ci: {{sha256: {'ab' * 32}}}}}}}\n"

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.daemon import call, post_call, serving, text_of
 
 
-async def test_the_port_that_was_taken_is_announced_and_answers(config: Path) -> None:
+async def test_chosen_port_is_logged_and_served(config: Path) -> None:
     async with serving(config) as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         assert not url.endswith(":0/mcp")
@@ -25,7 +25,7 @@ async def test_the_port_that_was_taken_is_announced_and_answers(config: Path) ->
         assert status["generation"] == 1
 
 
-async def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
+async def test_port_in_use_is_a_clear_error(config: Path) -> None:
     async with serving(config) as first:
         taken = (await first.url()).removeprefix("http://").removesuffix("/mcp")
         async with serving(config, "--http", taken) as second:
@@ -36,7 +36,7 @@ async def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
         assert "Traceback" not in said
 
 
-async def test_beyond_loopback_nobody_is_served_unless_told_so(config: Path) -> None:
+async def test_listening_beyond_loopback_requires_auth_or_a_setting(config: Path) -> None:
     async with serving(config, "--http", "0.0.0.0:0") as daemon:
         assert await daemon.exit_code() == 2
     assert "--allow-anonymous" in "".join(daemon.errors)
@@ -56,7 +56,7 @@ async def test_ipv6_is_served(config: Path) -> None:
             assert response.status == 200
 
 
-async def test_where_descriptors_are_few_connections_leave_some_to_children_and_reloads(config: Path) -> None:
+async def test_connections_leave_descriptors_for_children_and_reloads(config: Path) -> None:
     few = ("/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     async with serving(config, launcher=few) as daemon, aiohttp.ClientSession() as client, AsyncExitStack() as stack:
         url = await daemon.url()
@@ -75,13 +75,13 @@ async def test_where_descriptors_are_few_connections_leave_some_to_children_and_
         assert reloaded.status == 200, await reloaded.text()
 
 
-async def test_stdio_alone_opens_no_port(config: Path) -> None:
+async def test_stdio_only_opens_no_port(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
         assert text_of(await daemon.ask(call("echo", text="x"))) == "x"
         assert not any('"listening"' in line for line in daemon.errors)
 
 
-async def test_a_file_with_a_mistake_is_not_served(tmp_path: Path) -> None:
+async def test_invalid_file_is_not_served(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("tools:\n  x: {shel: {command: [true]}}\n")
     async with serving(path) as daemon:
@@ -89,7 +89,7 @@ async def test_a_file_with_a_mistake_is_not_served(tmp_path: Path) -> None:
     assert "config.yaml:2" in "".join(daemon.errors)
 
 
-async def test_a_signing_key_that_can_be_guessed_is_said_and_not_shown(config: Path) -> None:
+async def test_weak_signing_key_is_reported_and_not_shown(config: Path) -> None:
     async with serving(config, environment={"MCP_GATEWAY_SECRET_KEY": "hunter2"}) as daemon:
         warning = await daemon.event("the signing key is too short")
         assert (warning["level"], warning["variable"]) == ("warning", "MCP_GATEWAY_SECRET_KEY")
@@ -97,7 +97,7 @@ async def test_a_signing_key_that_can_be_guessed_is_said_and_not_shown(config: P
     assert "hunter2" not in "".join(daemon.errors)
 
 
-async def test_a_replica_with_a_key_of_its_own_warns_and_serves(config: Path) -> None:
+async def test_replica_with_a_different_key_warns_and_serves(config: Path) -> None:
     environment = {"MCP_GATEWAY_STORE": "redis://127.0.0.1:1", "MCP_GATEWAY_STATE_DIR": "none"}
     async with serving(config, environment=environment) as daemon:
         warning = await daemon.event("replicas on other machines need the same signing key")

@@ -71,9 +71,7 @@ async def metric(daemon: Daemon, http: aiohttp.ClientSession, name: str) -> floa
     return float(next(line for line in lines if line.startswith(f"{name} ")).split()[-1])
 
 
-async def test_a_killed_daemon_s_session_goes_on_and_is_told_at_once_what_changed_meanwhile(
-    config: Path, tmp_path: Path
-) -> None:
+async def test_session_of_a_killed_daemon_continues_and_gets_missed_changes(config: Path, tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     async with client() as one, client() as other:
         async with serving(config, *state) as first:
@@ -94,7 +92,7 @@ async def test_a_killed_daemon_s_session_goes_on_and_is_told_at_once_what_change
             stream.close()
 
 
-async def test_a_second_daemon_serves_without_the_directory_and_says_so(config: Path, tmp_path: Path) -> None:
+async def test_second_daemon_serves_without_the_state_directory(config: Path, tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     async with client() as one, serving(config, *state) as first:
         await first.url()
@@ -110,7 +108,7 @@ async def test_a_second_daemon_serves_without_the_directory_and_says_so(config: 
             assert [line for line in second.errors if "state is written again" in line] == []
 
 
-async def test_a_directory_that_cannot_be_made_costs_a_warning(config: Path, tmp_path: Path) -> None:
+async def test_uncreatable_state_directory_is_a_warning(config: Path, tmp_path: Path) -> None:
     async with client() as one, serving(config, "--state-dir", str(config / "below")) as daemon:
         await one.initialize(await daemon.url())
         assert "Not a directory" in (await daemon.event("state is not written; it is kept in memory"))["problem"]
@@ -120,7 +118,7 @@ async def test_a_directory_that_cannot_be_made_costs_a_warning(config: Path, tmp
     assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - the names alone
 
 
-async def test_without_a_directory_nothing_is_written_and_nothing_is_said(config: Path, tmp_path: Path) -> None:
+async def test_state_dir_none_writes_nothing(config: Path, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "XDG_STATE_HOME": ""}
     async with client() as one, serving(config, "--state-dir", "none", environment=home) as daemon:
         await one.initialize(await daemon.url())
@@ -129,7 +127,7 @@ async def test_without_a_directory_nothing_is_written_and_nothing_is_said(config
     assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - the names alone
 
 
-async def test_systemd_s_directory_is_used(config: Path, tmp_path: Path) -> None:
+async def test_state_directory_of_systemd_is_used(config: Path, tmp_path: Path) -> None:
     environment = {"STATE_DIRECTORY": str(tmp_path / "var"), "MCP_GATEWAY_STATE_DIR": ""}
     async with serving(config, environment=environment) as daemon, client() as one:
         await daemon.url()
@@ -153,7 +151,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @linux_only
-async def test_a_full_disk_costs_no_session(config: Path, full_disk: Path) -> None:
+async def test_full_disk_loses_no_session(config: Path, full_disk: Path) -> None:
     async with client() as one, serving(config, "--state-dir", str(full_disk)) as daemon:
         await one.initialize(await daemon.url())
         assert (await one.post(await daemon.url(), "logging/setLevel", level="error")).status == 200

@@ -19,7 +19,7 @@ from tests.programs import is_running, linux_only
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_lets_the_calls_in_flight_finish(config: Path, number: signal.Signals) -> None:
+async def test_signal_lets_http_calls_finish(config: Path, number: signal.Signals) -> None:
     async with serving(config) as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         slow = asyncio.create_task(post_call(client, url, "slow", seconds=0.5))
@@ -29,7 +29,7 @@ async def test_a_signal_lets_the_calls_in_flight_finish(config: Path, number: si
         assert await daemon.exit_code(within=10) == 0
 
 
-async def test_a_signal_lets_the_calls_on_stdio_finish(config: Path) -> None:
+async def test_signal_lets_stdio_calls_finish(config: Path) -> None:
     async with serving(config, "--stdio", "--http", "127.0.0.1:0") as daemon, aiohttp.ClientSession() as client:
         daemon.send(call("slow", seconds=0.5))
         await running(client, await daemon.url(), calls=1)
@@ -39,7 +39,7 @@ async def test_a_signal_lets_the_calls_on_stdio_finish(config: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["stuck", "stubborn"])
-async def test_a_plugin_that_hangs_for_ever_does_not_hold_the_exit(config: Path, tool: str) -> None:
+async def test_hanging_plugin_does_not_block_the_exit(config: Path, tool: str) -> None:
     async with serving(config, "--drain-timeout", "200ms") as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
         hanging = asyncio.create_task(post_call(client, url, tool))
@@ -49,14 +49,14 @@ async def test_a_plugin_that_hangs_for_ever_does_not_hold_the_exit(config: Path,
         await asyncio.wait([hanging])
 
 
-async def test_a_thread_that_a_plugin_left_behind_does_not_hold_the_exit(config: Path) -> None:
+async def test_abandoned_plugin_thread_does_not_block_the_exit(config: Path) -> None:
     async with serving(config, "--drain-timeout", "200ms") as daemon, aiohttp.ClientSession() as client:
         assert "left behind" in text_of(await post_call(client, await daemon.url(), "thread"))
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code(within=10) == 0
 
 
-async def test_a_plugin_that_blocks_the_loop_does_not_hold_the_exit(config: Path, tmp_path: Path) -> None:
+async def test_plugin_that_blocks_the_loop_does_not_block_the_exit(config: Path, tmp_path: Path) -> None:
     async with serving(config, "--stdio", "--drain-timeout", "200ms") as daemon:
         assert text_of(await daemon.ask(call("echo", text="ready"))) == "ready"
         daemon.send(call("blocking", path=str(tmp_path / "mark")))
@@ -65,7 +65,7 @@ async def test_a_plugin_that_blocks_the_loop_does_not_hold_the_exit(config: Path
         assert await daemon.exit_code(within=20) == 0
 
 
-async def test_a_second_signal_leaves_at_once_and_takes_the_children_along(config: Path, tmp_path: Path) -> None:
+async def test_second_signal_exits_at_once_and_ends_children(config: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with serving(config, "--drain-timeout", "60s") as daemon, aiohttp.ClientSession() as client:
         hanging = asyncio.create_task(post_call(client, await daemon.url(), "deaf", path=str(pids)))
@@ -80,7 +80,7 @@ async def test_a_second_signal_leaves_at_once_and_takes_the_children_along(confi
             await asyncio.sleep(0.01)
 
 
-async def test_children_are_gone_when_the_daemon_is(config: Path, tmp_path: Path) -> None:
+async def test_children_end_before_the_daemon_exits(config: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with serving(config, "--drain-timeout", "100ms") as daemon, aiohttp.ClientSession() as client:
         hanging = asyncio.create_task(post_call(client, await daemon.url(), "deaf", path=str(pids)))
@@ -137,7 +137,7 @@ LAST_WORDS = """
 
 
 @linux_only
-async def test_a_hang_up_at_any_time_ends_nothing_and_changes_no_exit_code(config: Path) -> None:
+async def test_sighup_at_any_time_never_ends_the_daemon(config: Path) -> None:
     """From the moment that the process minds signals at all, which is before its imports, to its very end."""
     async with serving(config, is_forked=False) as daemon, aiohttp.ClientSession() as client:
         await minds_hang_ups(daemon.process.pid)
@@ -150,9 +150,7 @@ async def test_a_hang_up_at_any_time_ends_nothing_and_changes_no_exit_code(confi
 
 
 @pytest.mark.parametrize(("argument", "code"), [("--no-such-flag", 2), ("missing.yaml", 2), ("--help", 0)])
-def test_a_hang_up_while_the_interpreter_ends_does_not_change_the_exit_code(
-    tmp_path: Path, argument: str, code: int
-) -> None:
+def test_sighup_during_exit_does_not_change_the_exit_code(tmp_path: Path, argument: str, code: int) -> None:
     """Sent when the interpreter has given up its handlers, and clears its modules."""
     (tmp_path / "sitecustomize.py").write_text(dedent(LAST_WORDS))
     argv = [sys.executable, "-m", "gateway", "serve", argument]
@@ -162,7 +160,7 @@ def test_a_hang_up_while_the_interpreter_ends_does_not_change_the_exit_code(
     assert b"sent" in run.stdout
 
 
-async def test_a_hang_up_while_it_starts_is_a_reload_once_it_has(tmp_path: Path) -> None:
+async def test_sighup_during_the_start_reloads_afterwards(tmp_path: Path) -> None:
     async with serving(slow_to_start(tmp_path)) as daemon, aiohttp.ClientSession() as client:
         await written(tmp_path / "begun")
         (tmp_path / "config.yaml").write_text(dedent(HANGING_UP) + "  later: {description: New., content: later}\n")
@@ -175,7 +173,7 @@ async def test_a_hang_up_while_it_starts_is_a_reload_once_it_has(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+async def test_signal_during_the_start_ends_the_daemon_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     """Although a plugin's import hangs."""
     async with serving(slow_to_start(tmp_path)) as daemon:
         await written(tmp_path / "begun")
@@ -185,7 +183,7 @@ async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path: Path, number: 
 
 
 @linux_only
-async def test_a_signal_before_anything_was_loaded_ends_it_cleanly(config: Path) -> None:
+async def test_signal_before_loading_ends_the_daemon_cleanly(config: Path) -> None:
     async with serving(config, is_forked=False) as daemon:
         await minds_hang_ups(daemon.process.pid)
         daemon.signal(signal.SIGTERM)

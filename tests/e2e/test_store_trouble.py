@@ -99,7 +99,7 @@ async def change_password(store: RedisServer) -> Callable[[], Awaitable[object]]
     ("begin", "reason"),
     [(fill, "used memory"), (forbid, "permissions"), (change_password, "invalid username-password")],
 )
-async def test_a_store_that_refuses_costs_no_call_and_loses_nothing_that_was_acknowledged(
+async def test_store_errors_fail_no_call_and_lose_no_acknowledged_data(
     tmp_path: Path, begin: Callable[[RedisServer], Awaitable[Callable[[], Awaitable[object]]]], reason: str
 ) -> None:
     async with (
@@ -137,7 +137,7 @@ async def test_a_store_that_refuses_costs_no_call_and_loses_nothing_that_was_ack
         assert PASSWORD not in "".join([*a.daemon.errors, *b.daemon.errors])
 
 
-async def test_replicas_with_a_wrong_password_serve_and_join_when_it_is_right(tmp_path: Path) -> None:
+async def test_replicas_with_a_wrong_password_join_after_its_correction(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), redis_server(tmp_path / "redis", password="other") as store:
         url = store.url.replace("other", PASSWORD)
         async with clients(tmp_path, url) as (a, b):
@@ -183,7 +183,7 @@ async def delayed(port: int, seconds: float) -> AsyncIterator[int]:
         await asyncio.gather(*connections, return_exceptions=True)
 
 
-async def test_a_slow_store_is_waited_for_and_is_not_unavailable(tmp_path: Path) -> None:
+async def test_slow_store_is_not_unavailable(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(SECONDS),
         redis_server(tmp_path / "redis") as store,

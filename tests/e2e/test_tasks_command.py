@@ -23,7 +23,7 @@ async def typed(*words: str) -> tuple[int, str, str]:
     return await process.wait(), out.decode(), errors.decode()
 
 
-async def test_a_tool_that_must_become_a_task_can_be_called_from_the_command_line(tmp_path: Path) -> None:
+async def test_required_task_can_be_called_from_the_command_line(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         "tools:\n"

@@ -205,7 +205,7 @@ ROWS: Final[tuple[Row, ...]] = (
 )
 
 
-async def test_each_task_survives_two_crashes_as_its_row_says(folder: Path, tmp_path: Path) -> None:
+async def test_tasks_survive_two_crashes_as_documented(folder: Path, tmp_path: Path) -> None:
     rows: list[AsyncGenerator[None, Served]] = []
     for row in ROWS:
         (tmp_path / row.__name__).mkdir()
@@ -220,7 +220,7 @@ async def test_each_task_survives_two_crashes_as_its_row_says(folder: Path, tmp_
         await each.aclose()
 
 
-async def test_a_stopping_daemon_lets_tasks_end_and_hands_over_or_fails_the_rest(folder: Path, tmp_path: Path) -> None:
+async def test_stopping_daemon_finishes_or_hands_over_tasks(folder: Path, tmp_path: Path) -> None:
     files = {name: str(tmp_path / name) for name in ("began", "other", "go")}
     async with served(folder, "--drain-timeout", "1s") as before:
         handed_over = await before.start("again", began=files["began"], go=files["go"])

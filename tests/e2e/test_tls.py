@@ -57,7 +57,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_calls_are_answered_over_https_and_the_url_says_so(site: Site) -> None:
+async def test_calls_over_https_work_and_the_url_is_https(site: Site) -> None:
     connector = aiohttp.TCPConnector(ssl=site.authority.trusting())
     async with serving(site.config) as daemon, aiohttp.ClientSession(connector=connector) as client:
         url = await daemon.url()
@@ -65,7 +65,7 @@ async def test_calls_are_answered_over_https_and_the_url_says_so(site: Site) -> 
         assert text_of(await post_call(client, url, "echo", text="hello")) == "hello"
 
 
-async def test_plain_http_and_old_tls_are_not_answered(site: Site) -> None:
+async def test_plain_http_and_old_tls_are_rejected(site: Site) -> None:
     async with serving(site.config) as daemon:
         port = await port_of(daemon)
         async with aiohttp.ClientSession() as client:
@@ -84,7 +84,7 @@ async def test_plain_http_and_old_tls_are_not_answered(site: Site) -> None:
         assert await site.name_shown(port) == "first"
 
 
-async def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(site: Site) -> None:
+async def test_renewed_certificate_is_used_for_new_connections(site: Site) -> None:
     connector = aiohttp.TCPConnector(ssl=site.authority.trusting())
     async with serving(site.config, watch=True) as daemon, aiohttp.ClientSession(connector=connector) as client:
         url, port = await daemon.url(), await port_of(daemon)
@@ -103,7 +103,7 @@ async def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_st
             assert (await response.json())["restart_required"] == []
 
 
-async def test_a_renewed_certificate_that_is_no_good_changes_nothing_and_is_reported(site: Site) -> None:
+async def test_invalid_renewed_certificate_is_reported(site: Site) -> None:
     connector = aiohttp.TCPConnector(ssl=site.authority.trusting())
     async with serving(site.config, watch=True) as daemon, aiohttp.ClientSession(connector=connector) as client:
         url, port = await daemon.url(), await port_of(daemon)
@@ -119,7 +119,7 @@ async def test_a_renewed_certificate_that_is_no_good_changes_nothing_and_is_repo
 
 
 @pytest.mark.build
-async def test_a_client_that_never_shakes_hands_keeps_nobody_from_doing_so(site: Site) -> None:
+async def test_client_without_a_handshake_does_not_block_others(site: Site) -> None:
     async with serving(site.config) as daemon:
         port = await port_of(daemon)
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
@@ -128,7 +128,7 @@ async def test_a_client_that_never_shakes_hands_keeps_nobody_from_doing_so(site:
             each.close()
 
 
-async def test_clients_that_never_shake_hands_take_no_more_than_the_connections_that_there_are(site: Site) -> None:
+async def test_clients_without_a_handshake_count_as_connections(site: Site) -> None:
     site.config.write_text(FILE + "limits: {connections: 3}\n")
     async with serving(site.config) as daemon:
         port = await port_of(daemon)
@@ -144,7 +144,7 @@ async def test_clients_that_never_shake_hands_take_no_more_than_the_connections_
                     break
 
 
-async def test_a_certificate_that_cannot_be_read_is_not_served(site: Site) -> None:
+async def test_unreadable_certificate_is_an_error(site: Site) -> None:
     site.cert.unlink()
     async with serving(site.config) as daemon:
         assert await daemon.exit_code() == 2

@@ -28,7 +28,7 @@ def small_buffer(address: AddrInfoType) -> socket.socket:
     return made
 
 
-async def test_a_refused_answer_is_told_and_counted(tmp_path: Path) -> None:
+async def test_dropped_response_is_logged_and_counted(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(FILE)
     connector = aiohttp.TCPConnector(socket_factory=small_buffer)

@@ -39,7 +39,7 @@ def _has(name: str, status: Json) -> bool:
     return name in status["tools"]
 
 
-async def test_a_directory_that_could_not_be_read_for_a_while_is_watched_again(tmp_path: Path) -> None:
+async def test_temporarily_unreadable_directory_is_watched_again(tmp_path: Path) -> None:
     directory = tmp_path / "etc"
     directory.mkdir()
     config = directory / "config.yaml"

@@ -85,7 +85,7 @@ def are_gone(processes: set[int]) -> bool:
 
 
 @pytest.mark.build
-async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(config: Path, tmp_path: Path) -> None:
+async def test_every_worker_reports_for_all_and_all_reload_and_end(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (daemon, url), fresh() as http:
         base = url.removesuffix("/mcp")
         await asyncio.gather(*(post_call(http, url, "echo", text="hi") for _ in range(60)))
@@ -122,9 +122,7 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
 
 
 @pytest.mark.build
-async def test_a_killed_worker_comes_back_and_calls_need_one_more_connection_at_the_most(
-    config: Path, tmp_path: Path
-) -> None:
+async def test_killed_worker_is_replaced_and_calls_need_one_reconnect(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (_, url), aiohttp.ClientSession() as http, fresh() as other:
         before = pids(await status(other, url))
         load = Load(url=url, http=http)
@@ -141,7 +139,7 @@ async def test_a_killed_worker_comes_back_and_calls_need_one_more_connection_at_
 
 @pytest.mark.build
 @pytest.mark.parametrize(("state", "times"), [("state", 1), ("none", 2)])
-async def test_workers_are_replaced_under_load_and_nobody_is_refused(
+async def test_workers_are_replaced_under_load_without_errors(
     config: Path, tmp_path: Path, state: str, times: int
 ) -> None:
     async with workers(config, tmp_path, state=state) as (daemon, url), fresh() as http, fresh() as other:
@@ -166,9 +164,7 @@ async def test_workers_are_replaced_under_load_and_nobody_is_refused(
 
 
 @pytest.mark.build
-async def test_a_daemon_that_is_stopped_while_it_replaces_a_worker_starts_no_other(
-    config: Path, tmp_path: Path
-) -> None:
+async def test_stop_during_a_replacement_starts_no_worker(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (daemon, _):
         daemon.signal(signal.SIGUSR2)
         assert "worker" in await said(daemon, "stopping")  # the first one, whose successor serves
@@ -188,7 +184,7 @@ async def test_workers_end_when_their_supervisor_is_killed(config: Path, tmp_pat
 
 
 @pytest.mark.build
-async def test_a_worker_that_hangs_is_killed_and_another_takes_its_place(config: Path, tmp_path: Path) -> None:
+async def test_hanging_worker_is_replaced(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (daemon, url), fresh() as http:
         before = pids(await status(http, url))
         victim = min(before)
@@ -201,7 +197,7 @@ async def test_a_worker_that_hangs_is_killed_and_another_takes_its_place(config:
 
 
 @pytest.mark.build
-async def test_a_worker_that_keeps_dying_is_started_again_later_each_time(config: Path, tmp_path: Path) -> None:
+async def test_crashing_worker_is_restarted_with_backoff(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (daemon, url), fresh() as http:
         place = min(pids(await status(http, url)))
         other = pids(await status(http, url)) - {place}
@@ -214,7 +210,7 @@ async def test_a_worker_that_keeps_dying_is_started_again_later_each_time(config
 
 
 @pytest.mark.build
-async def test_workers_share_a_socket_that_was_handed_over_and_leave_it(config: Path, tmp_path: Path) -> None:
+async def test_workers_share_an_inherited_socket(config: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         async with redis_server(tmp_path / "redis") as store, fresh() as http:
@@ -233,7 +229,7 @@ async def test_workers_share_a_socket_that_was_handed_over_and_leave_it(config: 
 
 
 @pytest.mark.build
-async def test_workers_speak_tls_and_operators_have_their_listener(config: Path, tmp_path: Path) -> None:
+async def test_workers_support_tls_and_the_admin_listener(config: Path, tmp_path: Path) -> None:
     authority = Authority()
     authority.issue(tmp_path / "server.pem", tmp_path / "server.key")
     admin = free_port()
@@ -272,7 +268,7 @@ def _event(line: str) -> Json:
         ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: several workers need a shared store"),
     ],
 )
-async def test_workers_that_could_not_work_as_one_are_refused(
+async def test_workers_without_a_shared_store_are_rejected(
     config: Path, flags: list[str], environment: dict[str, str], problem: str
 ) -> None:
     async with serving(config, *flags, environment=environment) as daemon:
@@ -281,7 +277,7 @@ async def test_workers_that_could_not_work_as_one_are_refused(
 
 
 @pytest.mark.build
-async def test_a_file_that_cannot_be_served_is_reported_once(config: Path, tmp_path: Path) -> None:
+async def test_invalid_file_is_reported_once(config: Path, tmp_path: Path) -> None:
     config.write_text("tools: {x: {}}")
     environment = {"MCP_GATEWAY_STORE": "redis://127.0.0.1:1", "MCP_GATEWAY_SECRET_KEY": KEY}
     async with serving(config, "--workers", "2", environment=environment, is_forked=False) as daemon:
@@ -289,7 +285,7 @@ async def test_a_file_that_cannot_be_served_is_reported_once(config: Path, tmp_p
     assert "".join(daemon.errors).count("tools.x") == 1
 
 
-def test_metrics_are_added_up_as_the_table_of_metrics_says() -> None:
+def test_metrics_of_workers_are_combined_as_documented() -> None:
     texts = [
         f"""\
 # TYPE mcp_gateway_calls_total counter
@@ -312,7 +308,7 @@ mcp_gateway_store_up {number - 2}
     ]
 
 
-def test_a_status_adds_up_and_names_a_worker_that_does_not_answer() -> None:
+def test_status_combines_workers_and_names_unresponsive_ones() -> None:
     one = {"pid": 1, "state": "stopping", "uptime_seconds": 9, "problems": ["a"], "sessions": 2, "refused": {"rate": 1}}
     limits = {"streams": {"used": 1, "limit": 10, "per_caller": 2}}
     client = {"client": "x 1", "era": "legacy", "revision": "r", "transport": "t"}

@@ -64,13 +64,13 @@ def test_public_addresses_are_connected_to(address: str) -> None:
         ("what", "an address that cannot be read"),
     ],
 )
-def test_other_addresses_are_refused_however_they_are_written(address: str, kind: str) -> None:
+def test_other_addresses_are_rejected_in_any_spelling(address: str, kind: str) -> None:
     with pytest.raises(AddressRefusedError) as caught:
         open_to(AddressGuard(), address)
     assert caught.value.kind == kind
 
 
-def test_a_listed_network_is_allowed_and_nothing_beside_it() -> None:
+def test_only_listed_networks_are_allowed() -> None:
     guard = policy("10.1.0.0/16", "::1", "fd00::/8").guard_for("anything")
     for address in ("10.1.2.3", "::ffff:10.1.2.3", "::1", "fd12::1"):
         open_to(guard, address)
@@ -99,7 +99,7 @@ def test_malformed_network_is_an_error() -> None:
 @pytest.mark.parametrize(
     "host", ["localhost", "a.localhost", "LOCALHOST.", "127.0.0.1", "[::1]", "0x7f.1", "2130706433", "127.0.0.1."]
 )
-def test_a_host_that_a_proxy_resolves_is_judged_by_its_spelling(host: str) -> None:
+def test_host_resolved_by_a_proxy_is_checked_by_its_spelling(host: str) -> None:
     with pytest.raises(AddressRefusedError):
         AddressGuard().check_spelled(host)
     AddressGuard().check_spelled("example.com")

@@ -91,7 +91,7 @@ def test_arguments_are_built_from_templates(items: Sequence[ArgvItem], variables
         (["ls", "{{ a }}", "{{ b }}"], {"a": "--", "b": "-x"}, "{{ a }}"),
     ],
 )
-def test_a_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: JsonObject, named: str) -> None:
+def test_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: JsonObject, named: str) -> None:
     with pytest.raises(ExecutionError) as raised:
         build(items, **variables)
     assert str(raised.value) == f"the argument {named} must not start with `-`: ls would read it as an option"
@@ -105,13 +105,13 @@ def test_a_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: J
         ("ü" * 65536, "the argument {{ a }} has 131072 bytes, but the limit is 128 KiB. Use `stdin`"),
     ],
 )
-def test_impossible_argument_is_refused_with_its_name(value: str, message: str) -> None:
+def test_impossible_argument_is_rejected_with_its_name(value: str, message: str) -> None:
     with pytest.raises(ExecutionError) as raised:
         build(["ls", "{{ a }}"], a=value)
     assert message in str(raised.value)
 
 
-def test_the_longest_argument_is_the_systems() -> None:
+def test_longest_argument_is_the_systems() -> None:
     longest = "x" * MAX_ARGUMENT_LENGTH
     subprocess.run(["true", *build(["true", "{{ a }}"], a=longest)[1:]], check=True)
     with pytest.raises(OSError, match="Argument list too long"):
@@ -138,7 +138,7 @@ def test_messages_do_not_contain_interpolated_values() -> None:
         ["find", ".", "-exec", "{{ a }}", "{}", ";"],
     ],
 )
-def test_a_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
+def test_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
     found = problems_in(*items)
     assert len(found) == 1
     assert "the program must be a literal, or an input that is always given and has an `enum`" in found[0]
@@ -252,7 +252,7 @@ CODE: dict[str, list[ArgvItem]] = {
 
 
 @pytest.mark.parametrize("items", CODE.values(), ids=list(CODE))
-def test_an_expression_that_an_interpreter_would_read_as_code_is_a_load_error(items: list[ArgvItem]) -> None:
+def test_expression_in_code_of_an_interpreter_is_a_load_error(items: list[ArgvItem]) -> None:
     found = [problem for problem in problems_in(*items) if "would be read as code by" in problem]
     assert found, problems_in(*items)
     assert len(problems_in(*items)) == 1
@@ -298,7 +298,7 @@ NO_CODE: dict[str, list[ArgvItem]] = {
 
 
 @pytest.mark.parametrize("items", NO_CODE.values(), ids=list(NO_CODE))
-def test_expressions_elsewhere_in_such_commands_are_fine(items: list[ArgvItem]) -> None:
+def test_expressions_in_other_arguments_are_accepted(items: list[ArgvItem]) -> None:
     assert problems_in(*items) == []
 
 
@@ -378,7 +378,7 @@ def seen_by_child(arguments: list[str]) -> list[str]:
 
 @examples(30)
 @given(calls=st.lists(st.tuples(st.lists(st.sampled_from(sorted(ITEMS)), max_size=6), GIVEN), min_size=10, max_size=30))
-def test_child_gets_arguments_by_the_rules(calls: list[tuple[list[str], JsonObject]]) -> None:
+def test_child_receives_the_documented_arguments(calls: list[tuple[list[str], JsonObject]]) -> None:
     """Many calls share one child, with separators, because starting a child is slow."""
     built, expected = [], []
     for kinds, variables in calls:

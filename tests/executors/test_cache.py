@@ -52,7 +52,7 @@ def caching(
     return CachingExecutor(executor=executor, ttl=MINUTE, cache=cache, key_prefix=prefix, clock=clock)
 
 
-async def test_the_same_question_is_asked_once_until_the_answer_expires() -> None:
+async def test_repeated_call_is_cached_until_it_expires() -> None:
     clock, executor = Clock(), Answering([Value(value=1), Value(value=2)])
     cached = caching(executor, ResponseCache(MAX_BYTES, clock=clock), clock=clock)
     assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=1)
@@ -72,7 +72,7 @@ async def test_cache_distinguishes_arguments_callers_rights_and_definitions() ->
 
 
 @pytest.mark.parametrize("failed", [Failure(text="no"), Blocks(content=(), is_error=True), ExecutionError("no")])
-async def test_a_failure_is_never_cached(failed: Outcome | ExecutionError) -> None:
+async def test_failure_is_never_cached(failed: Outcome | ExecutionError) -> None:
     executor = Answering([failed, Value(value=1)])
     cached = caching(executor, ResponseCache(MAX_BYTES))
     try:
@@ -97,7 +97,7 @@ async def test_outcomes_count_with_their_size() -> None:
     assert len(cache) == 1
 
 
-async def test_large_arguments_are_not_kept_with_the_answer() -> None:
+async def test_large_arguments_are_not_stored_with_the_result() -> None:
     executor, cache = Answering([Value(value=1)]), ResponseCache(MAX_BYTES)
     for end in "aab":
         await caching(executor, cache).execute(make_invocation({"text": "x" * 1_000_000 + end}))

@@ -85,7 +85,7 @@ async def test_given_headers_replace_default_headers() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-B: c", "a\nb", "a\rb", "a\0b"])
-async def test_a_field_that_breaks_its_line_is_never_sent(value: str) -> None:
+async def test_header_field_with_a_line_break_is_never_sent(value: str) -> None:
     async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         assert await reader.read() == b""
 
@@ -96,7 +96,7 @@ async def test_a_field_that_breaks_its_line_is_never_sent(value: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "is_repeated"), [("GET", True), ("PUT", True), ("POST", False)])
-async def test_a_kept_connection_that_was_closed_is_noticed(method: str, *, is_repeated: bool) -> None:
+async def test_closed_idle_connection_is_replaced(method: str, *, is_repeated: bool) -> None:
     """RFC 9112 §9.3.1: a request that was possibly processed is only repeated if it is idempotent."""
     connections = 0
 
@@ -118,7 +118,7 @@ async def test_a_kept_connection_that_was_closed_is_noticed(method: str, *, is_r
             assert connections == 1
 
 
-async def test_a_connection_on_which_more_is_to_come_is_not_used_again() -> None:
+async def test_connection_with_unread_data_is_not_reused() -> None:
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +138,7 @@ async def test_a_connection_on_which_more_is_to_come_is_not_used_again() -> None
     assert connections == 4
 
 
-async def test_a_proxy_gets_the_whole_url_and_its_credentials() -> None:
+async def test_proxy_gets_the_whole_url_and_its_credentials() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -152,7 +152,7 @@ async def test_a_proxy_gets_the_whole_url_and_its_credentials() -> None:
             assert b"\r\nProxy-Authorization: Basic dXNlcjpwYXNz\r\n" in head
 
 
-async def test_a_proxy_tunnels_what_is_encrypted() -> None:
+async def test_proxy_tunnels_https() -> None:
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

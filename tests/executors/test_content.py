@@ -53,20 +53,20 @@ def problems_of(block: Json, *, folder: Path) -> list[str]:
     return messages_of(scope)
 
 
-async def test_text_is_a_template_over_the_arguments(reader: FileReader) -> None:
+async def test_text_is_a_template_of_the_arguments(reader: FileReader) -> None:
     assert await render(reader, {"text": "Hello {{ name }}!"}, arguments={"name": "{{ x }}"}) == [
         {"type": "text", "text": "Hello {{ x }}!"}
     ]
     assert await render(reader, {"text": "Hello {{ name }}!"}) == [{"type": "text", "text": "Hello !"}]
 
 
-async def test_annotations_go_with_a_block(reader: FileReader) -> None:
+async def test_block_has_its_annotations(reader: FileReader) -> None:
     annotations = {"audience": ["user"], "priority": 0.5, "last_modified": "2026-01-01T00:00:00Z"}
     [block] = await render(reader, {"text": "x", "annotations": annotations})
     assert block["annotations"] == {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01T00:00:00Z"}
 
 
-async def test_an_image_file_is_read_at_each_call(reader: FileReader, tmp_path: Path) -> None:
+async def test_image_file_is_read_at_each_call(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "logo.png").write_bytes(PNG)
     [block] = await render(reader, {"image": "logo.png"}, folder=tmp_path)
     assert block == {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
@@ -90,7 +90,7 @@ async def test_missing_or_grown_file_is_an_error_without_its_directory(reader: F
         await template.render(make_invocation())
 
 
-async def test_a_resource_is_embedded_as_written(reader: FileReader, tmp_path: Path) -> None:
+async def test_resource_is_embedded_unchanged(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("ü")
     (tmp_path / "b.bin").write_bytes(b"\xff")
     blocks = await render(
@@ -110,13 +110,13 @@ async def test_a_resource_is_embedded_as_written(reader: FileReader, tmp_path: P
     ]
 
 
-async def test_a_reference_is_read_as_the_caller_would_read_it(reader: FileReader) -> None:
+async def test_resource_reference_is_read_as_the_caller(reader: FileReader) -> None:
     blocks = await render(reader, {"resource": "docs:///{name}.md"}, arguments={"name": "a b"})
     assert [block["resource"]["text"] for block in blocks] == ["one", "two"]
     assert blocks == await render(reader, {"resource": "{+uri}"}, arguments={"uri": "docs:///a%20b.md"})
 
 
-async def test_a_reference_to_nothing_is_an_error_that_the_model_can_read(reader: FileReader) -> None:
+async def test_unknown_resource_reference_is_a_tool_error(reader: FileReader) -> None:
     scope = make_scope()
     blocks = compile_blocks([Block.model_validate({"resource": "docs:///no"})], scope=scope, reader=reader)
     with pytest.raises(ResourceNotFoundError):
@@ -125,7 +125,7 @@ async def test_a_reference_to_nothing_is_an_error_that_the_model_can_read(reader
         await ContentExecutor(blocks=blocks, is_error=False).execute(make_invocation(context=ReadingContext()))
 
 
-async def test_a_link_names_a_resource(reader: FileReader) -> None:
+async def test_link_names_a_resource(reader: FileReader) -> None:
     link = {"uri": "docs:///{name}", "name": "n", "title": "t", "description": "d", "mime_type": "a/b", "size": 3}
     assert await render(reader, {"link": link}, arguments={"name": "x"}) == [
         {
@@ -161,13 +161,13 @@ async def test_fixed_error_has_is_error(reader: FileReader) -> None:
         ),
     ],
 )
-def test_a_mistake_is_found_at_load(tmp_path: Path, block: Json, message: str) -> None:
+def test_mistake_is_a_load_error(tmp_path: Path, block: Json, message: str) -> None:
     (tmp_path / "notes.md").write_text("x")
     (tmp_path / "x.unknown").write_text("x")
     assert problems_of(block, folder=tmp_path) == [f"0.{message}"]
 
 
-def test_unknown_input_is_reported_in_every_place(tmp_path: Path) -> None:
+def test_unknown_input_is_reported_at_each_use(tmp_path: Path) -> None:
     for block in (
         {"text": "{{ nam }}"},
         {"resource": "docs:///{nam}"},

@@ -61,13 +61,13 @@ def test_contents_are_text_if_they_are_utf8_and_a_blob_otherwise(
     assert only(RawOutput(data=data, media_type=media_type), uri=uri) == contents
 
 
-def test_bytes_by_declaration_are_a_blob_whatever_they_hold() -> None:
+def test_declared_bytes_are_always_a_blob() -> None:
     declared = RawOutput(data=b"text", is_blob=True)
     assert only(declared) == {"mimeType": "application/octet-stream", "blob": blob(b"text")}
     assert only(declared, mime_type="text/plain") == {"mimeType": "text/plain", "blob": blob(b"text")}
 
 
-def test_the_media_type_of_the_file_goes_before_the_backends() -> None:
+def test_configured_media_type_takes_precedence() -> None:
     assert only(RawOutput(data=b"x", media_type="text/html"), mime_type="text/plain")["mimeType"] == "text/plain"
 
 
@@ -99,7 +99,7 @@ def test_content_blocks_become_contents() -> None:
     ]
 
 
-def test_a_failure_is_an_error() -> None:
+def test_failure_is_an_error() -> None:
     with pytest.raises(ExecutionError, match=r"^exit 3: \*\*\*$"):
         shaper().contents(Failure(text=f"exit 3: {SECRET}"), uri="a://x")
 

@@ -13,7 +13,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_the_nearer_of_two_limits_counts_and_is_named() -> None:
+async def test_nearer_of_two_limits_applies_and_is_named() -> None:
     for left, seconds, named in ((SOON, 30, "60.0"), (30, SOON, "0.1"), (SOON, None, "60.0")):
         began = now()
         with pytest.raises(DeadlineExceededError, match=f"^it timed out after {named} s$"):
@@ -22,7 +22,7 @@ async def test_the_nearer_of_two_limits_counts_and_is_named() -> None:
         assert now() - began < 10
 
 
-async def test_time_that_it_stood_still_does_not_count() -> None:
+async def test_paused_time_does_not_count() -> None:
     deadline = Deadline(now() + SOON, SOON)
     due = deadline.at
     async with deadline.limit("it", 2 * SOON):
@@ -64,7 +64,7 @@ async def test_limit_that_starts_while_paused_starts_on_resume() -> None:
     assert now() - went_on >= 2 * SOON - 0.01
 
 
-async def test_stopping_in_the_moment_that_a_limit_ran_out_changes_nothing() -> None:
+async def test_pause_at_the_moment_of_expiry_changes_nothing() -> None:
     deadline = Deadline(now() + 30, 30)
 
     async def limited() -> None:
@@ -79,7 +79,7 @@ async def test_stopping_in_the_moment_that_a_limit_ran_out_changes_nothing() -> 
         await limited()
 
 
-async def test_work_that_somebody_else_cancels_as_well_stays_cancelled() -> None:
+async def test_work_that_is_also_cancelled_elsewhere_stays_cancelled() -> None:
     async def limited() -> None:
         async with Deadline(now() + 30, 30).limit("it", 0):
             working.cancel()

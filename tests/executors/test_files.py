@@ -69,7 +69,7 @@ async def read(files: ServedFiles, uri: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", AWKWARD_NAMES)
-async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: DaemonThreadPool, name: str) -> None:
+async def test_file_of_any_name_is_read_by_its_uri(root: Path, threads: DaemonThreadPool, name: str) -> None:
     (root / "sub").mkdir()
     (root / "sub" / name).write_bytes(os.fsencode(name))
     files = served(root, threads)
@@ -138,7 +138,7 @@ async def test_unserved_paths_are_not_found(root: Path, threads: DaemonThreadPoo
 
 
 @given(st.text(alphabet="./\\%2eEfFcC5\0a", max_size=40))
-def test_no_spelling_of_a_path_climbs(path: str) -> None:
+def test_spellings_of_a_path_cannot_leave_the_root(path: str) -> None:
     files = ServedFiles(
         globs=compile_globs("/srv/files", ["**/*"]),
         prefix="docs:///",
@@ -153,7 +153,7 @@ def test_no_spelling_of_a_path_climbs(path: str) -> None:
 
 
 @given(st.binary(min_size=1, max_size=30).filter(lambda name: not {b"/", b"\0", b"\\"} & {bytes([b]) for b in name}))
-def test_every_name_comes_back_from_its_uri(name: bytes) -> None:
+def test_every_file_name_is_restored_from_its_uri(name: bytes) -> None:
     path = os.fsdecode(name)
     files = ServedFiles(
         globs=compile_globs("/srv/files", ["**/*"]),
@@ -183,7 +183,7 @@ async def test_file_is_read_at_each_call(root: Path, threads: DaemonThreadPool) 
         await listed.execute(make_invocation())
 
 
-async def test_a_listed_file_that_became_something_else_is_not_found(root: Path, threads: DaemonThreadPool) -> None:
+async def test_listed_file_that_was_replaced_is_not_found(root: Path, threads: DaemonThreadPool) -> None:
     (root.parent / "secret").write_text("s")
     listed = ServedFile(files=served(root, threads), path="a.md")
     (root / "a.md").symlink_to("../secret")
@@ -195,7 +195,7 @@ async def test_a_listed_file_that_became_something_else_is_not_found(root: Path,
         await listed.execute(make_invocation())
 
 
-async def test_a_root_that_is_gone_leaves_nothing_to_be_found(root: Path, threads: DaemonThreadPool) -> None:
+async def test_removed_root_has_no_files(root: Path, threads: DaemonThreadPool) -> None:
     files = served(root, threads)
     root.rmdir()
     with pytest.raises(ResourceNotFoundError):
@@ -209,7 +209,7 @@ async def test_file_over_the_limit_is_an_error(root: Path, threads: DaemonThread
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threads: DaemonThreadPool) -> None:
+async def test_unreadable_file_is_an_error_without_its_path(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("a")
     (root / "a.md").chmod(0)
     with pytest.raises(ExecutionError) as caught:
@@ -218,13 +218,13 @@ async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threa
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that nobody can read from its start")
-async def test_an_error_while_reading_is_an_error_without_the_path(threads: DaemonThreadPool) -> None:
+async def test_read_error_does_not_contain_the_path(threads: DaemonThreadPool) -> None:
     with pytest.raises(ExecutionError) as caught:
         await read(served(Path("/proc/self"), threads, "mem"), "docs:///mem")
     assert str(caught.value) == "Cannot read the file: Input/output error"
 
 
-async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> None:
+async def test_read_without_a_free_thread_is_an_error(root: Path) -> None:
     (root / "a.md").write_text("a")
     release = threading.Event()
     async with DaemonThreadPool(1) as threads:
@@ -240,7 +240,7 @@ async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> No
         )
 
 
-async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: DaemonThreadPool) -> None:
+async def test_single_file_can_be_a_link_to_any_file(tmp_path: Path, threads: DaemonThreadPool) -> None:
     (tmp_path / "real.json").write_text("{}")
     (tmp_path / "link.json").symlink_to("real.json")
     reader = FileReader(threads=threads, max_size=10)
@@ -248,9 +248,7 @@ async def test_a_single_file_may_be_a_link_to_anywhere(tmp_path: Path, threads: 
     assert await file.execute(make_invocation()) == RawOutput(data=b"{}", media_type="application/json")
 
 
-async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(
-    tmp_path: Path, threads: DaemonThreadPool
-) -> None:
+async def test_missing_single_file_is_not_found(tmp_path: Path, threads: DaemonThreadPool) -> None:
     file = SingleFile(path=str(tmp_path / "no"), uri="x:///y", reader=FileReader(threads=threads, max_size=10))
     with pytest.raises(ResourceNotFoundError) as caught:
         await file.execute(make_invocation())
@@ -269,9 +267,7 @@ async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(
         (["../*"], "no", ["files.0: `..` leads outside the root `no`", "root: the directory `no` does not exist"]),
     ],
 )
-def test_a_glob_written_wrongly_is_reported(
-    tmp_path: Path, globs: list[str], root: str | None, messages: list[str]
-) -> None:
+def test_malformed_glob_is_reported(tmp_path: Path, globs: list[str], root: str | None, messages: list[str]) -> None:
     (tmp_path / "docs").mkdir()
     scope = make_scope(folder=tmp_path)
     assert (

@@ -35,7 +35,7 @@ def tree(root: Path, *paths: str) -> Path:
         ("/*.md", ("/", "*.md")),
     ],
 )
-def test_the_part_before_the_first_wildcard_is_the_root(glob: str, parts: tuple[str, str]) -> None:
+def test_part_before_the_first_wildcard_is_the_root(glob: str, parts: tuple[str, str]) -> None:
     assert split_glob(glob) == parts
 
 
@@ -60,7 +60,7 @@ def test_the_part_before_the_first_wildcard_is_the_root(glob: str, parts: tuple[
         ("*.md", "a.md\n", False),
     ],
 )
-def test_a_pattern_means_exactly_these_paths(pattern: str, path: str, *, is_meant: bool) -> None:
+def test_pattern_matches_exactly_these_paths(pattern: str, path: str, *, is_meant: bool) -> None:
     assert compile_patterns([pattern]).matches(path) is is_meant
 
 
@@ -71,7 +71,7 @@ def test_several_patterns_match_any() -> None:
     assert not globs.matches("x/a.md")
 
 
-def test_a_long_path_under_many_stars_is_answered_at_once() -> None:
+def test_long_path_with_many_stars_is_matched_quickly() -> None:
     globs = compile_patterns(["/".join(["**", "*a*"] * 12)])
     assert not globs.matches("/".join(["aaaaaaa"] * 500 + ["b"]))
 
@@ -81,7 +81,7 @@ def test_walk_lists_matching_files_in_order(tmp_path: Path) -> None:
     assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["a.md", "b.md", "x/y/c.md"]
 
 
-def test_a_walk_leaves_out_what_is_no_regular_file(tmp_path: Path) -> None:
+def test_walk_omits_special_files(tmp_path: Path) -> None:
     tree(tmp_path, "a.md", "dir.md/x.txt")
     os.mkfifo(tmp_path / "fifo.md")
     (tmp_path / "dangling.md").symlink_to("nowhere")
@@ -92,7 +92,7 @@ def test_a_walk_leaves_out_what_is_no_regular_file(tmp_path: Path) -> None:
         assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["a.md"]
 
 
-def test_links_count_where_they_stay_under_the_root(tmp_path: Path) -> None:
+def test_links_are_followed_below_the_root(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", "..data/deep/a.md", "real.md")
     tree(tmp_path / "outside", "secret.md")
     (root / "inside.md").symlink_to("real.md")
@@ -102,14 +102,14 @@ def test_links_count_where_they_stay_under_the_root(tmp_path: Path) -> None:
     assert listed(compile_globs(str(root), ["**/*.md"])) == ["deep/a.md", "inside.md", "real.md"]
 
 
-def test_a_link_to_what_is_hidden_is_left_out(tmp_path: Path) -> None:
+def test_link_to_a_hidden_file_is_omitted(tmp_path: Path) -> None:
     root = tree(tmp_path, ".hidden/a.md", ".b.md", "real.md")
     (root / "folder").symlink_to(".hidden")
     (root / "b.md").symlink_to(".b.md")
     assert listed(compile_globs(str(root), ["**/*.md"])) == ["real.md"]
 
 
-def test_a_directory_swapped_for_a_link_during_a_walk_names_nothing_outside(tmp_path: Path) -> None:
+def test_directory_replaced_by_a_link_during_a_walk_is_not_followed(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", "a/ours.md")
     tree(tmp_path / "outside", "theirs.md")
     (tmp_path / "link").symlink_to(tmp_path / "outside")
@@ -135,7 +135,7 @@ def test_a_directory_swapped_for_a_link_during_a_walk_names_nothing_outside(tmp_
     assert seen == {"a/ours.md"}
 
 
-def test_a_root_that_is_a_link_is_a_root(tmp_path: Path) -> None:
+def test_root_can_be_a_link(tmp_path: Path) -> None:
     tree(tmp_path / "real", "a.md")
     (tmp_path / "root").symlink_to("real")
     assert listed(compile_globs(str(tmp_path / "root"), ["*.md"])) == ["a.md"]
@@ -147,7 +147,7 @@ def test_sibling_with_the_roots_prefix_is_outside(tmp_path: Path) -> None:
     assert listed(compile_globs(str(tmp_path / "docs"), ["*.md"])) == ["a.md"]
 
 
-def test_links_in_a_circle_end(tmp_path: Path) -> None:
+def test_circular_links_end(tmp_path: Path) -> None:
     tree(tmp_path, "x/a.md", "y/b.md")
     (tmp_path / "x" / "to-y").symlink_to(tmp_path / "y")
     (tmp_path / "y" / "to-x").symlink_to(tmp_path / "x")
@@ -164,7 +164,7 @@ def test_walk_stops_at_its_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory")
-def test_a_directory_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+def test_unlistable_directory_is_named(tmp_path: Path) -> None:
     tree(tmp_path, "a.md", "locked/b.md")
     (tmp_path / "locked").chmod(0)
     listing = compile_globs(str(tmp_path), ["**/*.md"]).listing(at_most=9)
@@ -185,7 +185,7 @@ def test_matching_paths_have_no_hidden_or_dotted_names(pattern: list[str], path:
         assert not any(name.startswith(".") for name in path.split("/"))
 
 
-def test_a_link_that_takes_the_place_of_the_root_lists_nothing(tmp_path: Path) -> None:
+def test_root_replaced_by_a_link_lists_nothing(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "outside").mkdir()
     for folder in ("root", "outside"):

@@ -131,7 +131,7 @@ async def refusal(awaitable: Awaitable[Outcome]) -> str:
     return str(caught.value)
 
 
-async def test_an_answer_comes_with_status_headers_and_media_type(services: Services, server: Server) -> None:
+async def test_response_has_status_headers_and_media_type(services: Services, server: Server) -> None:
     outcome = await call(http(url=f"{server.url}/x"), services)
     assert isinstance(outcome, RawOutput)
     assert outcome.data == b'{"hello": "world"}'
@@ -146,7 +146,7 @@ async def test_url_is_sent_as_expanded(services: Services, server: Server) -> No
     assert server.seen[0].raw_path == "/%7Ea/a%2Fb%20c?q=%26%2541"
 
 
-async def test_absent_values_are_left_out_of_query_headers_and_json(services: Services, server: Server) -> None:
+async def test_absent_values_are_omitted_from_query_headers_and_json(services: Services, server: Server) -> None:
     config = http(
         url=f"{server.url}/?a=1",
         query={"q": "{{ text }}", "gone": "{{ optional }}"},
@@ -173,18 +173,18 @@ async def test_form_and_body_have_a_content_type(services: Services, server: Ser
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_a_request_without_a_body_claims_no_type_of_one(services: Services, server: Server, method: str) -> None:
+async def test_request_without_a_body_has_no_content_type(services: Services, server: Server, method: str) -> None:
     await call(http(url=server.url, method=method), services)
     assert server.bodies == [b""]
     assert "Content-Type" not in server.seen[0].headers
 
 
-async def test_a_body_of_megabytes_arrives(services: Services, server: Server) -> None:
+async def test_body_of_megabytes_is_sent(services: Services, server: Server) -> None:
     await call(http(url=server.url, body="{{ v }}{{ v }}"), services, {"v": "x" * 520_000})
     assert len(server.bodies[0]) == 1_040_000
 
 
-async def test_the_connection_gives_address_headers_query_and_the_tool_wins(services: Services, server: Server) -> None:
+async def test_tool_overrides_headers_and_query_of_its_connection(services: Services, server: Server) -> None:
     shared = Connection(
         base_url=f"{server.url}/base/",
         headers={"Authorization": "Bearer x", "X-Both": "connection"},
@@ -200,7 +200,7 @@ async def test_the_connection_gives_address_headers_query_and_the_tool_wins(serv
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\0b", "\x7f"])
-async def test_a_value_cannot_break_out_of_a_header(services: Services, server: Server, value: str) -> None:
+async def test_value_cannot_break_out_of_a_header(services: Services, server: Server, value: str) -> None:
     text = await refusal(call(http(url=server.url, headers={"X-V": "{{ v }}"}), services, {"v": value}))
     assert text == "the value for the header `X-V` contains a line break or another control character"
     assert server.seen == []
@@ -214,7 +214,7 @@ async def test_only_named_headers_of_the_caller_are_forwarded(services: Services
     assert not {"x-missing", "x-other", "authorization"} & {name.lower() for name in headers}
 
 
-async def test_no_cookie_is_kept(services: Services, server: Server) -> None:
+async def test_cookies_are_not_stored(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         response = web.Response()
         response.set_cookie("session", "1")
@@ -226,7 +226,7 @@ async def test_no_cookie_is_kept(services: Services, server: Server) -> None:
     assert [request.cookies for request in server.seen] == [{}, {}]
 
 
-async def test_a_proxy_of_the_environment_is_ignored(
+async def test_proxy_of_the_environment_is_ignored(
     services: Services, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -235,9 +235,7 @@ async def test_a_proxy_of_the_environment_is_ignored(
     assert isinstance(await call(http(url=server.url), services), RawOutput)
 
 
-async def test_a_proxy_of_the_connection_is_used_and_cannot_be_sent_to_private_addresses(
-    services: Services, server: Server
-) -> None:
+async def test_proxy_of_the_connection_is_used_and_checked(services: Services, server: Server) -> None:
     shared = Connection(base_url="http://api.invalid", proxy=server.url)
     outcome = await call(Http(connection="api", url="/x"), services, connections={"api": shared})
     assert isinstance(outcome, RawOutput)
@@ -248,9 +246,7 @@ async def test_a_proxy_of_the_connection_is_used_and_cannot_be_sent_to_private_a
     assert len(server.seen) == 1
 
 
-async def test_an_unsuccessful_answer_is_a_failure_with_status_reason_and_excerpt(
-    services: Services, server: Server
-) -> None:
+async def test_error_status_is_a_failure_with_reason_and_excerpt(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, reason="Nope", text=f"\x1b[31mno {SECRET}\x1b[0m" + "x" * 5000)
 
@@ -261,7 +257,7 @@ async def test_an_unsuccessful_answer_is_a_failure_with_status_reason_and_excerp
     assert len(outcome.text) < 2100
 
 
-async def test_success_statuses_come_from_the_file(services: Services, server: Server) -> None:
+async def test_success_statuses_are_configurable(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text="none")
 
@@ -312,7 +308,7 @@ async def test_another_origin_gets_no_credentials_and_no_forwarded_header(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0x7f.1"])
-async def test_refusal_names_the_setting_that_allows_it(services: Services, host: str) -> None:
+async def test_address_error_names_the_setting(services: Services, host: str) -> None:
     url = f"http://{host}:1/"
     said = re.search(
         r"`(allow_private: .+)`, or `true` for every address", await refusal(call(Http(url=url), services))
@@ -321,7 +317,7 @@ async def test_refusal_names_the_setting_that_allows_it(services: Services, host
     assert "loopback" not in await refusal(call(Http(url=url, **yaml.safe_load(said[1])), services))
 
 
-async def test_private_addresses_are_refused_unless_allowed(services: Services, server: Server) -> None:
+async def test_private_addresses_are_rejected_unless_allowed(services: Services, server: Server) -> None:
     for url in (server.url, f"http://localhost:{server.port}", "http://[::1]:1/", "http://0x7f.1:1/"):
         text = await refusal(call(Http(url=url), services))
         assert "has a loopback address" in text
@@ -333,7 +329,7 @@ async def test_private_addresses_are_refused_unless_allowed(services: Services, 
         assert isinstance(await call(config, services), RawOutput)
 
 
-async def test_a_redirect_to_a_private_address_is_refused(services: Services, server: Server) -> None:
+async def test_redirect_to_a_private_address_is_rejected(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
 
@@ -342,12 +338,12 @@ async def test_a_redirect_to_a_private_address_is_refused(services: Services, se
     assert "`169.254.169.254` has a link-local address" in await refusal(call(config, services))
 
 
-async def test_the_shared_session_refuses_private_addresses(services: Services, server: Server) -> None:
+async def test_shared_session_rejects_private_addresses(services: Services, server: Server) -> None:
     with pytest.raises(OSError, match="loopback address"):
         await services.http.shared.get(server.url)
 
 
-async def test_a_decompression_bomb_is_not_unpacked(services: Services, server: Server) -> None:
+async def test_decompression_bomb_is_not_decompressed(services: Services, server: Server) -> None:
     bomb = gzip.compress(b"\0" * 2**26)
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -358,7 +354,7 @@ async def test_a_decompression_bomb_is_not_unpacked(services: Services, server: 
     assert text == "The response of 127.0.0.1 exceeds 8MiB. Request less data"
 
 
-async def test_an_endless_answer_is_cut_off(services: Services, server: Server) -> None:
+async def test_endless_response_is_truncated(services: Services, server: Server) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -421,7 +417,7 @@ async def test_malformed_compressed_body_is_not_shown(
     assert said in await refusal(call(http(url=server.url), services))
 
 
-async def test_a_failure_is_read_in_its_charset(services: Services, server: Server) -> None:
+async def test_failure_is_decoded_with_its_charset(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=400, body="中文".encode("gbk"), headers={"Content-Type": "text/plain; charset=gbk"})
 
@@ -458,7 +454,7 @@ async def talking(sent: bytes, services: Services) -> Outcome:
         ),
     ],
 )
-async def test_a_broken_answer_is_an_error_in_words(services: Services, sent: bytes, said: str) -> None:
+async def test_malformed_response_is_a_clear_error(services: Services, sent: bytes, said: str) -> None:
     assert said in await refusal(talking(sent, services))
 
 
@@ -475,7 +471,7 @@ async def test_header_fields_that_are_not_utf8_are_replaced(services: Services) 
     assert outcome.variables["headers"]["x-a"] == "\N{REPLACEMENT CHARACTER}"
 
 
-async def test_a_closed_port_and_an_unknown_host_are_errors_in_words(services: Services, server: Server) -> None:
+async def test_closed_port_and_unknown_host_are_clear_errors(services: Services, server: Server) -> None:
     with_nobody = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = with_nobody.sockets[0].getsockname()[1]
     with_nobody.close()
@@ -496,7 +492,7 @@ async def test_plain_http_instead_of_tls_is_a_clear_error(services: Services, se
     assert text.startswith("TLS handshake with 127.0.0.1 failed: ")
 
 
-async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Services, server: Server) -> None:
+async def test_slow_response_ends_at_the_timeout_or_deadline(services: Services, server: Server) -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -520,7 +516,7 @@ async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Ser
     await asyncio.wait_for(gone.wait(), 20)
 
 
-async def test_a_cancelled_call_closes_its_connection(services: Services, server: Server) -> None:
+async def test_cancelled_call_closes_its_connection(services: Services, server: Server) -> None:
     begun, gone = asyncio.Event(), asyncio.Event()
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -554,7 +550,7 @@ def failing(
     return answer
 
 
-async def test_a_failed_request_is_sent_again(services: Services, server: Server) -> None:
+async def test_failed_request_is_retried(services: Services, server: Server) -> None:
     server.answer = failing(2)
     outcome = await call(http(url=server.url, retry={"attempts": 3}), services)
     assert isinstance(outcome, RawOutput)
@@ -562,20 +558,20 @@ async def test_a_failed_request_is_sent_again(services: Services, server: Server
     assert len(server.seen) == 3
 
 
-async def test_the_last_answer_counts(services: Services, server: Server) -> None:
+async def test_last_response_of_the_retries_is_returned(services: Services, server: Server) -> None:
     server.answer = failing(9)
     outcome = await call(http(url=server.url, retry={"attempts": 2}), services)
     assert outcome == Failure(text="HTTP 503 Service Unavailable")
     assert len(server.seen) == 2
 
 
-async def test_a_status_that_is_not_listed_is_final(services: Services, server: Server) -> None:
+async def test_unlisted_status_is_not_retried(services: Services, server: Server) -> None:
     server.answer = failing(9, status=500)
     await call(http(url=server.url, retry={"attempts": 3}), services)
     assert len(server.seen) == 1
 
 
-async def test_a_pause_beyond_the_deadline_is_not_waited_for(services: Services, server: Server) -> None:
+async def test_retry_beyond_the_deadline_is_not_awaited(services: Services, server: Server) -> None:
     server.answer = failing(9, retry_after="3600")
     async with asyncio.timeout(20):
         outcome = await call(http(url=server.url, retry={"attempts": 3}), services)
@@ -583,7 +579,7 @@ async def test_a_pause_beyond_the_deadline_is_not_waited_for(services: Services,
     assert len(server.seen) == 1
 
 
-async def test_a_timeout_is_tried_again_within_the_deadline(services: Services, server: Server) -> None:
+async def test_timeout_is_retried_within_the_deadline(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         if len(server.seen) == 1:
             await asyncio.sleep(60)
@@ -616,7 +612,7 @@ def cached(executor: Executor) -> CachingExecutor:
     )
 
 
-async def test_the_cache_is_keyed_by_the_whole_request(services: Services, server: Server) -> None:
+async def test_cache_key_is_the_whole_request(services: Services, server: Server) -> None:
     config = http(url=f"{server.url}/{{x}}", forward_headers=["X-User"])
     executor = cached(compiled(config, services, inputs={"x": {}}))
     for x, user in (("a", "1"), ("a", "1"), ("b", "1"), ("a", "2"), ("a", "2")):
@@ -624,7 +620,7 @@ async def test_the_cache_is_keyed_by_the_whole_request(services: Services, serve
     assert len(server.seen) == 3
 
 
-async def test_a_failure_is_not_cached(services: Services, server: Server) -> None:
+async def test_failed_response_is_not_cached(services: Services, server: Server) -> None:
     server.answer = failing(1)
     executor = cached(compiled(http(url=server.url), services))
     assert isinstance(await executor.execute(make_invocation()), Failure)
@@ -656,7 +652,7 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), MISTAKES)
-async def test_a_mistake_is_found_at_load(services: Services, fields: dict[str, Json], message: str) -> None:
+async def test_mistake_is_a_load_error(services: Services, fields: dict[str, Json], message: str) -> None:
     scope = make_scope()
     connections = {"github": Connection(base_url="https://api.github.com")}
     url = "/x" if "connection" in fields else "https://x/"
@@ -695,7 +691,7 @@ def open_descriptors() -> int:
 
 
 @pytest.mark.build
-async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
+async def test_thousand_calls_leak_nothing(server: Server) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/hang":
             await asyncio.sleep(60)

@@ -74,9 +74,7 @@ async def sent(executor: HttpExecutor, **arguments: Json) -> None:
     assert isinstance(outcome, RawOutput), outcome
 
 
-async def test_parts_are_files_texts_and_json_as_their_values_are(
-    services: Services, server: Server, tmp_path: Path
-) -> None:
+async def test_parts_are_files_texts_or_json(services: Services, server: Server, tmp_path: Path) -> None:
     (tmp_path / "terms.txt").write_bytes(b"x" * 3_000_000)
     executor = compiled(
         services,
@@ -111,7 +109,7 @@ async def test_parts_are_files_texts_and_json_as_their_values_are(
     assert [name for name, *_ in server.parts] == ["terms", "meta", "fixed", "fixed"]
 
 
-async def test_a_body_is_sent_again_whole(services: Services, server: Server) -> None:
+async def test_retried_body_is_sent_whole(services: Services, server: Server) -> None:
     server.failures = 2
     retry = {"attempts": 3, "on": [503]}
     await sent(compiled(services, server, {"multipart": {"f": "{{ f }}"}, "retry": retry}), f=PHOTO)
@@ -160,7 +158,7 @@ HOSTILE: Final = [
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-async def test_no_value_leaves_its_part_or_field(services: Services, server: Server, value: str) -> None:
+async def test_value_cannot_leave_its_part_or_field(services: Services, server: Server, value: str) -> None:
     multipart = {"f": "{{ f }}", "named": {"file": "{{ f }}", "name": "{{ v }}"}, "v": "{{ v }}", "end": "fixed"}
     executor = compiled(services, server, {"multipart": multipart})
     written = value.encode(errors="replace")
@@ -185,7 +183,7 @@ async def test_no_value_leaves_its_part_or_field(services: Services, server: Ser
 @pytest.mark.parametrize(
     "value", ["x", "text/html\r\nX-Admin: 1", 'text/plain; a="b\r\nc"', "a/b/c", "a/b; c", "text/\u00fc"]
 )
-async def test_a_media_type_is_one_or_refused(services: Services, server: Server, value: str) -> None:
+async def test_malformed_media_type_is_rejected(services: Services, server: Server, value: str) -> None:
     executor = compiled(services, server, {"multipart": {"f": {"file": "{{ f }}", "type": "{{ v }}"}}})
     await sent(executor, f=PHOTO, v='text/plain; charset="utf-8"')
     with pytest.raises(ExecutionError, match="is not a media type"):
@@ -195,7 +193,7 @@ async def test_a_media_type_is_one_or_refused(services: Services, server: Server
 @pytest.mark.parametrize(
     "value", ["/etc/passwd", "~/.ssh/id_rsa", ["x"], {"name": "x", "type": "y", "size": 1}, 7, True]
 )
-async def test_a_value_that_is_no_file_is_never_sent_as_one(services: Services, server: Server, value: Json) -> None:
+async def test_text_value_is_never_sent_as_a_file(services: Services, server: Server, value: Json) -> None:
     executor = compiled(services, server, {"multipart": {"f": {"file": "{{ inputs.v }}"}}, "method": "POST"})
     await sent(executor, v=PHOTO)
     with pytest.raises(ExecutionError, match=r"is not a file\. Use an input with `type: file`"):
@@ -219,7 +217,7 @@ async def test_forms_nest_by_brackets_and_lists_repeat(services: Services, serve
         await sent(repeating, v={"n" * 100_000: ["x"] * 1000})
 
 
-async def test_the_key_of_a_request_is_its_content_whatever_its_boundary(services: Services, server: Server) -> None:
+async def test_request_key_does_not_depend_on_the_boundary(services: Services, server: Server) -> None:
     executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
     keys = [
         await executor.cache_key(make_invocation({"f": FileArgument(data, name=name), "v": value}))
@@ -235,7 +233,7 @@ async def test_the_key_of_a_request_is_its_content_whatever_its_boundary(service
     assert len(set(keys)) == 4
 
 
-async def test_an_explanation_shows_parts_and_no_bytes(services: Services, server: Server) -> None:
+async def test_explanation_shows_parts_without_bytes(services: Services, server: Server) -> None:
     executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
     body = executor.explain(make_invocation({"f": PHOTO, "v": "x"})).facts["body"]
     assert body == [
@@ -257,7 +255,7 @@ async def test_an_explanation_shows_parts_and_no_bytes(services: Services, serve
         ({"multipart": {}, "headers": {"content-type": "x/y"}}, "is set by `multipart`"),
     ],
 )
-async def test_a_file_in_the_wrong_place_is_a_mistake_of_the_file(
+async def test_file_input_in_a_wrong_place_is_a_load_error(
     services: Services, config: JsonObject, message: str
 ) -> None:
     inputs = Inputs(schemas={"f": {"type": "file"}, "v": {"type": "string"}}, has_files=True)

@@ -16,7 +16,7 @@ def profile(number: int = 0) -> ClientProfile:
     return ClientProfile(guard=AddressGuard(), proxy=f"http://127.0.0.1:{number + 1}")
 
 
-async def test_equal_profiles_share_a_pool_and_others_do_not() -> None:
+async def test_only_equal_profiles_share_a_pool() -> None:
     async with HttpClients() as clients:
         async with clients.pool(profile()) as first, clients.pool(profile()) as second:
             assert first is second
@@ -33,7 +33,7 @@ async def test_leaving_closes_every_pool() -> None:
     assert shared.closed
 
 
-async def test_the_longest_unused_pool_makes_room_and_none_that_is_in_use() -> None:
+async def test_longest_unused_pool_is_closed_first() -> None:
     async with HttpClients() as clients, clients.pool(profile()) as in_use:
         async with clients.pool(profile(1)) as unused:
             pass
@@ -62,7 +62,7 @@ async def test_names_are_looked_up_in_daemon_threads() -> None:
 
 
 @pytest.mark.parametrize("host", ["x" * 64, "a..b", "nowhere.invalid"])
-async def test_a_name_that_cannot_be_looked_up_is_an_os_error(host: str) -> None:
+async def test_failed_name_lookup_is_an_os_error(host: str) -> None:
     async with DaemonThreadPool(1) as threads, asyncio.timeout(20):
         with pytest.raises(socket.gaierror):
             await DaemonResolver(threads).resolve(host)

@@ -26,7 +26,7 @@ def request(method: str = "GET", url: str = "https://h/a/b", *, body: bytes | No
         ("https://user:word@other/", "https://other/"),
     ],
 )
-def test_the_location_is_resolved_without_fragment_and_credentials(location: str, url: str) -> None:
+def test_location_is_resolved_without_fragment_and_credentials(location: str, url: str) -> None:
     assert str(redirected(request(), status=302, location=location).url) == url
 
 
@@ -44,7 +44,7 @@ def test_the_location_is_resolved_without_fragment_and_credentials(location: str
         (301, "GET", "GET", True),
     ],
 )
-def test_the_method_changes_as_in_browsers(status: int, method: str, then: str, keeps_body: bool) -> None:  # noqa: FBT001 - a table's column
+def test_redirected_method_changes_as_in_browsers(status: int, method: str, then: str, keeps_body: bool) -> None:  # noqa: FBT001 - a table's column
     following = redirected(request(method, body=b"x"), status=status, location="/")
     assert following.method == then
     assert (following.body is not None) is keeps_body
@@ -70,12 +70,12 @@ def test_another_origin_gets_no_bound_header(location: str) -> None:
         ("//[]@/", "h redirects to an invalid URL"),
     ],
 )
-def test_a_redirect_that_must_not_be_followed_is_an_error(location: str, message: str) -> None:
+def test_forbidden_redirect_is_an_error(location: str, message: str) -> None:
     with pytest.raises(ExecutionError, match=f"^{message}$"):
         redirected(request(), status=302, location=location)
 
 
-def test_a_body_with_a_secret_is_not_sent_to_another_origin() -> None:
+def test_body_with_a_secret_is_not_sent_to_another_origin() -> None:
     secret = Request(method="POST", url=URL("https://h/"), headers=(), body=b"x", has_secret_body=True)
     assert redirected(secret, status=307, location="/x").body == b"x"
     assert redirected(secret, status=302, location="https://other/").body is None

@@ -40,7 +40,7 @@ def test_retry_after_is_respected(value: str, pause: float) -> None:
     assert pause_before(2, dice=1.0, headers={"Retry-After": value}, now=NOW) == pause
 
 
-def test_statuses_and_classes_are_spelled_out() -> None:
+def test_status_classes_are_expanded() -> None:
     assert statuses_of((404, "5xx")) == {404, *range(500, 600)}
 
 

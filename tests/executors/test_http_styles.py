@@ -51,12 +51,12 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(("style", "value", "query"), QUERIES)
-async def test_a_query_field_is_written_in_its_style(style: dict[str, Json], value: Json, query: str) -> None:
+async def test_query_field_has_its_style(style: dict[str, Json], value: Json, query: str) -> None:
     sent = request("query", {"c": {"value": "{{ v }}", **style}}, {"v": value})
     assert sent.url.raw_query_string == query
 
 
-async def test_a_field_without_a_value_is_left_out() -> None:
+async def test_field_without_a_value_is_omitted() -> None:
     sent = request("query", {"c": {"value": "{{ v }}"}, "d": "{{ w }}", "e": "1"}, {})
     assert sent.url.raw_query_string == "e=1"
 
@@ -65,9 +65,7 @@ async def test_a_field_without_a_value_is_left_out() -> None:
     ("style", "value", "expected"),
     [({}, ["a", "b"], "a,b"), ({}, RGB, "R,100,G,2 0"), ({"explode": True}, RGB, "R=100,G=2 0"), ({}, 5, "5")],
 )
-async def test_a_header_field_is_written_in_the_simple_style(
-    style: dict[str, Json], value: Json, expected: str
-) -> None:
+async def test_header_field_has_the_simple_style(style: dict[str, Json], value: Json, expected: str) -> None:
     sent = request("headers", {"X-C": {"value": "{{ v }}", **style}}, {"v": value})
     assert [(each.name, each.value) for each in sent.headers] == [("X-C", expected)]
 
@@ -78,7 +76,7 @@ async def test_empty_values_are_not_sent_as_header_or_cookie(value: Json) -> Non
     assert request("cookies", {"c": {"value": "{{ v }}", "explode": False}}, {"v": value}).headers == ()
 
 
-async def test_cookies_are_one_header_field_whose_values_hold_no_separator() -> None:
+async def test_cookies_are_one_header_field_without_separators_in_values() -> None:
     written = {"a": "{{ v }}", "b": {"value": "{{ w }}", "explode": False}}
     sent = request("cookies", written, {"v": "x; admin=1", "w": ["p", "q\r\n"]})
     (cookie,) = sent.headers
@@ -111,13 +109,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("field", "written", "value"), HOSTILE)
-async def test_value_with_a_delimiter_is_refused(field: str, written: Json, value: Json) -> None:
+async def test_value_with_a_delimiter_is_rejected(field: str, written: Json, value: Json) -> None:
     request(field, written, {"v": {"a": "b"} if isinstance(value, dict) else ["a"]})  # the control
     with pytest.raises(ExecutionError):
         request(field, written, {"v": value})
 
 
-async def test_a_member_cannot_repeat_a_field_of_the_url() -> None:
+async def test_member_cannot_repeat_a_field_of_the_url() -> None:
     with pytest.raises(ExecutionError, match="has a field with that name"):
         request("query", {"c": {"value": "{{ v }}"}}, {"v": {"key": "other"}}, url="https://a.example/x?key=ours")
 

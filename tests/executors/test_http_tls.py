@@ -103,16 +103,16 @@ def said(outcome: Outcome) -> str:
     return outcome.data.decode()
 
 
-async def test_an_unknown_authority_is_not_trusted(port: int, folder: Path) -> None:
+async def test_unknown_authority_is_not_trusted(port: int, folder: Path) -> None:
     with pytest.raises(ExecutionError, match=r"^The certificate of localhost is not trusted: .*certificate"):
         await get(port, folder, None)
 
 
-async def test_a_named_authority_is_trusted(port: int, folder: Path) -> None:
+async def test_named_authority_is_trusted(port: int, folder: Path) -> None:
     assert said(await get(port, folder, ClientTls(ca="ca.pem"))) == "nobody"
 
 
-async def test_a_certificate_is_shown(port: int, folder: Path) -> None:
+async def test_client_certificate_is_sent(port: int, folder: Path) -> None:
     tls = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
     assert said(await get(port, folder, tls)) == "client"
 
@@ -133,7 +133,7 @@ async def test_client_certificate_is_not_sent_to_other_origins(port: int, folder
         (ClientTls(cert="locked.pem"), "cert cannot be used: "),
     ],
 )
-def test_a_mistake_is_found_at_load(folder: Path, tls: ClientTls, message: str) -> None:
+def test_mistake_is_a_load_error(folder: Path, tls: ClientTls, message: str) -> None:
     openssl("ec", "-in", "client.key", "-aes128", "-passout", "pass:word", "-out", "locked.key", folder=folder)
     (folder / "locked.pem").write_text((folder / "client.pem").read_text() + (folder / "locked.key").read_text())
     scope = make_scope(folder=folder)

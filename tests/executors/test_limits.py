@@ -49,7 +49,7 @@ async def test_call_without_limits_is_not_limited(tool: Tool) -> None:
     assert text_of(await tool(config)) == text_of(await tool({**config, "limits": {}})) == "unlimited\n"
 
 
-async def test_a_limit_of_nothing_is_one(tool: Tool) -> None:
+async def test_limit_of_zero_applies(tool: Tool) -> None:
     assert "0 bytes in one file" in failure_of(
         await tool({"script": 'echo much > "$INPUTS_FILE.more"', "limits": {"file_size": 0}})
     )
@@ -81,7 +81,7 @@ async def test_call_names_the_limit_that_it_reached(
     assert f"its limit `shell.limits.{key}` ({said}" in text
 
 
-async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
+async def test_other_failures_do_not_name_a_limit(tool: Tool) -> None:
     assert "limit" not in failure_of(await tool({"script": "echo no >&2; exit 3", "limits": ALL}))
 
 
@@ -102,7 +102,7 @@ def test_limit_is_recognized_by_signal_or_message(exit_code: int, stderr: str, *
     assert (launcher.limit_met(exit_code, stderr) is not None) is is_met
 
 
-async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) -> None:
+async def test_missing_program_is_named(tool: Tool, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match=r"^the program 'nope' does not exist"):
         await tool({"command": ["nope"], "limits": ALL})
     (tmp_path / "text").touch(mode=0o600)
@@ -110,13 +110,13 @@ async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) 
         await tool({"command": ["./text"], "limits": ALL})
 
 
-async def test_a_failing_program_cannot_pass_for_the_shim(tool: Tool) -> None:
+async def test_failing_program_is_not_mistaken_for_the_limiter(tool: Tool) -> None:
     """Its own message is a normal failure, with all output."""
     script = "echo out; echo 'prlimit: failed to execute it: No such file or directory' >&2; exit 127"
     assert "stdout:\nout" in failure_of(await tool({"script": script, "limits": ALL}))
 
 
-async def test_a_limit_above_the_daemons_own_is_the_daemons_own(tool: Tool) -> None:
+async def test_limit_above_the_daemons_own_is_reduced(tool: Tool) -> None:
     config: JsonObject = {"command": ["sh", "-c", "ulimit -v"], "limits": {"memory": "1024GB"}}
     assert text_of(await tool(config)).strip() in {"unlimited", str(1024 * 10**9 // 1024)}
 
@@ -127,7 +127,7 @@ async def test_process_limit_as_root_is_a_warning(tool: Tool) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root is not bound by it")
-async def test_a_child_cannot_fork_without_end(tool: Tool) -> None:
+async def test_child_cannot_fork_endlessly(tool: Tool) -> None:
     script = "for n in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"
     text = failure_of(await tool({"script": script, "limits": {"processes": 1}}))
     assert "shell.limits.processes" in text

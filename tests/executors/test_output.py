@@ -78,11 +78,11 @@ async def test_text_is_cleaned_and_masked() -> None:
         ("said", "warned", "said"),
     ],
 )
-async def test_the_text_of_a_command(stdout: str, stderr: str, text: str) -> None:
+async def test_text_of_a_command_has_output_and_errors(stdout: str, stderr: str, text: str) -> None:
     assert text_of(await shape(raw(stdout, exit_code=0, stderr=stderr), backend="shell")) == text
 
 
-async def test_raw_keeps_escapes_and_still_masks_secrets() -> None:
+async def test_raw_output_keeps_escapes_and_masks_secrets() -> None:
     assert text_of(await shape(raw(f"\x1b[31m{SECRET}"), raw=True)) == "\x1b[31m***"
 
 
@@ -141,7 +141,7 @@ async def test_json_is_read_in_the_encoding_that_it_declares() -> None:
         assert (await shape(raw(data, media_type))).structured == {"a": "ü"}
 
 
-async def test_no_output_is_no_content() -> None:
+async def test_empty_output_is_no_content() -> None:
     assert (await shape(raw(b""))).content == []
     assert (await shape(raw(b"", "application/json"))).content == []
 
@@ -149,7 +149,7 @@ async def test_no_output_is_no_content() -> None:
 @pytest.mark.parametrize(
     "media_type", ["application/json", "application/problem+json; charset=utf-8", "APPLICATION/JSON"]
 )
-async def test_a_json_answer_is_text_and_structure(media_type: str) -> None:
+async def test_json_response_is_text_and_structure(media_type: str) -> None:
     result = await shape(raw('{"a": [1, "\\u001b[1mx s3cr3t-t0k3n"]}', media_type))
     assert result.structured == {"a": [1, "x ***"]}
     assert text_of(result) == '{"a":[1,"x ***"]}'
@@ -175,7 +175,7 @@ async def test_invalid_json_is_an_error_that_shows_its_start() -> None:
     assert deep
 
 
-async def test_select_takes_a_part() -> None:
+async def test_select_returns_a_part() -> None:
     output = raw('{"user": {"login": "a"}, "n": 1}', "application/json")
     assert (await shape(output, select="{by: user.login, n: n}")).structured == {"by": "a", "n": 1}
     assert text_of(await shape(output, select="user.login", format="text")) == "a"
@@ -183,12 +183,12 @@ async def test_select_takes_a_part() -> None:
     assert (await shape(output, select="gone")).structured is None
 
 
-async def test_a_select_that_does_not_fit_the_value_is_an_error() -> None:
+async def test_select_without_a_match_is_an_error() -> None:
     text = error_of(await shape(raw("[1]", "application/json"), select="sum(a)"))
     assert text.startswith("`select` cannot be applied to the output: ")
 
 
-async def test_the_template_makes_the_text_and_the_structure_stays() -> None:
+async def test_output_template_changes_only_the_text() -> None:
     result = await shape(
         raw('{"n": 3}', "application/json", status=200, headers={"x-a": "b"}),
         template="{{ who }} has {{ result.n }} ({{ status }}, {{ headers['x-a'] }}, {{ inputs.who }})\x1b[0m",
@@ -198,7 +198,7 @@ async def test_the_template_makes_the_text_and_the_structure_stays() -> None:
     assert result.structured == {"n": 3}
 
 
-async def test_the_template_of_a_command_sees_exit_code_and_stderr() -> None:
+async def test_command_template_has_exit_code_and_stderr() -> None:
     output = raw("out\n", exit_code=3, stderr=f"warned {SECRET}")
     result = await shape(output, backend="shell", template="{{ exit_code }} {{ stderr }} {{ result }}")
     assert text_of(result) == "3 warned *** out\n"
@@ -211,7 +211,7 @@ async def test_schema_mismatch_is_an_error_with_details() -> None:
     assert text.startswith("The output does not match the tool's output schema:\n- /n ")
 
 
-async def test_a_schema_need_not_be_of_an_object() -> None:
+async def test_output_schema_can_be_of_any_type() -> None:
     assert (await shape(raw("[1]"), schema={"type": "array"})).structured == [1]
     assert (await shape(Value(value=7), backend="python", schema={"type": "integer"})).structured == 7
     assert (await shape(Value(value=None), backend="python", schema={})).structured is None
@@ -252,7 +252,7 @@ async def test_image_with_another_media_type_is_an_error() -> None:
     assert text == "The output is text/html, but must be image/…"
 
 
-async def test_a_drawing_in_xml_is_text() -> None:
+async def test_svg_is_text() -> None:
     assert text_of(await shape(raw("<svg/>", "image/svg+xml"))) == "<svg/>"
 
 
@@ -286,14 +286,14 @@ async def test_blocks_pass_through_cleaned_and_masked() -> None:
     ]
 
 
-async def test_a_failure_is_an_error_cleaned_masked_and_cut() -> None:
+async def test_failure_is_cleaned_masked_and_truncated() -> None:
     text = error_of(await shape(Failure(text=f"\x1b[1mexit 3 {SECRET} " + "x" * 10_000), max_size=100))
     assert text.startswith("exit 3 *** xxx")
     assert "bytes omitted" in text
     assert len(text) < 4200
 
 
-async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None:
+async def test_truncation_keeps_head_and_tail_and_names_the_omission() -> None:
     text = text_of(await shape(raw("a" * 60 + "b" * 60), max_size=40))
     assert text == f"{'a' * 20}\n[… 80 of 120 bytes omitted …]\n{'b' * 20}"
 
@@ -307,7 +307,7 @@ async def test_bytes_omitted_by_the_backend_are_counted() -> None:
 
 
 @given(text=st.text(min_size=1), max_size=st.integers(min_value=1, max_value=40))
-async def test_truncation_never_cuts_a_character(text: str, max_size: int) -> None:
+async def test_truncation_never_splits_a_character(text: str, max_size: int) -> None:
     result = await shape(raw(text.encode(errors="replace")), raw=True, max_size=max_size)
     shown = text_of(result)
     if "bytes omitted" in shown:
@@ -318,19 +318,19 @@ async def test_truncation_never_cuts_a_character(text: str, max_size: int) -> No
         assert len((head + tail).encode()) <= max_size
 
 
-async def test_a_secret_is_masked_before_the_cut() -> None:
+async def test_secret_is_masked_before_truncation() -> None:
     for size in range(4, 60):
         shown = text_of(await shape(raw("x" * 20 + SECRET + "y" * 20), max_size=size))
         assert SECRET[:4] not in shown
         assert SECRET[-4:] not in shown
 
 
-async def test_an_overflow_can_be_an_error() -> None:
+async def test_overflow_can_be_an_error() -> None:
     text = error_of(await shape(raw("x" * 100), max_size=40, overflow="error"))
     assert text == "The output is too large: 100 bytes, but the limit is 40 (max_size)"
 
 
-async def test_an_overflow_can_be_parked_for_the_caller() -> None:
+async def test_overflow_can_be_stored_for_the_caller() -> None:
     output_store = OutputStore()
     result = await shape(raw("ü" * 50), max_size=41, overflow="resource", output_store=output_store)
     text, link = result.content
@@ -363,7 +363,7 @@ async def test_outputs_over_the_limit_are_counted(size: int, fields: dict[str, J
     assert counters.overflows == {"truncate": 0, "resource": 0, "error": 0, **expected}
 
 
-async def test_structure_over_the_limit_is_left_out_or_an_error() -> None:
+async def test_structure_over_the_limit_is_omitted_or_an_error() -> None:
     output = raw(orjson.dumps({"a": "x" * 100}), "application/json")
     result = await shape(output, max_size=40)
     assert result.structured is ABSENT
@@ -407,7 +407,7 @@ MISTAKES: list[tuple[str, dict[str, Json], str]] = [
 
 
 @pytest.mark.parametrize(("backend", "fields", "message"), MISTAKES)
-def test_a_mistake_is_found_at_load(backend: str, fields: dict[str, Json], message: str) -> None:
+def test_mistake_is_a_load_error(backend: str, fields: dict[str, Json], message: str) -> None:
     scope = make_scope()
     config = Output.model_validate(fields)
     compile_output(
@@ -425,7 +425,7 @@ def test_a_mistake_is_found_at_load(backend: str, fields: dict[str, Json], messa
 @pytest.mark.parametrize(
     "number", ["18446744073709551617", "-9223372036854775809", "115792089237316195423570985008687907853"]
 )
-async def test_an_integer_of_any_length_is_passed_on_as_it_is(number: str) -> None:
+async def test_integer_of_any_length_is_preserved(number: str) -> None:
     output = raw(f'{{"wei":{number},"list":[{number}]}}', "application/json")
     variants: list[dict[str, Json]] = [{}, {"schema": {"type": "object", "properties": {"wei": {"type": "integer"}}}}]
     for fields in variants:

@@ -149,7 +149,7 @@ async def test_csv_with_a_long_header_and_many_rows_is_an_error() -> None:
     ("text_format", "output"),
     [("lines", "a\nb\n"), ("jsonl", '"a"\n"b"'), ("csv", "v\na\nb\n"), ("yaml", "[a, b]")],
 )
-async def test_select_template_and_schema_see_the_parsed_value(text_format: str, output: str) -> None:
+async def test_select_template_and_schema_use_the_parsed_value(text_format: str, output: str) -> None:
     selected = await shape(raw(output), backend="shell", format=text_format, select="length(@)")
     assert selected.structured == 2
     rendered = await shape(raw(output), backend="shell", format=text_format, template="{{ result | length }} found")
@@ -162,7 +162,7 @@ async def test_select_template_and_schema_see_the_parsed_value(text_format: str,
 
 
 @pytest.mark.parametrize("text_format", ["lines", "jsonl", "csv", "yaml"])
-async def test_failing_exit_keeps_its_own_error(text_format: str) -> None:
+async def test_failed_command_keeps_its_own_error(text_format: str) -> None:
     result = await shape(Failure(text="exit code 3\n{"), backend="shell", format=text_format)
     assert error_of(result) == "exit code 3\n{"
 

@@ -29,7 +29,7 @@ def park(output_store: OutputStore, contents: str | bytes, caller: str = "me") -
     return uri
 
 
-async def test_an_output_is_read_as_it_was_parked() -> None:
+async def test_stored_output_is_read_unchanged() -> None:
     output_store = OutputStore()
     text, data = park(output_store, "ü"), park(output_store, b"\xff")
     assert await output_store.read(text, caller="me") == {"uri": text, "mimeType": "text/plain", "text": "ü"}
@@ -49,7 +49,7 @@ async def test_output_has_a_random_uri_and_only_its_caller_can_read_it() -> None
     assert len(uri) == len("output://") + 32
 
 
-async def test_an_output_is_gone_after_ten_minutes() -> None:
+async def test_output_expires_after_ten_minutes() -> None:
     clock = Clock()
     output_store = OutputStore(clock=clock)
     uri = park(output_store, "x")
@@ -81,7 +81,7 @@ async def test_expired_output_is_dropped_by_a_timer(monkeypatch: pytest.MonkeyPa
     expiring.cancel()
 
 
-async def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -> None:
+async def test_oldest_of_33_outputs_of_a_caller_is_removed() -> None:
     output_store = OutputStore()
     foreign = park(output_store, "x", caller="you")
     uris = [park(output_store, str(number)) for number in range(33)]
@@ -89,7 +89,7 @@ async def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -
     assert await output_store.read(foreign, caller="you") is not None
 
 
-async def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() -> None:
+async def test_bytes_are_limited_per_output_per_caller_and_in_total() -> None:
     output_store = OutputStore()
     half = b"x" * (parking.MAX_OUTPUT_BYTES // 2)
     assert output_store.save(half * 2 + b"x", media_type="text/plain", caller="me") is None

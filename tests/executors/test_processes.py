@@ -315,7 +315,7 @@ def test_child_that_does_not_read_its_input_can_exit(run: Run[int], script: str)
     assert run(work()) == 0
 
 
-def test_a_large_input_arrives_whole(run: Run[int]) -> None:
+def test_large_input_is_received_whole(run: Run[int]) -> None:
     data, out = os.urandom(3_000_000), BoundedBuffer(4_000_000)
 
     async def work() -> int:
@@ -411,7 +411,7 @@ def test_program_is_the_first_on_its_current_path(run: Run[None], tmp_path: Path
     run(work())
 
 
-def test_a_text_file_without_interpreter_line_says_why(run: Run[None], tmp_path: Path) -> None:
+def test_text_file_without_a_shebang_is_a_clear_error(run: Run[None], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo hello\n")
     script.chmod(0o700)

@@ -33,7 +33,7 @@ async def test_lines_arrive_while_the_child_runs(context: RecordingContext) -> N
                 await asyncio.sleep(0.001)
 
 
-async def test_a_flood_is_joined_and_its_numbers_still_grow(context: RecordingContext) -> None:
+async def test_many_progress_lines_are_joined_with_increasing_numbers(context: RecordingContext) -> None:
     began = time.monotonic()
     async with lines_to(context) as lines:
         for number in range(1, 10_001):
@@ -56,7 +56,7 @@ async def test_twenty_lines_at_once_are_not_joined(context: RecordingContext) ->
     assert [message for _, _, message in context.progressed] == [str(number) for number in range(PER_SECOND)]
 
 
-async def test_a_line_without_end_is_cut_and_not_kept(context: RecordingContext) -> None:
+async def test_endless_line_is_truncated(context: RecordingContext) -> None:
     async with lines_to(context) as lines:
         for _ in range(100):
             lines.feed(b"x" * 64 * 1024)
@@ -64,7 +64,7 @@ async def test_a_line_without_end_is_cut_and_not_kept(context: RecordingContext)
     assert context.progressed == [(1, None, "x" * MAX_MESSAGE_LENGTH), (2, None, "next")]
 
 
-async def test_secrets_are_masked_even_where_a_chunk_ends_within_one(context: RecordingContext) -> None:
+async def test_secret_split_between_chunks_is_masked(context: RecordingContext) -> None:
     async with lines_to(context, "correct-horse") as lines:
         lines.feed(b"token correct-")
         lines.feed(b"horse!\n")
@@ -76,13 +76,13 @@ class StuckContext(RecordingContext):
         await asyncio.Event().wait()
 
 
-async def test_a_peer_that_takes_nothing_does_not_hold_up_the_end() -> None:
+async def test_peer_that_reads_nothing_does_not_delay_the_end() -> None:
     async with asyncio.timeout(15), lines_to(StuckContext()) as lines:
         for _ in range(1000):
             lines.feed(b"x" * 1000 + b"\n")
 
 
-async def test_a_call_that_fails_does_not_wait_for_its_peer() -> None:
+async def test_failed_call_does_not_wait_for_its_peer() -> None:
     lines = lines_to(StuckContext())
     await lines.__aenter__()
     lines.feed(b"x\n")

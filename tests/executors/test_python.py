@@ -90,7 +90,7 @@ async def outcome(function: Callable[..., Any], threads: DaemonThreadPool, **arg
     return await executor(function, threads).execute(make_invocation(arguments))
 
 
-async def test_async_functions_run_on_the_loop_and_plain_ones_in_a_thread(threads: DaemonThreadPool) -> None:
+async def test_async_functions_run_on_the_loop_and_others_in_a_thread(threads: DaemonThreadPool) -> None:
     async def asynchronous(n: int) -> list[Any]:
         return [n, threading.current_thread() is threading.main_thread()]
 
@@ -171,7 +171,7 @@ async def test_function_result_becomes_an_outcome(
     assert await outcome(lambda: returned, threads) == expected
 
 
-def test_nothing_of_a_result_is_shared_with_the_plugin() -> None:
+def test_result_is_not_shared_with_the_plugin() -> None:
     kept: dict[str, list[int]] = {"a": []}
     result = outcome_of(kept)
     kept["a"].append(1)
@@ -214,7 +214,7 @@ def test_value_without_json_form_is_an_error_with_its_type(returned: object, rea
     assert reason in str(caught.value)
 
 
-async def test_a_coroutine_from_a_plain_function_is_an_error(threads: DaemonThreadPool) -> None:
+async def test_coroutine_from_a_plain_function_is_an_error(threads: DaemonThreadPool) -> None:
     async def hidden() -> int:
         return 1
 
@@ -256,7 +256,7 @@ async def test_plugin_exceptions_end_only_their_call(
     assert entry["exc_info"] is not None
 
 
-async def test_a_plugins_own_errors_reach_the_caller(threads: DaemonThreadPool) -> None:
+async def test_plugin_errors_reach_the_caller(threads: DaemonThreadPool) -> None:
     def refuse() -> None:
         raise ToolError("not today")
 
@@ -294,7 +294,7 @@ async def times_out(call: PythonExecutor, invocation: Invocation, has_begun: thr
         await running
 
 
-async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_slot(threads: DaemonThreadPool) -> None:
+async def test_call_in_a_hanging_thread_times_out_and_keeps_its_permit(threads: DaemonThreadPool) -> None:
     hanging, permit = Hanging(), RecordingPermit()
     await times_out(executor(hanging, threads), make_invocation(permit=permit, timeout=0.05), hanging.has_begun)
     assert (threads.stuck, len(permit.held_by)) == (1, 1)
@@ -321,13 +321,13 @@ async def test_async_function_that_ignores_cancellation_times_out(threads: Daemo
     await permit.freed()
 
 
-async def test_the_backends_own_timeout_counts_as_well(threads: DaemonThreadPool) -> None:
+async def test_timeout_of_the_backend_applies(threads: DaemonThreadPool) -> None:
     hanging = Hanging()
     await times_out(executor(hanging, threads, timeout=0.02), make_invocation(), hanging.has_begun)
     hanging.release.set()
 
 
-async def test_a_deadline_that_has_passed_is_kept(threads: DaemonThreadPool) -> None:
+async def test_expired_deadline_applies(threads: DaemonThreadPool) -> None:
     async def wait() -> None:
         await asyncio.sleep(15)
 
@@ -462,7 +462,7 @@ async def test_thread_that_waits_for_its_context_is_released_at_the_deadline(thr
     await permit.freed()
 
 
-async def test_an_async_function_gets_the_context_itself(threads: DaemonThreadPool) -> None:
+async def test_async_function_gets_the_context(threads: DaemonThreadPool) -> None:
     seen = []
 
     async def keep(context: Context) -> None:
@@ -480,7 +480,7 @@ async def test_caller_can_convert_the_result(threads: DaemonThreadPool) -> None:
     assert names == ["a", "b"]
 
 
-def test_compiling_uses_every_input_and_reports_a_misfit() -> None:
+def test_function_that_does_not_match_its_inputs_is_reported() -> None:
     scope = make_scope({"a": {}, "c": {}})
     signature = read_signature(lambda a, b: None, name="shop:f", problems=scope.problems)
     assert signature is not None
@@ -492,7 +492,7 @@ def test_compiling_uses_every_input_and_reports_a_misfit() -> None:
     ]
 
 
-async def test_a_thousand_calls_leave_nothing_behind(threads: DaemonThreadPool) -> None:
+async def test_thousand_calls_leak_nothing(threads: DaemonThreadPool) -> None:
     def plain(n: int) -> int:
         return n
 
@@ -537,6 +537,6 @@ async def test_requests_of_a_plugin_carry_the_trace_of_its_call(
         assert await ask() == [None if not own else own["Traceparent"], None]
 
 
-async def test_the_client_that_plugins_share_hands_traces_on() -> None:
+async def test_shared_http_client_of_plugins_sends_trace_headers() -> None:
     async with HttpClients() as clients:
         assert len(clients.shared.trace_configs) == 1

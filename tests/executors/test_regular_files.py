@@ -14,7 +14,7 @@ def open_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def test_a_file_up_to_the_cap_is_read_whole(tmp_path: Path) -> None:
+def test_file_up_to_the_limit_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 3_000_000)
     assert len(read_regular(str(tmp_path / "a"), max_size=3_000_000)) == 3_000_000
     with pytest.raises(TooLargeError):
@@ -29,7 +29,7 @@ def test_limit_applies_to_files_without_a_known_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["fifo", "directory", "device"])
-def test_special_files_are_refused_without_blocking(tmp_path: Path, name: str) -> None:
+def test_special_files_are_rejected_at_once(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
@@ -41,7 +41,7 @@ def beneath(root: str, path: str) -> bytes:
     return read_beneath(os.path.realpath(root), path, max_size=10)
 
 
-def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+def test_link_out_of_the_root_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     root = tmp_path / "root"
     root.mkdir()
@@ -52,7 +52,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
             beneath(str(root), path)
 
 
-def test_link_to_a_hidden_file_is_refused_except_for_config_maps(tmp_path: Path) -> None:
+def test_link_to_a_hidden_file_is_rejected_except_in_config_maps(tmp_path: Path) -> None:
     for name in (".git/config", "..data/config", "a/.b/config", "a/..b/.config"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -71,7 +71,7 @@ def test_root_can_be_in_a_hidden_directory(tmp_path: Path) -> None:
     assert beneath(str(tmp_path / ".hidden" / "root"), "a") == b"a"
 
 
-def test_a_link_that_stays_inside_is_followed_and_so_is_one_to_the_root(tmp_path: Path) -> None:
+def test_link_within_the_root_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a").write_text("a")
     (tmp_path / "real" / "link").symlink_to("a")
@@ -79,7 +79,7 @@ def test_a_link_that_stays_inside_is_followed_and_so_is_one_to_the_root(tmp_path
     assert beneath(str(tmp_path / "root"), "link") == b"a"
 
 
-def test_file_replaced_by_a_link_before_reading_is_refused(tmp_path: Path) -> None:
+def test_file_replaced_by_a_link_before_reading_is_rejected(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -128,7 +128,7 @@ def test_link_replaced_by_a_file_while_it_is_followed_is_not_served(
 
 
 @linux_only
-def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "a").write_text("a")
     before = open_descriptors()
@@ -140,7 +140,7 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     assert open_descriptors() == before
 
 
-def test_facts_are_those_of_the_file_a_link_leads_to(tmp_path: Path) -> None:
+def test_facts_are_those_of_the_linked_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("abc")
     (tmp_path / "link").symlink_to("a")
     facts = facts_of(str(tmp_path / "link"))

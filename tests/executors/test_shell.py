@@ -32,7 +32,7 @@ def problems_in(config: JsonObject, services: Services, **schemas: JsonObject) -
     return messages_of(scope)
 
 
-async def test_a_command_runs_in_the_directory_of_its_file(tool: Tool, tmp_path: Path) -> None:
+async def test_command_runs_in_the_directory_of_its_file(tool: Tool, tmp_path: Path) -> None:
     outcome = await tool({"command": ["sh", "-c", 'pwd; echo "$1"; echo no >&2', "sh", "{{ a }}"]}, a="x y")
     assert isinstance(outcome, RawOutput)
     assert outcome.data.decode() == f"{tmp_path}\nx y\n"
@@ -59,11 +59,11 @@ PYTHON = sys.executable
         ("echo $- # !/bin/bash\n", "e\n"),
     ],
 )
-async def test_a_script_runs_by_the_interpreter_that_its_first_line_names(tool: Tool, script: str, text: str) -> None:
+async def test_script_runs_with_the_interpreter_of_its_shebang(tool: Tool, script: str, text: str) -> None:
     assert text_of(await tool({"script": script})) == text
 
 
-async def test_an_interpreter_that_is_written_wins_over_the_first_line(tool: Tool) -> None:
+async def test_configured_interpreter_overrides_the_shebang(tool: Tool) -> None:
     assert text_of(await tool({"script": "#!/bin/cat\necho $-", "interpreter": ["sh", "-u"]})) == "u\n"
 
 
@@ -75,12 +75,12 @@ async def test_an_interpreter_that_is_written_wins_over_the_first_line(tool: Too
         ("/usr/bin/env -S A=b py9 -u", "py9"),
     ],
 )
-def test_an_interpreter_that_is_missing_is_a_warning(tool: Tool, line: str, named: str) -> None:
+def test_missing_interpreter_is_a_warning(tool: Tool, line: str, named: str) -> None:
     [warning] = tool.problems({"script": f"#!{line}\n"})
     assert warning.endswith(f"the interpreter `{named}` in its first line does not exist")
 
 
-async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path: Path) -> None:
+async def test_working_directory_is_relative_to_the_file(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     assert text_of(await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="sub")) == f"{tmp_path}/sub\n"
     assert text_of(await tool({"command": ["pwd"], "cwd": "/"})) == "/\n"
@@ -89,7 +89,7 @@ async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path:
         await tool({"command": ["pwd"], "cwd": "gone"})
 
 
-async def test_a_child_gets_little_of_the_daemons_environment(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_gets_few_variables_of_the_daemon(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("LC_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SECRET_OF_THE_DAEMON", "x")
@@ -123,13 +123,13 @@ async def test_standard_input_is_a_template(tool: Tool) -> None:
 SHOW = {"script": 'printf "%s|" "$INPUT_A" "$INPUT_N" "$INPUT_ITEMS" "$INPUT_USER_ID" "${INPUT_NONE-unset}"'}
 
 
-async def test_a_script_gets_its_inputs_as_environment(tool: Tool) -> None:
+async def test_script_gets_its_inputs_as_variables(tool: Tool) -> None:
     given = {"a": "$(id) `id`\n'\"", "n": 3, "items": [1, {"b": True}], "user-id": "u", "none": None}
     assert text_of(await tool(SHOW, **given)) == '$(id) `id`\n\'"|3|[1,{"b":true}]|u|unset|'
     assert text_of(await tool(SHOW)) == "||||unset|"
 
 
-async def test_a_script_gets_its_inputs_as_json(tool: Tool) -> None:
+async def test_script_gets_its_inputs_as_json(tool: Tool) -> None:
     given = {"a": "é\0", "items": [None, 1.5], "user-id": None, "more": True}
     assert json.loads(text_of(await tool({"script": 'cat "$INPUTS_FILE"'}, **given))) == given
     assert json.loads(text_of(await tool({"script": 'printf %s "$INPUTS_JSON"'}, **given))) == given
@@ -137,7 +137,7 @@ async def test_a_script_gets_its_inputs_as_json(tool: Tool) -> None:
     assert text_of(await tool(modes)) == "600\n700\n600\n"
 
 
-async def test_inputs_over_96_kib_are_in_the_file_alone(tool: Tool) -> None:
+async def test_inputs_over_96_kib_are_only_in_the_file(tool: Tool) -> None:
     show = {"script": 'echo "${INPUTS_JSON-unset}" | head -c 5; wc -c < "$INPUTS_FILE"'}
     large = ["x" * 1000] * 100
     assert text_of(await tool(show, items=large)) == f"unset{len(json.dumps(large, separators=(',', ':'))) + 10}\n"
@@ -217,7 +217,7 @@ async def test_directory_with_nul_is_an_error(tool: Tool) -> None:
         await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="x\0y")
 
 
-async def test_success_codes_are_the_files(tool: Tool) -> None:
+async def test_success_codes_are_configurable(tool: Tool) -> None:
     config = {"script": "echo out; exit $INPUT_N", "success_codes": [0, 1]}
     outcome = await tool(config, n=1)
     assert isinstance(outcome, RawOutput)
@@ -225,7 +225,7 @@ async def test_success_codes_are_the_files(tool: Tool) -> None:
     assert isinstance(await tool(config, n=2), Failure)
 
 
-async def test_head_and_tail_of_a_flood_are_kept(tool: Tool) -> None:
+async def test_head_and_tail_of_large_output_are_kept(tool: Tool) -> None:
     executor = tool.compiled({"script": "echo head; yes | head -c 1000000; echo tail"}, max_output=1000)
     outcome = await executor.execute(make_invocation())
     assert isinstance(outcome, RawOutput)
@@ -252,7 +252,7 @@ async def test_progress_is_only_sent_on_request(tool: Tool) -> None:
     assert context.progressed == []
 
 
-async def test_at_the_deadline_the_caller_learns_how_far_it_came(tool: Tool) -> None:
+async def test_timeout_error_contains_the_output_so_far(tool: Tool) -> None:
     for config, timeout, named in (({"timeout": 0.3}, 20.0, "0.3"), ({}, 0.3, "60.3")):
         executor = tool.compiled({"script": "echo so far; exec sleep 600", **config})
         permit = RecordingPermit()
@@ -261,7 +261,7 @@ async def test_at_the_deadline_the_caller_learns_how_far_it_came(tool: Tool) -> 
         await permit.freed()
 
 
-async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool) -> None:
+async def test_impossible_arguments_start_no_process(tool: Tool) -> None:
     for argument in ("-rf", "a\0", "x" * 200 * 1024):
         with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}"):
             await tool({"command": ["ls", "{{ a }}"]}, a=argument)
@@ -270,7 +270,7 @@ async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool
 
 
 @linux_only
-async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     with pytest.raises(ExecutionError, match="cannot create a directory for the call: "):
         await tool({"script": "true"})
@@ -310,7 +310,7 @@ async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: p
         ({"command": ["python3", "-"], "stdin": "{{ a }}"}, "shell.stdin: an expression here would be read as code"),
     ],
 )
-async def test_mistakes_are_found_when_the_file_is_read(services: Services, config: JsonObject, message: str) -> None:
+async def test_mistakes_are_load_errors(services: Services, config: JsonObject, message: str) -> None:
     found = problems_in(config, services)
     assert len(found) == 1
     assert found[0].startswith(message)
@@ -339,7 +339,7 @@ async def test_inputs_whose_variables_clash_are_a_load_error(services: Services)
     ]
 
 
-async def test_a_script_uses_every_input(services: Services) -> None:
+async def test_script_uses_every_input(services: Services) -> None:
     scope = make_scope(SCHEMAS)
     compile_shell(Shell.model_validate({"script": "true"}), scope=scope, services=services, redactor=Redactor())
     assert scope.used == set(SCHEMAS)
@@ -382,7 +382,7 @@ def resources() -> tuple[int, int, int, int]:
     return descriptors, threading.active_count(), len(asyncio.all_tasks()), len(child_pids())
 
 
-async def test_a_thousand_templates_compile_quickly(services: Services) -> None:
+async def test_thousand_templates_compile_quickly(services: Services) -> None:
     schemas = {f"input_{number}": {"type": "string"} for number in range(1000)}
     scope = make_scope(schemas)
     began = time.process_time()

@@ -72,7 +72,7 @@ async def test_files_in_lists_and_objects_each_have_a_path(services: Services, m
 
 
 @linux_only
-async def test_a_sandbox_shows_the_files_of_its_call(services: Services) -> None:
+async def test_sandbox_shows_the_files_of_its_call(services: Services) -> None:
     need_sandboxes()
     executor = compiled(services, {"command": ["cat", "{{ photo }}"], "sandbox": {}})
     assert text_of(await executor.execute(make_invocation({"photo": FileArgument(b"seen")}))) == "seen"
@@ -81,7 +81,7 @@ async def test_a_sandbox_shows_the_files_of_its_call(services: Services) -> None
 
 
 @pytest.mark.parametrize("config", [{"command": ["ls", "{{ photo }}"]}, {"script": 'ls "$INPUT_PHOTO"; ls "$0" >&2'}])
-async def test_an_output_names_no_directory_either(services: Services, config: JsonObject) -> None:
+async def test_output_does_not_name_the_directory(services: Services, config: JsonObject) -> None:
     outcome = await compiled(services, config).execute(make_invocation({"photo": PHOTO}))
     assert text_of(outcome) == "photo.png\n"
     assert tempfile.gettempdir() not in str(outcome)
@@ -102,7 +102,7 @@ async def test_file_errors_do_not_name_the_directory(services: Services) -> None
 
 
 @pytest.mark.parametrize("file", [PHOTO, BIG])
-async def test_files_are_gone_after_a_timeout_and_after_a_cancellation(services: Services, file: FileArgument) -> None:
+async def test_files_are_removed_after_a_timeout_or_cancellation(services: Services, file: FileArgument) -> None:
     executor, permit = compiled(services, {"command": ["tail", "-f", "{{ photo }}"]}), RecordingPermit()
     with pytest.raises((ExecutionError, DeadlineExceededError)):
         await executor.execute(make_invocation({"photo": file}, timeout=0.3, permit=permit))
@@ -120,7 +120,7 @@ async def test_files_are_gone_after_a_timeout_and_after_a_cancellation(services:
             await asyncio.sleep(0.01)
 
 
-async def test_a_directory_that_cannot_be_written_is_an_error_of_the_call(
+async def test_unwritable_directory_is_an_error_of_the_call(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = compiled(services, {"command": ["cat", "{{ photo }}"]})
@@ -129,7 +129,7 @@ async def test_a_directory_that_cannot_be_written_is_an_error_of_the_call(
         await executor.execute(make_invocation({"photo": PHOTO}))
 
 
-async def test_a_full_disk_is_an_error_of_the_call(tmp_path: Path) -> None:
+async def test_full_disk_is_an_error_of_the_call(tmp_path: Path) -> None:
     limited = f"""
 import asyncio, resource, signal, sys, tempfile
 from tests.executors.test_shell_files import *
@@ -194,7 +194,7 @@ asyncio.run(main())
             daemon.stdout.close()
 
 
-async def test_an_explanation_names_the_files_and_writes_none(services: Services) -> None:
+async def test_explanation_names_files_without_writing_them(services: Services) -> None:
     executor = compiled(services, {"command": ["cat", "--", "{{ photo }}"]})
     assert executor.explain(make_invocation({"photo": PHOTO})).facts["argv"] == ["cat", "--", "photo.png"]
     assert left() == []

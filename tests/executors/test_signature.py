@@ -66,7 +66,7 @@ def bound(function: Function, arguments: JsonObject) -> dict[str, Any]:
     return signature_of(function).bind(arguments, RecordingContext())
 
 
-def test_hints_and_the_docstring_give_the_schema() -> None:
+def test_schema_comes_from_hints_and_docstring() -> None:
     def order(  # type: ignore[no-untyped-def]  # noqa: D417 - some are described elsewhere, or nowhere
         item: str,
         count: Annotated[int, Field(ge=1, description="From the hint.")] = 1,
@@ -107,7 +107,7 @@ def test_hints_and_the_docstring_give_the_schema() -> None:
     }
 
 
-def test_a_function_without_parameters_takes_no_arguments() -> None:
+def test_function_without_parameters_accepts_no_arguments() -> None:
     assert signature_of(lambda: None).input_schema == {"type": "object", "additionalProperties": False}
 
 
@@ -145,7 +145,7 @@ def test_arguments_are_converted_to_their_hints() -> None:
     }
 
 
-def test_plain_json_is_handed_over_as_it_is() -> None:
+def test_plain_json_is_passed_unchanged() -> None:
     def take(a: dict[str, Any], b: list[str], c: Any, d: str | None) -> None: ...
 
     given = {"a": {"x": object}, "b": ["1"], "c": [1], "d": None}
@@ -153,7 +153,7 @@ def test_plain_json_is_handed_over_as_it_is() -> None:
         assert value is given[name]
 
 
-def test_a_default_written_as_a_field_is_its_value() -> None:
+def test_default_of_a_field_is_its_value() -> None:
     def take(
         tags: list[str] = Field(default_factory=list),  # noqa: B008 - what this is about
         size: int = Field(3),
@@ -249,11 +249,11 @@ def unresolved(a: "NoSuchName") -> None: ...  # type: ignore[name-defined]  # no
         (unresolved, "cannot read the signature of shop:f: NameError: name 'NoSuchName' is not defined"),
     ],
 )
-def test_a_function_that_cannot_be_called_from_json_is_refused(function: Function, problem: str) -> None:
+def test_function_that_cannot_be_called_from_json_is_rejected(function: Function, problem: str) -> None:
     assert problems_of(function) == [problem]
 
 
-def test_a_hint_that_json_cannot_fill_is_refused() -> None:
+def test_hint_without_a_json_form_is_rejected() -> None:
     def take(a: Callable[[], None]) -> None: ...
     def take_opaque(b: Opaque) -> None: ...
 
@@ -290,14 +290,14 @@ def test_a_hint_that_json_cannot_fill_is_refused() -> None:
         *((hint, None) for hint in (Image, list[Image], list[Text | str], Point | None, Point | str)),
     ],
 )
-def test_return_annotation_gives_an_output_schema(hint: object, schema: JsonObject | None) -> None:
+def test_return_annotation_is_the_output_schema(hint: object, schema: JsonObject | None) -> None:
     def give() -> None: ...
 
     give.__annotations__["return"] = hint
     assert signature_of(give).output_schema == schema
 
 
-def test_a_result_that_contains_its_own_kind_is_an_object() -> None:
+def test_recursive_result_type_is_an_object() -> None:
     def give() -> Order: ...  # type: ignore[empty-body]
 
     schema = signature_of(give).output_schema
@@ -347,5 +347,5 @@ def test_function_must_accept_the_inputs_of_its_definition(
     assert [str(problem) for problem in found] == problems
 
 
-def test_a_docstring_without_sections_is_all_summary() -> None:
+def test_docstring_without_sections_is_the_description() -> None:
     assert read_docstring("One.\n\n    Two: three.") == ("One.\n\nTwo: three.", {})

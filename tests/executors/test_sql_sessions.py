@@ -48,7 +48,7 @@ async def refused(profile: DatabaseProfile, statements: Sequence[str]) -> str:
         (["VACUUM INTO 'copy.db'"], ""),
     ],
 )
-async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[str], said: str) -> None:
+async def test_sqlite_read_only_session_cannot_write(tmp_path: Path, statements: list[str], said: str) -> None:
     writer = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
     rows = RowCollector(max_rows=10, max_bytes=10_000)
     async with DatabasePools() as pools, pools.pool(writer, read_only=False).session() as session:
@@ -58,7 +58,7 @@ async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[st
     assert {path.name for path in tmp_path.iterdir()} == {"t.db"}
 
 
-async def test_a_row_that_sqlite_cannot_read_leaves_no_statement_that_later_interrupts_hold_for(tmp_path: Path) -> None:
+async def test_unreadable_sqlite_row_leaves_no_active_statement(tmp_path: Path) -> None:
     profile = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
     rows = RowCollector(max_rows=10, max_bytes=10_000)
     unreadable = BoundStatement(text="VALUES (CAST(x'ff' AS TEXT)), ('read')", values=(), names=())
@@ -83,7 +83,7 @@ async def test_a_row_that_sqlite_cannot_read_leaves_no_statement_that_later_inte
     ids=lambda statements: statements[-1][:30],
 )
 @pytest.mark.build
-async def test_a_read_only_session_of_postgresql(postgresql: Postgresql, statements: list[str]) -> None:
+async def test_postgresql_read_only_session_cannot_write(postgresql: Postgresql, statements: list[str]) -> None:
     await postgresql.run("CREATE SEQUENCE IF NOT EXISTS sneaking")
     url = postgresql.url.replace("postgresql:", "postgresql+asyncpg:")
     said = await refused(DatabaseProfile(name="t", dialect="postgresql", url=url, size=1), statements)
@@ -138,7 +138,7 @@ tools:
 """
 
 
-async def test_other_dialects_use_sqlalchemy_and_the_grants_of_the_user(
+async def test_other_dialects_use_sqlalchemy_and_user_privileges(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """SQLite, under a name that the gateway does not know."""

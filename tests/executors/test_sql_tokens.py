@@ -38,7 +38,7 @@ def parameters(text: str, dialect: str) -> list[str]:
         ("`:a` :b", ["b"]),
     ],
 )
-def test_quotes_comments_and_casts_hold_no_parameters(text: str, found: list[str], dialect: str) -> None:
+def test_quotes_comments_and_casts_contain_no_parameters(text: str, found: list[str], dialect: str) -> None:
     assert parameters(text, dialect) == found
 
 
@@ -57,19 +57,19 @@ def test_quotes_comments_and_casts_hold_no_parameters(text: str, found: list[str
         ("mysql", r"'\' :a' :b # :c", ["b"]),
     ],
 )
-def test_each_database_quotes_in_its_own_way(dialect: str, text: str, found: list[str]) -> None:
+def test_each_dialect_has_its_own_quotes(dialect: str, text: str, found: list[str]) -> None:
     assert parameters(text, dialect) == found
 
 
 @pytest.mark.parametrize("text", ["'a", '"a', "/* a", "$$ a", "$x$ a $$"])
-def test_a_quote_without_an_end_is_an_error(text: str) -> None:
+def test_unclosed_quote_is_an_error(text: str) -> None:
     with pytest.raises(StatementError):
         list(tokens_of(text, dialect_of("postgresql")))
 
 
 @examples(200)
 @given(text=st.text(alphabet=st.sampled_from("ab:'\"`$[]/*-\n ;(),\\EIN1")), dialect=st.sampled_from(DIALECTS))
-def test_tokens_together_are_the_text(text: str, dialect: str) -> None:
+def test_joined_tokens_equal_the_text(text: str, dialect: str) -> None:
     try:
         tokens = list(tokens_of(text, dialect_of(dialect)))
     except StatementError:
@@ -82,7 +82,7 @@ def compiled(text: str, dialect: str, **schemas: object) -> Statement:
     return Statement(pieces=pieces_of(tokens), dialect=dialect_of(dialect), schemas=schemas)
 
 
-def test_a_value_decides_nothing_but_the_number_of_placeholders() -> None:
+def test_value_only_changes_the_number_of_placeholders() -> None:
     text = "SELECT 1 WHERE a NOT in ( :l ) AND b = :x AND c = :x -- :x"
     bound = compiled(text, "postgresql").bind({"l": ["'", 2], "x": "y"})
     assert bound.text == "SELECT 1 WHERE a NOT IN ($1, $2) AND b = $3 AND c = $3 -- :x"
@@ -94,7 +94,7 @@ def test_a_value_decides_nothing_but_the_number_of_placeholders() -> None:
     assert bound.values == (None, None)
 
 
-def test_a_format_is_cast_to_its_type() -> None:
+def test_format_is_cast_to_its_type() -> None:
     statement = compiled(
         "SELECT :d, :t, :j", "postgresql", d={"format": "date"}, t={"type": "string"}, j={"type": "object"}
     )

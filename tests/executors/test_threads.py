@@ -49,13 +49,13 @@ async def threads() -> AsyncIterator[DaemonThreadPool]:
     await until_there_are_no_threads()
 
 
-async def test_a_function_runs_in_another_thread_with_the_callers_context(threads: DaemonThreadPool) -> None:
+async def test_function_runs_in_a_thread_with_the_callers_context(threads: DaemonThreadPool) -> None:
     VARIABLE.set("set")
     name, value = await threads.run(lambda: (threading.current_thread().name, VARIABLE.get()), deadline=soon())
     assert (name, value) == ("plugin", "set")
 
 
-async def test_a_thread_is_used_again(threads: DaemonThreadPool) -> None:
+async def test_thread_is_reused(threads: DaemonThreadPool) -> None:
     idents = {await threads.run(threading.get_ident, deadline=soon()) for _ in range(100)}
     assert len(idents) == 1
 
@@ -65,7 +65,7 @@ async def test_function_errors_are_raised(threads: DaemonThreadPool) -> None:
         await threads.run(lambda: 1 // 0, deadline=soon())
 
 
-async def test_a_functions_own_cancellation_is_not_the_callers(threads: DaemonThreadPool) -> None:
+async def test_cancelled_error_of_a_function_does_not_cancel_its_caller(threads: DaemonThreadPool) -> None:
     def cancel() -> None:
         raise asyncio.CancelledError
 
@@ -73,7 +73,7 @@ async def test_a_functions_own_cancellation_is_not_the_callers(threads: DaemonTh
         await threads.run(cancel, deadline=soon())
 
 
-async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_stuck(threads: DaemonThreadPool) -> None:
+async def test_call_times_out_and_its_thread_counts_as_stuck(threads: DaemonThreadPool) -> None:
     release = threading.Event()
     held: list[asyncio.Task[None]] = []
     with pytest.raises(TimeoutError):
@@ -86,7 +86,7 @@ async def test_the_caller_is_answered_at_the_deadline_and_the_thread_counts_as_s
     assert (threads.busy, threads.stuck) == (0, 0)
 
 
-async def test_a_cancelled_caller_leaves_a_stuck_thread(threads: DaemonThreadPool) -> None:
+async def test_cancelled_caller_leaves_a_stuck_thread(threads: DaemonThreadPool) -> None:
     release, started = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -118,7 +118,7 @@ async def test_calls_wait_for_a_thread_until_their_deadline(threads: DaemonThrea
     await asyncio.gather(*stuck)
 
 
-async def test_never_more_threads_than_the_limit(threads: DaemonThreadPool) -> None:
+async def test_threads_never_exceed_the_limit(threads: DaemonThreadPool) -> None:
     running = most = 0
     lock = threading.Lock()
 
@@ -136,7 +136,7 @@ async def test_never_more_threads_than_the_limit(threads: DaemonThreadPool) -> N
     assert len(plugin_threads()) == 2
 
 
-async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
+async def test_stop_does_not_wait_and_leaves_no_task() -> None:
     release = threading.Event()
     before = asyncio.all_tasks()
     async with DaemonThreadPool(2) as threads:
@@ -148,7 +148,7 @@ async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
     await until_there_are_no_threads()
 
 
-async def test_an_idle_thread_keeps_no_values(threads: DaemonThreadPool) -> None:
+async def test_idle_thread_holds_no_values(threads: DaemonThreadPool) -> None:
     class Thing:
         pass
 
@@ -177,7 +177,7 @@ asyncio.run(main())
 """
 
 
-def test_exit_does_not_wait_for_a_function_that_hangs_for_ever() -> None:
+def test_exit_does_not_wait_for_a_hanging_function() -> None:
     done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=30, check=True)
     assert "answered" in done.stdout
 
@@ -202,7 +202,7 @@ print("ended", not thread.is_alive())
 """
 
 
-def test_a_function_that_returns_after_its_loop_is_closed_ends_its_thread_quietly() -> None:
+def test_function_that_outlives_its_loop_ends_quietly() -> None:
     command = [sys.executable, "-c", RETURN_AFTER_THE_LOOP]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert (done.stdout.strip(), done.stderr) == ("ended True", "")

@@ -29,7 +29,7 @@ async def approve(page: Page, user: str = "") -> None:
     await page.get_by_role("button", name="Continue").click()
 
 
-async def test_person_follows_a_link_and_signs_out(tmp_path: Path) -> None:
+async def test_user_follows_a_link_and_signs_out(tmp_path: Path) -> None:
     expect.set_options(timeout=MILLISECONDS)
     with running_provider(tmp_path / "log", host="localhost") as issuer:
         entry = {

@@ -297,7 +297,7 @@ async def test_command_signs_in_for_a_server_on_stdio(tmp_path: Path, openid: Op
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/sign-in/upstreams\.notes", asked["parameters"]["redirect_uri"])
 
 
-async def test_people_sign_in_to_the_pages(tmp_path: Path, openid: OpenIdProvider) -> None:
+async def test_users_sign_in_to_the_pages(tmp_path: Path, openid: OpenIdProvider) -> None:
     entry = {
         "issuer": openid.issuer,
         "audience": OPAQUE,

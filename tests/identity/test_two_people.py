@@ -83,7 +83,7 @@ async def sign_in(served: Served, token: str, browser: Browser, tool: str) -> No
     assert (page.status, "You are signed in to" in page.text) == (200, True), page.text
 
 
-async def test_people_see_their_own_data_and_secrets_stay_hidden(
+async def test_users_get_their_own_data_and_secrets_stay_hidden(
     tmp_path: Path, openid: OpenIdProvider, notes: str, postgresql: Postgresql
 ) -> None:
     await prepare(postgresql)

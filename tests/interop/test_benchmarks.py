@@ -27,7 +27,7 @@ WORK: Final = (
 )
 
 
-def test_a_quick_run_measures_everything_and_leaves_no_process_behind() -> None:
+def test_quick_run_measures_everything_and_leaves_no_process() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--sdk", interpreter(2)]
     with subprocess.Popen(
         command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

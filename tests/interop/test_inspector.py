@@ -33,7 +33,7 @@ def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("file", ["everything.yaml", "examples/skills.yaml"])
-async def test_every_skill_is_verified_down_to_its_digests(inspector: NodePackage, file: str) -> None:
+async def test_every_skill_is_verified_with_its_digests(inspector: NodePackage, file: str) -> None:
     words = ("--protocol-era", "modern", "--method", "skills/list", "--verify", "--require-digests")
     code, reports = await inspect(inspector, CONFIG / file, *words)
     assert code == 0, reports
@@ -44,9 +44,7 @@ async def test_every_skill_is_verified_down_to_its_digests(inspector: NodePackag
         assert {each["status"] for each in report["files"]} == {"verified"}
 
 
-async def test_a_skill_that_is_not_read_as_it_was_hashed_fails_the_check(
-    inspector: NodePackage, tmp_path: Path
-) -> None:
+async def test_skill_with_a_wrong_digest_fails_the_check(inspector: NodePackage, tmp_path: Path) -> None:
     """Control: the verifier reads the page, rather than its description."""
     (tmp_path / "skills" / "a").mkdir(parents=True)
     (tmp_path / "skills" / "a" / "SKILL.md").write_text(
@@ -62,7 +60,7 @@ async def test_a_skill_that_is_not_read_as_it_was_hashed_fails_the_check(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_page_of_a_tool_is_read_with_what_it_needs(inspector: NodePackage, era: str) -> None:
+async def test_page_of_a_tool_is_read_with_its_metadata(inspector: NodePackage, era: str) -> None:
     words = ("--protocol-era", era, "--method", "tools/call", "--tool-name", "sales", "--app-info")
     code, [info] = await inspect(inspector, CONFIG / "examples" / "app.yaml", *words)
     assert code == 0

@@ -69,7 +69,7 @@ SITES: Final = [
 
 @pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_the_official_client_is_served_and_hears_of_changes(
+async def test_official_client_works_behind_nginx_and_gets_changes(
     clients: OfficialClients, cell: Cell, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = asking(tmp_path)
@@ -89,7 +89,7 @@ async def test_the_official_client_is_served_and_hears_of_changes(
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.binding == "http"], ids=str)
-async def test_the_official_client_goes_on_after_a_restart_of_the_proxy(
+async def test_official_client_continues_after_a_proxy_restart(
     clients: OfficialClients, cell: Cell, tmp_path: Path
 ) -> None:
     """Not over HTTP+SSE, whose stream is its session."""
@@ -167,7 +167,7 @@ async def opened(kind: str, url: str, client: aiohttp.ClientSession) -> aiohttp.
 
 
 @pytest.mark.parametrize("kind", ["GET", "POST", "modern POST", "listen", "HTTP+SSE"])
-async def test_a_stream_begins_at_once_and_outlives_the_proxys_patience(kind: str, tmp_path: Path) -> None:
+async def test_stream_starts_at_once_and_outlives_proxy_timeouts(kind: str, tmp_path: Path) -> None:
     async with behind(tmp_path) as (proxy, _, client), await opened(kind, proxy.url, client) as stream:
         assert stream.status == 200
         assert stream.content_type == "text/event-stream"
@@ -179,7 +179,7 @@ async def test_a_stream_begins_at_once_and_outlives_the_proxys_patience(kind: st
                 assert await stream.content.readany()
 
 
-async def test_the_prefix_of_the_proxy_is_in_the_address_that_http_sse_names(tmp_path: Path) -> None:
+async def test_sse_endpoint_contains_the_proxy_prefix(tmp_path: Path) -> None:
     async with (
         behind(tmp_path, prefix=True) as (proxy, _, client),
         await opened("HTTP+SSE", proxy.url, client) as stream,
@@ -189,7 +189,7 @@ async def test_the_prefix_of_the_proxy_is_in_the_address_that_http_sse_names(tmp
         assert (await stream.content.readline()).startswith(b"data: /ops/messages?session_id=")
 
 
-async def test_what_a_client_claims_of_itself_does_not_pass_the_proxy(tmp_path: Path) -> None:
+async def test_forwarding_headers_of_a_client_do_not_pass_the_proxy(tmp_path: Path) -> None:
     claims = {
         "X-Forwarded-Prefix": "/evil",
         "X-Forwarded-Host": "evil.example.com",
@@ -205,7 +205,7 @@ async def test_what_a_client_claims_of_itself_does_not_pass_the_proxy(tmp_path: 
 
 
 @pytest.mark.parametrize("listen", ["trusted_proxies: [127.0.0.1]", 'public_url: "https://127.0.0.1:@port@/ops"'])
-async def test_what_a_challenge_names_is_there_under_the_prefix_and_over_tls(listen: str, tmp_path: Path) -> None:
+async def test_resource_metadata_is_reachable_behind_the_proxy(listen: str, tmp_path: Path) -> None:
     authority = Authority()
     config, port = tmp_path / "config.yaml", free_port()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -231,7 +231,7 @@ async def test_what_a_challenge_names_is_there_under_the_prefix_and_over_tls(lis
 
 
 @pytest.mark.parametrize("kind", ["GET", "listen"])
-async def test_after_a_restart_of_the_proxy_clients_come_back_and_hear_what_changed(kind: str, tmp_path: Path) -> None:
+async def test_clients_reconnect_after_a_proxy_restart_and_get_changes(kind: str, tmp_path: Path) -> None:
     async with behind(tmp_path) as (proxy, config, client):
         url = f"{proxy.url}/mcp"
         session = await session_of(client, url)
@@ -254,7 +254,7 @@ async def test_after_a_restart_of_the_proxy_clients_come_back_and_hear_what_chan
             assert "slow" in await response.text()  # the session is what it was
 
 
-async def test_two_daemons_that_are_replaced_one_soon_after_the_other_leave_no_request_unanswered(
+async def test_rolling_replacement_of_two_daemons_loses_no_request(
     tmp_path: Path,
 ) -> None:
     """A daemon that refused a connection a moment ago is asked again when the other one refuses."""

@@ -66,7 +66,7 @@ async def guarded(clients: OfficialClients, folder: Path) -> AsyncIterator[Guard
 
 @of_each_client
 @requirement("authorization/challenge", "authorization/metadata", "authorization/insufficient-scope")
-async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(
+async def test_client_signs_in_and_requests_more_scopes_for_a_tool(
     clients: OfficialClients, cell: Cell, tmp_path: Path
 ) -> None:
     async with guarded(clients, tmp_path) as server:
@@ -87,7 +87,7 @@ async def test_a_client_signs_in_and_asks_for_more_when_a_tool_needs_it(
 
 @of_each_client
 @requirement("authorization/every-request")
-async def test_a_good_token_is_enough(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
+async def test_valid_token_is_sufficient(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
     async with guarded(clients, tmp_path) as server:
         token = server.issuer.token(server.url, scope="tools.use tools.secret")
         [seen] = await server.use(cell, tools=["hello", "secret"], tokens=[token])
@@ -98,9 +98,7 @@ async def test_a_good_token_is_enough(clients: OfficialClients, cell: Cell, tmp_
 
 @of_each_client
 @requirement("authorization/challenge", "authorization/audience")
-async def test_any_other_token_is_refused_with_what_is_wrong_with_it(
-    clients: OfficialClients, cell: Cell, tmp_path: Path
-) -> None:
+async def test_invalid_token_is_rejected_with_the_reason(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
     async with guarded(clients, tmp_path) as server:
         issuer, us = server.issuer, server.url
         past = int(time.time()) - 600
@@ -128,9 +126,7 @@ async def test_any_other_token_is_refused_with_what_is_wrong_with_it(
 
 
 @requirement("authorization/metadata")
-async def test_a_client_of_http_sse_signs_in_for_the_address_that_it_knows(
-    clients: OfficialClients, tmp_path: Path
-) -> None:
+async def test_sse_client_signs_in_for_its_url(clients: OfficialClients, tmp_path: Path) -> None:
     async with guarded(clients, tmp_path) as server:
         older = replace(server, url=server.url.replace("/mcp", "/sse"))
         cell = Cell(line=1, binding="sse", revision="2025-11-25")

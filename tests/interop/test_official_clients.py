@@ -74,7 +74,7 @@ def _check_prompts(seen: dict[str, Any]) -> None:
     assert blocks[-1]["resource"]["text"].startswith("# mcp-gateway")
 
 
-async def test_files_with_odd_names_can_be_listed_and_read(
+async def test_files_with_unusual_names_can_be_listed_and_read(
     clients: OfficialClients, cell: Cell, tmp_path: Path
 ) -> None:
     (tmp_path / "notes").mkdir()

@@ -27,7 +27,9 @@ OVER_SSE: Final = [
 
 
 @pytest.mark.parametrize("cell", [*CELLS, *OVER_SSE], ids=str)
-async def test_the_server_asks_tells_and_is_told_to_stop(clients: OfficialClients, cell: Cell, tmp_path: Path) -> None:
+async def test_requests_notifications_and_cancellation_work(
+    clients: OfficialClients, cell: Cell, tmp_path: Path
+) -> None:
     check(await talk(clients, cell, asking(tmp_path), edit=edit_of(tmp_path)))
 
 

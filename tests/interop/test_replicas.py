@@ -212,7 +212,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         yield Site(replicas=replicas, hosts=hosts, redis=redis, url=f"{proxy.url}/mcp", config=config)
 
 
-async def test_nothing_is_lost_while_replicas_die_are_cut_off_and_redis_restarts(tmp_path: Path) -> None:
+async def test_no_message_is_lost_while_replicas_and_redis_fail(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         at = await stack.enter_async_context(site(tmp_path))
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)))

@@ -51,7 +51,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_call_over_the_limit_waits_its_turn() -> None:
+async def test_call_over_the_limit_waits() -> None:
     limiter = ConcurrencyLimiter()
     first = await take(limiter, limit=(1, 1))
     second = asyncio.create_task(take(limiter, limit=(1, 1)))
@@ -62,7 +62,7 @@ async def test_a_call_over_the_limit_waits_its_turn() -> None:
     assert is_idle(limiter)
 
 
-async def test_try_acquire_only_takes_a_free_place() -> None:
+async def test_try_acquire_only_takes_a_free_permit() -> None:
     limiter = ConcurrencyLimiter()
     first = limiter.try_acquire("t", (1, 9))
     assert first is not None
@@ -97,7 +97,7 @@ async def test_waiting_ends_with_the_deadline_and_leaves_the_queue() -> None:
     (await take(limiter, limit=(1, 1))).release()
 
 
-async def test_place_is_held_until_cleanup_is_done() -> None:
+async def test_permit_is_held_until_cleanup_is_done() -> None:
     limiter, cleaned = ConcurrencyLimiter(), asyncio.Event()
     held = await take(limiter)
 
@@ -114,7 +114,7 @@ async def test_place_is_held_until_cleanup_is_done() -> None:
     assert is_idle(limiter)
 
 
-async def test_cancellation_at_the_moment_of_a_grant_loses_no_place() -> None:
+async def test_cancellation_at_the_moment_of_a_grant_loses_no_permit() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, limit=(1, 9))
     waiting = [asyncio.create_task(take(limiter, limit=(1, 9))) for _ in range(4)]
@@ -191,7 +191,7 @@ async def test_total_limit_applies_to_all_callers() -> None:
     ("of_caller", "of_all", "limit"),
     [((1, 0), None, "limits.concurrency, per_caller"), (None, (1, 0), "limits.concurrency, in_all")],
 )
-async def test_a_full_queue_refuses_and_names_the_limit(
+async def test_full_queue_error_names_the_limit(
     of_caller: tuple[int, int] | None, of_all: tuple[int, int] | None, limit: str
 ) -> None:
     limiter = ConcurrencyLimiter()
@@ -204,7 +204,7 @@ async def test_a_full_queue_refuses_and_names_the_limit(
     assert (limiter.running, limiter.waiting, limiter.refused) == (0, 0, 1)
 
 
-async def test_acquired_places_are_released_when_a_later_one_times_out() -> None:
+async def test_acquired_permits_are_released_when_a_later_one_times_out() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, of_all=(1, 9))
     with pytest.raises(ExecutionError, match="in_all"):
@@ -214,7 +214,7 @@ async def test_acquired_places_are_released_when_a_later_one_times_out() -> None
     assert is_idle(limiter)
 
 
-async def test_all_places_of_a_call_are_suspended_and_resumed_together() -> None:
+async def test_all_permits_of_a_call_are_suspended_and_resumed_together() -> None:
     limiter = ConcurrencyLimiter()
     first = await take_every(limiter)
     first.suspend()
@@ -283,7 +283,7 @@ async def test_caller_that_fills_the_queue_yields_to_others() -> None:
     assert (limiter.running, limiter.waiting, limiter.refused) == (0, 0, 3)
 
 
-async def test_a_caller_who_left_the_queue_has_no_turn() -> None:
+async def test_caller_who_left_the_queue_is_skipped() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, "a", limit=(1, 9))
     gone = asyncio.create_task(take(limiter, "b", limit=(1, 9)))

@@ -75,13 +75,13 @@ def test_total_rate_applies_to_all_callers() -> None:
     assert [how_many(budget, allowed, caller=caller) for caller in ("ada", "bob", "eve")] == [3, 1, 0]
 
 
-def test_call_refused_by_one_rate_does_not_count_for_the_other() -> None:
+def test_call_rejected_by_one_rate_does_not_count_for_the_other() -> None:
     budget, allowed = RateLimiter(Watch()), limit("1/hour", "2/hour")
     assert [passes(budget, allowed) for _ in range(9)] == [True, *[False] * 8]
     assert passes(budget, allowed, caller="bob")
 
 
-def test_refusal_names_the_rate_the_key_and_the_retry_delay() -> None:
+def test_error_names_the_rate_the_key_and_the_retry_delay() -> None:
     budget = RateLimiter(Watch(now=WINDOW * 100))
     how_many(budget, limit("10/minute"))
     with pytest.raises(OverLimitError) as caught:
@@ -194,7 +194,7 @@ def test_edit_to_a_longer_period_keeps_counting_calls() -> None:
     assert how_many(budget, limit("30/hour")) == 0
 
 
-def test_refused_attempts_do_not_extend_the_wait() -> None:
+def test_rejected_attempts_do_not_extend_the_wait() -> None:
     watch = Watch()
     budget, allowed = RateLimiter(watch), limit("1/minute")
     assert passes(budget, allowed)
@@ -205,7 +205,7 @@ def test_refused_attempts_do_not_extend_the_wait() -> None:
     assert passes(budget, allowed)
 
 
-def test_the_log_of_a_large_rate_stays_as_small_as_that_of_a_small_one() -> None:
+def test_memory_does_not_grow_with_the_rate() -> None:
     watch = Watch()
     budget, allowed = RateLimiter(watch), limit("9999/minute")
     for _ in range(5000):

@@ -186,7 +186,7 @@ async def test_queue_is_shared_by_all_replicas(store: RedisServer) -> None:
         (await b.begin(of_caller=limit)).release()
 
 
-async def test_last_queue_place_goes_to_one_of_two_replicas(
+async def test_last_queue_slot_goes_to_one_of_two_replicas(
     store: RedisServer,
 ) -> None:
     async with replicas(store.url, 3) as (a, b, c):
@@ -227,7 +227,7 @@ async def test_waiting_calls_continue_while_the_store_is_unavailable(store: Redi
         (await more).release()
 
 
-async def test_suspended_call_frees_its_place_for_another_replica(store: RedisServer) -> None:
+async def test_suspended_call_frees_its_permit_for_another_replica(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (1, 10)
         first = await a.begin(of_all=limit)

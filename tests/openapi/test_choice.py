@@ -42,7 +42,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("entry", "expected"), CHOICES)
-def test_filters_choose_and_whatever_they_leave_is_named(tmp_path: Path, entry: Json, expected: set[str]) -> None:
+def test_filters_select_operations_and_report_the_others(tmp_path: Path, entry: Json, expected: set[str]) -> None:
     offered = offer(document(PATHS), tmp_path, **entry)
     assert {each.name for each in offered.made} == {f"shop_{name}" for name in expected}
     keys: set[str] = {f"{method.upper()} {path}" for path, item in PATHS.items() for method in item}
@@ -61,7 +61,7 @@ def test_x_mcp_disables_names_and_describes_operations(tmp_path: Path, place: st
     assert [reason for _, reason in offered.left_out] == ["`x-mcp: {enabled: false}` disables it"]
 
 
-def test_a_name_is_the_overrides_or_x_mcps_or_the_operations_id_or_made_of_the_path(tmp_path: Path) -> None:
+def test_name_comes_from_override_x_mcp_operation_id_or_path(tmp_path: Path) -> None:
     paths = {
         "/a": {"get": operation(operationId="a", **{"x-mcp": {"name": "b", "description": "Said by x-mcp."}})},
         "/c/{d}": {"get": operation()},
@@ -98,7 +98,7 @@ def test_names_are_valid_unique_and_do_not_depend_on_order() -> None:
     assert len(names["GET /7"]) <= MAX_NAME
 
 
-def test_the_same_document_gives_the_same_tools_in_whatever_order_it_is_written(tmp_path: Path) -> None:
+def test_tools_do_not_depend_on_the_order_of_the_document(tmp_path: Path) -> None:
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("a[b]", "a_b", "a.b", "id")]
     paths = {**PATHS, "/x/{id}": {"get": operation(parameters=parameters)}}
 
@@ -128,14 +128,14 @@ def _unordered(value: Json) -> Json:
     return value
 
 
-def test_more_tools_than_models_choose_from_is_a_warning_that_names_include(tmp_path: Path) -> None:
+def test_too_many_tools_are_a_warning_that_names_include(tmp_path: Path) -> None:
     paths = {f"/{n}": {"get": operation()} for n in range(41)}
     [(_, message)] = offer(document(paths), tmp_path).warnings
     assert "41 tools" in message
     assert "`include`" in message
 
 
-def test_patterns_and_overrides_that_fit_nothing_are_warnings(tmp_path: Path) -> None:
+def test_unmatched_patterns_and_overrides_are_warnings(tmp_path: Path) -> None:
     entry: dict[str, Json] = {"include": {"operations": ["getItm", "getItem"]}, "override": {"getItm": {"name": "x"}}}
     warnings = offer(document(PATHS), tmp_path, **entry).warnings
     assert [place for place, _ in warnings] == [("include", "operations"), ("override", "getItm")]
@@ -149,6 +149,6 @@ def test_patterns_and_overrides_that_fit_nothing_are_warnings(tmp_path: Path) ->
         ({}, "is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
     ],
 )
-def test_another_kind_of_document_is_refused(tmp_path: Path, root: Json, message: str) -> None:
+def test_other_kinds_of_documents_are_rejected(tmp_path: Path, root: Json, message: str) -> None:
     with pytest.raises(Exception, match=re.escape(message)):
         offer(root, tmp_path)

@@ -41,7 +41,7 @@ SCHEMAS: list[tuple[str, Json, Json]] = [
 
 
 @pytest.mark.parametrize(("version", "schema", "expected"), SCHEMAS)
-def test_a_schema_becomes_json_schema_2020_12(tmp_path: Path, version: str, schema: Json, expected: Json) -> None:
+def test_schema_is_converted_to_2020_12(tmp_path: Path, version: str, schema: Json, expected: Json) -> None:
     assert schema_of(tmp_path, schema, openapi=version) == expected
 
 
@@ -85,19 +85,19 @@ ANSWERS: list[tuple[Json, Json]] = [
 
 
 @pytest.mark.parametrize(("responses", "output"), ANSWERS)
-def test_json_responses_give_an_output_schema(tmp_path: Path, responses: Json, output: Json) -> None:
+def test_json_response_schema_is_the_output_schema(tmp_path: Path, responses: Json, output: Json) -> None:
     [made] = offer(document({"/x": {"get": {"responses": responses}}}), tmp_path).made
     assert made.data.get("output") == output
 
 
-async def test_the_announced_schema_admits_every_object(tmp_path: Path, services: Services) -> None:
+async def test_output_schema_accepts_every_object(tmp_path: Path, services: Services) -> None:
     responses = {"200": {"content": {"application/json": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}}
     given = document({"/x": {"get": {"operationId": "x", "responses": responses}}})
     schema = compiled(config_of(given, tmp_path), services).tools["shop_x"].definition["outputSchema"]
     assert schema == {"type": "object", "anyOf": [{"type": "object", "properties": {"a": TEXT}}, {}]}
 
 
-def test_methods_become_annotations_and_deprecation_is_said(tmp_path: Path) -> None:
+def test_methods_become_annotations_and_deprecation_is_mentioned(tmp_path: Path) -> None:
     item = {method: operation(summary="S", deprecated=method == "put") for method in ("get", "put", "delete", "post")}
     made = {each.operation.split()[0]: each.data for each in offer(document({"/x": item}), tmp_path).made}
     assert made["GET"]["annotations"] == {"read_only": True}
@@ -107,13 +107,13 @@ def test_methods_become_annotations_and_deprecation_is_said(tmp_path: Path) -> N
     assert made["PUT"]["description"] == "Deprecated.\n\nS"
 
 
-def test_a_description_is_cut_at_two_kibibytes(tmp_path: Path) -> None:
+def test_description_is_truncated_at_two_kibibytes(tmp_path: Path) -> None:
     [made] = offer(document({"/x": {"get": operation(description="wörd " * 1000)}}), tmp_path).made
     assert len(made.data["description"].encode()) <= 2048
     assert made.data["description"].endswith("wörd …")
 
 
-def test_without_a_connection_the_first_server_is_the_base_url(tmp_path: Path) -> None:
+def test_first_server_is_the_base_url_without_a_connection(tmp_path: Path) -> None:
     server = {"url": "https://{region}.example.com/v2/", "variables": {"region": {"default": "eu"}}}
     given = document({"/x": {"get": operation()}}, servers=[server])
     [made] = offer(given, tmp_path, is_connected=False).made
@@ -123,9 +123,7 @@ def test_without_a_connection_the_first_server_is_the_base_url(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("servers", "shown"), [([{"url": "/v1"}], "/v1"), ([{"url": "x.example"}], "x.example"), ([], "/")]
 )
-def test_a_relative_server_of_a_file_is_an_error_that_names_the_connection(
-    tmp_path: Path, servers: list[Json], shown: str
-) -> None:
+def test_relative_server_of_a_file_is_an_error(tmp_path: Path, servers: list[Json], shown: str) -> None:
     given = document({"/x": {"get": operation()}, "/y": {"get": operation()}}, servers=servers)
     offered = offer(given, tmp_path, is_connected=False)
     reason = f"its server `{shown}` is not an absolute URL. Set a `connection` with a `base_url`"
@@ -134,7 +132,7 @@ def test_a_relative_server_of_a_file_is_an_error_that_names_the_connection(
 
 
 @pytest.mark.parametrize("server", ["ftp://x.example", "http://[", "//[]@/"])
-def test_a_server_that_is_not_http_leaves_its_operation_out(tmp_path: Path, server: str) -> None:
+def test_operation_of_a_non_http_server_is_omitted(tmp_path: Path, server: str) -> None:
     given = document({"/x": {"get": operation()}}, servers=[{"url": server}])
     offered = offer(given, tmp_path, is_connected=False)
     assert offered.errors == []
@@ -165,7 +163,7 @@ def test_missing_credentials_are_an_error_with_the_yaml_to_add(
     assert offer({**given, "security": [{"s": []}, {}]}, tmp_path).errors == []
 
 
-async def test_an_operation_becomes_a_resource_template(tmp_path: Path, services: Services) -> None:
+async def test_operation_becomes_a_resource_template(tmp_path: Path, services: Services) -> None:
     parameters = [
         {"name": "slug", "in": "path", "required": True, "schema": TEXT},
         {"name": "lang", "in": "query", "schema": TEXT},
@@ -184,7 +182,7 @@ def with_reference(tmp_path: Path, reference: str) -> dict[str, Json]:
     return document({"/x": {"post": operation(operationId="x", requestBody=body)}, "/y": {"get": operation()}})
 
 
-def test_a_reference_leads_to_another_file_of_the_directory(tmp_path: Path) -> None:
+def test_reference_to_another_file_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "common").mkdir()
     (tmp_path / "common" / "a.yaml").write_text("A: {type: string, maxLength: 3}\nB: {$ref: '#/A'}\n")
     offered = offer(with_reference(tmp_path, "common/a.yaml#/B"), tmp_path)
@@ -206,7 +204,9 @@ def test_a_reference_leads_to_another_file_of_the_directory(tmp_path: Path) -> N
         ("#named", "is not a JSON Pointer"),
     ],
 )
-def test_a_reference_out_of_the_directory_leaves_its_operation_out(tmp_path: Path, reference: str, reason: str) -> None:
+def test_operation_with_a_reference_out_of_the_directory_is_omitted(
+    tmp_path: Path, reference: str, reason: str
+) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret.json").write_text('{"A": {"type": "string"}}')
@@ -253,7 +253,7 @@ async def test_malformed_parts_of_a_document_are_skipped_and_named(
         ("\0", "shop.openapi.json:"),
     ],
 )  # fmt: skip
-async def test_a_document_that_cannot_be_read_is_an_error_with_its_place(
+async def test_unreadable_document_is_an_error_with_its_place(
     tmp_path: Path, services: Services, text: str, message: str
 ) -> None:
     config = config_of({}, tmp_path)
@@ -276,7 +276,7 @@ async def test_a_document_that_cannot_be_read_is_an_error_with_its_place(
         ),
     ],
 )
-async def test_document_with_unsupported_scheme_is_refused(
+async def test_document_with_unsupported_scheme_is_rejected(
     tmp_path: Path, services: Services, document: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -286,7 +286,7 @@ async def test_document_with_unsupported_scheme_is_refused(
     assert message in problem.message
 
 
-async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, services: Services) -> None:
+async def test_too_large_document_is_rejected_unread(tmp_path: Path, services: Services) -> None:
     config = config_of({}, tmp_path)
     with (tmp_path / "shop.openapi.json").open("wb") as file:
         os.truncate(file.fileno(), MAX_BYTES + 1)
@@ -295,9 +295,7 @@ async def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_pat
 
 
 @pytest.mark.parametrize("depth", [70, 300, 900])
-async def test_a_schema_that_is_nested_too_deep_leaves_its_operation_out(
-    tmp_path: Path, services: Services, depth: int
-) -> None:
+async def test_operation_with_a_too_deep_schema_is_omitted(tmp_path: Path, services: Services, depth: int) -> None:
     given = with_body_of({"type": "array", "items": "HERE"})
     config = config_of(given, tmp_path)
     path = tmp_path / "shop.openapi.json"
@@ -320,7 +318,7 @@ def test_numbers_as_keys_are_read_as_their_text() -> None:
     assert list(root["paths"]["/x"]["get"]["responses"]) == ["200"]
 
 
-def test_an_unreadable_document_raises_one_kind_of_error() -> None:
+def test_unreadable_document_raises_document_error() -> None:
     for data in (b"", b"\xff\xfe", b"{", b"[]", b"a: \0"):
         with pytest.raises(DocumentError):
             read(data, name="a")

@@ -38,7 +38,7 @@ async def test_every_operation_is_a_tool_or_named(name: str, tmp_path: Path, ser
 
 
 @pytest.mark.parametrize("name", REAL_DOCUMENTS)
-def test_the_order_of_a_document_changes_no_name(name: str, tmp_path: Path) -> None:
+def test_names_do_not_depend_on_the_order_of_the_document(name: str, tmp_path: Path) -> None:
     root = root_of(name)
     offered = [
         offer(each, tmp_path, ignore_security=True) for each in (root, shuffled(root, random.Random(f"seed {name}")))

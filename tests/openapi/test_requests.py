@@ -47,14 +47,14 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("place", "schema", "members", "value", "target"), PARAMETERS)
-async def test_a_parameter_is_written_in_its_style(  # one row for each style and type
+async def test_parameter_has_its_style(  # one row for each style and type
     tmp_path: Path, services: Services, place: str, schema: Json, members: Json, value: Json, target: str
 ) -> None:
     catalog = compiled(config_of(with_parameter(place, schema, **members), tmp_path), services)
     assert request_of(catalog, "shop_x", {"c": value}).url.raw_path_qs == target
 
 
-async def test_a_parameter_of_content_is_json(tmp_path: Path, services: Services) -> None:
+async def test_content_parameter_is_json(tmp_path: Path, services: Services) -> None:
     given = with_parameter("query", TEXT, content={"application/json": {"schema": OBJECT}})
     catalog = compiled(config_of(given, tmp_path), services)
     assert request_of(catalog, "shop_x", {"c": {"a": "1"}}).url.raw_query_string == "c=%7B%22a%22%3A%221%22%7D"
@@ -68,7 +68,7 @@ async def test_a_parameter_of_content_is_json(tmp_path: Path, services: Services
         ("cookie", TEXT, "a;b", ("Cookie", "c=a%3Bb")),
     ],
 )
-async def test_header_fields_and_cookies_are_written(
+async def test_header_fields_and_cookies_are_sent(
     tmp_path: Path, services: Services, place: str, schema: Json, value: Json, field: tuple[str, str]
 ) -> None:
     catalog = compiled(config_of(with_parameter(place, schema), tmp_path), services)
@@ -79,13 +79,13 @@ async def test_header_fields_and_cookies_are_written(
 @pytest.mark.parametrize(
     "name", ["Authorization", "host", "Content-Type", "Content-Length", "Mcp-Session-Id", "Accept", "cookie"]
 )
-def test_header_fields_that_callers_must_not_choose_are_no_inputs(tmp_path: Path, name: str) -> None:
+def test_reserved_header_fields_are_no_inputs(tmp_path: Path, name: str) -> None:
     parameters = [{"name": name, "in": "header", "schema": TEXT}, {"name": "X-A", "in": "header", "schema": TEXT}]
     [made] = offer(document({"/x": {"get": operation(parameters=parameters)}}), tmp_path).made
     assert list(inputs_of(made.data)) == ["X-A"]
 
 
-async def test_inputs_of_one_name_get_the_rarer_place_as_a_suffix(tmp_path: Path, services: Services) -> None:
+async def test_inputs_of_the_same_name_get_a_suffix(tmp_path: Path, services: Services) -> None:
     parameters = [{"name": "id", "in": place, "schema": TEXT} for place in ("cookie", "header", "query")]
     body = {"content": {"application/json": {"schema": {"properties": {"id": TEXT, "b": TEXT}}}}}
     item = {
@@ -102,7 +102,7 @@ async def test_inputs_of_one_name_get_the_rarer_place_as_a_suffix(tmp_path: Path
     assert json.loads(request.body) == {"id": "id__body"}
 
 
-def test_the_operations_parameter_goes_before_the_one_of_its_path(tmp_path: Path) -> None:
+def test_operation_parameter_overrides_that_of_its_path(tmp_path: Path) -> None:
     item = {
         "parameters": [{"name": "a", "in": "query", "required": True, "schema": TEXT}],
         "get": operation(parameters=[{"name": "a", "in": "query", "schema": {"type": "integer"}}]),
@@ -138,7 +138,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("content", "arguments", "media_type", "body"), BODIES)
-async def test_a_body_is_written_in_the_first_media_type_that_can_be(  # one row for each kind
+async def test_body_has_the_first_supported_media_type(  # one row for each kind
     tmp_path: Path, services: Services, content: Json, arguments: Json, media_type: str, body: str
 ) -> None:
     catalog = compiled(config_of(with_body(content), tmp_path), services)
@@ -155,9 +155,7 @@ async def test_a_body_is_written_in_the_first_media_type_that_can_be(  # one row
         ({"application/x-www-form-urlencoded": {"schema": LIST}}, "is not an object with known fields"),
     ],
 )
-def test_an_operation_whose_body_cannot_be_written_is_left_out_and_named(
-    tmp_path: Path, content: Json, reason: str
-) -> None:
+def test_operation_with_an_unsupported_body_is_omitted_and_named(tmp_path: Path, content: Json, reason: str) -> None:
     offered = offer(with_body(content), tmp_path)
     assert offered.made == []
     assert reason in offered.left_out[0][1]
@@ -249,7 +247,7 @@ def test_required_member_that_is_read_only_is_not_an_input(tmp_path: Path) -> No
         (False, {"properties": {"a": TEXT, "b": TEXT}, "minProperties": 1}, None),
     ],
 )
-async def test_min_properties_of_a_body_holds_for_its_inputs(
+async def test_min_properties_of_a_body_applies_to_its_inputs(
     tmp_path: Path, services: Services, *, is_required: bool, schema: Json, least: int | None
 ) -> None:
     given = document(
@@ -325,7 +323,7 @@ PLACES: Final[dict[str, Json]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_hostile_value_is_encoded_or_refused(tmp_path: Path, services: Services, place: str) -> None:
+async def test_hostile_value_is_encoded_or_rejected(tmp_path: Path, services: Services, place: str) -> None:
     """With a harmless control of similar length for each value."""
     catalog = compiled(config_of(PLACES[place], tmp_path), services)
 

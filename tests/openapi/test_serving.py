@@ -84,7 +84,7 @@ SWAGGER: Final[dict[str, Json]] = {
 }  # fmt: skip
 
 
-def test_swagger_2_is_converted_by_import_alone() -> None:
+def test_swagger_2_is_converted_by_import() -> None:
     include = [f"method:{method}" for method in ALL_METHODS]
     imported = imported_from(lambda _: SWAGGER, "file:///pets.json", include=include)
     assert imported.left_out == []
@@ -110,7 +110,7 @@ def test_swagger_2_is_converted_by_import_alone() -> None:
     ],
     ids=str,
 )
-def test_swagger_2_with_a_value_of_a_wrong_type_is_imported_or_refused_with_the_reason(
+def test_swagger_2_with_wrong_types_is_imported_or_rejected(
     path: tuple[str | int, ...], value: Json, reason: str | None
 ) -> None:
     swagger = copy.deepcopy(SWAGGER)
@@ -172,7 +172,7 @@ def test_edit_outside_of_requests_applies_at_the_next_load(tmp_path: Path, place
     assert edited["shop_a"].access.scopes == ["s9"]
 
 
-async def test_a_document_that_changes_is_reloaded_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+async def test_changed_document_is_reloaded_and_an_invalid_one_ignored(tmp_path: Path) -> None:
     path = tmp_path / "shop.openapi.json"
     path.write_bytes(orjson.dumps(shop("a")))
     async with serving(written_config(tmp_path)) as gateway:
@@ -192,7 +192,7 @@ async def test_a_document_that_changes_is_reloaded_and_a_broken_one_changes_noth
         assert await has_both()
 
 
-async def test_the_status_names_each_operation_that_is_no_tool(tmp_path: Path) -> None:
+async def test_status_names_each_omitted_operation(tmp_path: Path) -> None:
     given = document({"/a": {"get": operation(operationId="a"), "post": operation()}})
     (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(given))
     async with serving(written_config(tmp_path)) as gateway:
@@ -216,9 +216,7 @@ PROMISED: Final = {"200": {"content": {"application/json": {"schema": {"type": "
         (200, b"<p>hi", None),
     ],
 )
-async def test_a_success_without_content_is_no_error(
-    tmp_path: Path, status: int, body: bytes, text: str | None
-) -> None:
+async def test_success_without_content_is_no_error(tmp_path: Path, status: int, body: bytes, text: str | None) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, body=body, headers={"Location": "/x/1"} if status == 201 else {})
 
@@ -266,7 +264,7 @@ class Publisher:
             yield f"http://127.0.0.1:{port}/openapi.json"
 
 
-async def test_a_document_with_a_url_is_looked_at_again_and_announced(tmp_path: Path) -> None:
+async def test_fetched_document_is_refreshed_and_announced(tmp_path: Path) -> None:
     publisher = Publisher()
     async with publisher.publishing() as url, serving(written_config(tmp_path, url, allow_private=True)) as gateway:
         assert await tools_of(gateway) == ["shop_a"]
@@ -284,7 +282,7 @@ async def test_a_document_with_a_url_is_looked_at_again_and_announced(tmp_path: 
         assert gateway.status()["openapi"]["shop"]["problem"] is None
 
 
-async def test_the_last_good_document_is_served_while_its_server_is_down_even_after_a_restart(tmp_path: Path) -> None:
+async def test_last_document_is_served_while_its_server_is_down(tmp_path: Path) -> None:
     publisher = Publisher()
     async with publisher.publishing() as url:
         config = written_config(tmp_path, url, allow_private=True)
@@ -324,7 +322,7 @@ async def test_another_url_keeps_the_tools_until_its_document_is_fetched(tmp_pat
         await until(is_taken_up)
 
 
-async def test_a_private_address_is_refused_unless_the_entry_allows_it(tmp_path: Path) -> None:
+async def test_private_address_requires_allow_private(tmp_path: Path) -> None:
     publisher = Publisher()
     async with publisher.publishing() as url:
         async with serving(written_config(tmp_path, url)) as gateway:
@@ -346,7 +344,7 @@ async def test_credentials_are_sent_to_the_connections_origin_only(tmp_path: Pat
     assert set(stranger.credentials) == {None}
 
 
-async def test_a_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> None:
+async def test_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> None:
     publisher, stranger = Publisher(), Publisher()
     async with publisher.publishing() as url, stranger.publishing() as other:
         schemas = [{"$ref": "own.json#/info"}, {"$ref": f"{other}#/info"}]
@@ -399,7 +397,7 @@ async def test_malformed_reference_skips_its_operation_only(tmp_path: Path, refe
         assert gateway.status()["openapi"]["shop"]["problem"] is None
 
 
-def test_a_file_that_a_document_refers_to_counts_once_it_is_there(tmp_path: Path) -> None:
+def test_missing_referenced_file_is_used_when_created(tmp_path: Path) -> None:
     (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(referring("a")))
     source, config = OpenApiSource(), written_config(tmp_path)
     before = load_definitions(config, [source])
@@ -413,7 +411,7 @@ def test_a_file_that_a_document_refers_to_counts_once_it_is_there(tmp_path: Path
     assert not after.problems
 
 
-async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
+async def test_lock_pins_tools_of_a_document(tmp_path: Path) -> None:
     path = tmp_path / "shop.openapi.json"
     path.write_bytes(orjson.dumps(shop("a")))
     settings = read_settings({"config": written_config(tmp_path)})

@@ -70,7 +70,7 @@ async def test_credential_is_sent_by_the_connection_and_is_not_an_input(
             request_of(catalog, "shop_x", {"q" if place == "query" else "c": {known: "mine"}})
 
 
-def test_a_credential_is_no_variable_of_a_template_and_may_be_set(tmp_path: Path) -> None:
+def test_credential_is_no_template_variable_and_can_be_set(tmp_path: Path) -> None:
     parameters = [{"name": name, "in": "query", "schema": TEXT} for name in ("api_key", "page")]
     given = document({"/x": {"get": operation(operationId="x", parameters=parameters)}})
     given["components"] = {"securitySchemes": {"s": {"type": "apiKey", "in": "query", "name": "api_key"}}}
@@ -121,7 +121,7 @@ def test_body_without_meaning_or_members_is_not_sent(
     assert made.data["http"].get("method", "GET") == method.upper()
 
 
-async def test_a_get_with_a_required_body_sends_it(tmp_path: Path, services: Services) -> None:
+async def test_get_with_a_required_body_sends_it(tmp_path: Path, services: Services) -> None:
     given = with_body({"application/json": of_object(a=TEXT)}, method="get", required=True)
     request = request_of(compiled(config_of(given, tmp_path), services), "shop_x", {"a": "1"})
     assert (request.method, body_of(request)) == ("GET", '{"a":"1"}')
@@ -138,9 +138,7 @@ async def test_a_get_with_a_required_body_sends_it(tmp_path: Path, services: Ser
         ({"parameters": [{"name": "a", "in": "body"}]}, "no valid `in`"),
     ],
 )
-def test_an_operation_whose_inputs_cannot_be_read_is_left_out_and_named(
-    tmp_path: Path, members: Json, reason: str
-) -> None:
+def test_operation_with_unreadable_inputs_is_omitted_and_named(tmp_path: Path, members: Json, reason: str) -> None:
     given = document({"/x": {"post": operation(**members)}, "/y": {"get": operation()}})
     offered = offer(given, tmp_path)
     assert [each.operation for each in offered.made] == ["GET /y"]
@@ -148,7 +146,7 @@ def test_an_operation_whose_inputs_cannot_be_read_is_left_out_and_named(
     assert reason in why
 
 
-def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
+def test_operations_and_parameters_can_be_references(tmp_path: Path) -> None:
     shared = {"list": [{"name": "a", "in": "query", "schema": TEXT}], "get": operation(operationId="there")}
     paths = {
         "/x": {"get": operation(parameters={"$ref": "#/x-shared/list"})},
@@ -161,7 +159,7 @@ def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
     assert [operation for operation, _ in offered.left_out] == ["GET /z"]
 
 
-def test_operations_beside_a_path_reference_are_read(tmp_path: Path) -> None:
+def test_operations_next_to_a_path_reference_are_read(tmp_path: Path) -> None:
     shared = {"get": operation(operationId="there"), "parameters": [{"name": "a", "in": "query", "schema": TEXT}]}
     own = {"post": operation(operationId="here"), "parameters": [{"name": "b", "in": "query", "schema": TEXT}]}
     offered = offer({**document({"/x": {"$ref": "#/x-shared", **own}}), "x-shared": shared}, tmp_path)
@@ -200,7 +198,7 @@ async def test_references_are_followed_anywhere_in_a_body(
             request_of(catalog, "shop_x", {"c": {"a": "1"}})
 
 
-def test_a_get_whose_body_cannot_be_read_is_a_tool_without_it(tmp_path: Path) -> None:
+def test_get_with_an_unreadable_body_is_a_tool_without_it(tmp_path: Path) -> None:
     given = document({"/x": {method: operation(requestBody={"$ref": "#/missing"}) for method in ("get", "post")}})
     offered = offer(given, tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
@@ -240,7 +238,7 @@ async def test_undeclared_members_of_an_open_form_are_sent(tmp_path: Path, servi
 
 
 @pytest.mark.parametrize("required", [True, False])
-async def test_an_empty_object_is_a_body(tmp_path: Path, services: Services, required: Json) -> None:
+async def test_empty_object_is_a_body(tmp_path: Path, services: Services, required: Json) -> None:
     given = with_body({"application/json": {"schema": {"type": "object"}}}, required=required)
     catalog = compiled(config_of(given, tmp_path), services)
     assert body_of(request_of(catalog, "shop_x", {"body": {}})) == "{}"
@@ -266,7 +264,7 @@ PATCHES: Final = {f"application/{kind}+json": A for kind in ("json-patch", "stra
         ({"application/graphql": {"schema": TEXT}}, "application/graphql", ["body"]),
     ],
 )
-async def test_the_media_type_is_one_that_a_caller_can_write(
+async def test_media_type_is_one_that_can_be_written(
     tmp_path: Path, services: Services, content: Json, sent: str, inputs: list[str]
 ) -> None:
     catalog = compiled(config_of(with_body(content, required=True), tmp_path), services)
@@ -319,9 +317,7 @@ async def test_form_is_written_by_its_encoding_object(
         ({"allowReserved": True, "schema": LIST, "explode": False}, ["a,b", "c"], "c=a%2Cb,c"),
     ],
 )
-async def test_a_query_is_written_in_its_style(
-    tmp_path: Path, services: Services, members: Json, value: Json, query: str
-) -> None:
+async def test_query_has_its_style(tmp_path: Path, services: Services, members: Json, value: Json, query: str) -> None:
     parameter = {"name": "c", "in": "query", **members}
     given = document({"/x": {"get": operation(operationId="x", parameters=[parameter])}})
     catalog = compiled(config_of(given, tmp_path), services)
@@ -365,7 +361,7 @@ BOTH: Final = mapped(cat="#/components/schemas/Cat", tom="Cat", dog="Dog")
         ({"oneOf": [{"type": "integer"}, {"type": "number"}], "anyOf": [{"minimum": 2}]}, pet(), 1, False),
     ],
 )
-async def test_alternatives_may_overlap_and_a_discriminator_chooses(  # one row for each way to write them
+async def test_overlapping_alternatives_use_the_discriminator(  # one row for each way to write them
     tmp_path: Path, services: Services, body: Json, parent: Json, value: Json, fits: Json
 ) -> None:
     components = {"schemas": {"Pet": parent, "Cat": CAT, "Dog": DOG}}
@@ -392,7 +388,7 @@ PARENT: Final = {**CLOSED, "properties": {"a": TEXT}}
         ({**CLOSED, "properties": {"a": TEXT}}, {"b": "1"}, False),
     ],
 )
-async def test_a_schema_that_is_joined_with_others_does_not_forbid_their_members(
+async def test_schema_in_all_of_does_not_forbid_other_members(
     tmp_path: Path, services: Services, schema: Json, value: Json, fits: Json
 ) -> None:
     child = {"allOf": [{"$ref": "#/components/schemas/Parent"}, {**CLOSED, "properties": {"b": TEXT}}]}
@@ -407,7 +403,7 @@ async def test_a_schema_that_is_joined_with_others_does_not_forbid_their_members
             request_of(catalog, "shop_x", {"c": value})
 
 
-def test_a_body_of_a_subtype_is_flat_and_an_unknown_target_is_ignored(tmp_path: Path) -> None:
+def test_subtype_body_is_flattened_and_unknown_targets_are_ignored(tmp_path: Path) -> None:
     parent = {
         **pet(),
         "discriminator": mapped(cat="Cat", bird="#/components/schemas/Missing", fish="https://x.example/Fish"),
@@ -444,9 +440,7 @@ def schema_of(tmp_path: Path, schema: Json) -> Any:
         ("^(?#comment)a$", None),
     ],
 )
-def test_a_pattern_is_one_of_ecma_262_or_stands_in_the_description(
-    tmp_path: Path, written: str, pattern: str | None
-) -> None:
+def test_non_ecma_pattern_is_moved_to_the_description(tmp_path: Path, written: str, pattern: str | None) -> None:
     found = schema_of(tmp_path, {**TEXT, "pattern": written})
     if pattern is None:
         assert (found.get("pattern"), found["description"]) == (None, f"Pattern: {written}.")
@@ -454,7 +448,7 @@ def test_a_pattern_is_one_of_ecma_262_or_stands_in_the_description(
         assert found["pattern"] == pattern
 
 
-def test_a_pattern_of_names_that_is_lost_forbids_nothing(tmp_path: Path) -> None:
+def test_unsupported_pattern_property_forbids_nothing(tmp_path: Path) -> None:
     patterns = {
         "^(?i)x": TEXT,
         "^y": TEXT,
@@ -465,12 +459,12 @@ def test_a_pattern_of_names_that_is_lost_forbids_nothing(tmp_path: Path) -> None
     assert (found["patternProperties"], "additionalProperties" in found) == ({"^y": TEXT}, False)
 
 
-def test_an_enum_has_each_value_once(tmp_path: Path) -> None:
+def test_enum_values_are_unique(tmp_path: Path) -> None:
     values = ["a", "b", "a", 1, 1.0, True, 0, -0.0, 1e30, {"x": 1, "y": [2]}, {"y": [2.0], "x": 1}]
     assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, 0, 1e30, {"x": 1, "y": [2]}]
 
 
-async def test_arrays_have_items_wherever_they_stand(tmp_path: Path, services: Services) -> None:
+async def test_every_array_has_items(tmp_path: Path, services: Services) -> None:
     array = {"type": "array"}
     config = tmp_path / "config.yaml"
     nested = {"type": "object", "properties": {"a": array, "b": {"anyOf": [array, {"type": ["array", "null"]}]}}}
@@ -549,27 +543,27 @@ async def test_server_variable_without_a_default_is_an_error(tmp_path: Path, ser
         compiled(config, services)
 
 
-def test_a_star_is_every_operation_with_an_operation_id_or_without(tmp_path: Path) -> None:
+def test_star_includes_every_operation(tmp_path: Path) -> None:
     given = document({"/x": {"get": operation(operationId="x"), "post": operation()}, "/y": {"delete": operation()}})
     for pattern in ("*", "* *", "* /*"):
         assert len(offer(given, tmp_path, include={"operations": pattern}).made) == 3
     assert len(offer(given, tmp_path, include={"operations": "POST *"}).made) == 1
 
 
-def test_an_entry_that_offers_nothing_is_a_warning(tmp_path: Path) -> None:
+def test_entry_without_tools_is_a_warning(tmp_path: Path) -> None:
     given = document({"/x": {"post": operation()}})
     [(place, message)] = offer(given, tmp_path, include={}).warnings
     assert (place, message) == ((), "no tools or resources: 1 × without `include`, only GET and HEAD are tools")
 
 
 @pytest.mark.parametrize("text", ["漢字" * 2000, "a" * 5000, "see " + "漢字" * 2000])
-def test_a_long_description_without_spaces_is_cut_at_its_end(tmp_path: Path, text: str) -> None:
+def test_long_description_without_spaces_is_truncated_at_its_end(tmp_path: Path, text: str) -> None:
     [made] = offer(document({"/x": {"get": operation(description=text)}}), tmp_path).made
     assert 2040 <= len(made.data["description"].encode()) <= 2048
 
 
 @pytest.mark.parametrize("character", ["\U0001f469\u200d\U0001f467", "e\u0301\u0323", "\u2764\ufe0f"])
-def test_a_long_description_is_cut_between_characters(tmp_path: Path, character: str) -> None:
+def test_long_description_is_truncated_between_characters(tmp_path: Path, character: str) -> None:
     for start in range(len(character.encode())):
         text = "a" * start + character * 1000
         [made] = offer(document({"/x": {"get": operation(description=text)}}), tmp_path).made

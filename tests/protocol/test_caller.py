@@ -79,7 +79,7 @@ async def test_templates_read_facts(tmp_path: Path, expression: str, expected: s
 
 
 @pytest.mark.parametrize("claim", ["team", "address.city"])
-async def test_a_missing_claim_is_a_call_error_that_names_it(tmp_path: Path, claim: str) -> None:
+async def test_missing_claim_is_a_call_error_that_names_it(tmp_path: Path, claim: str) -> None:
     async with serve_folder(write(tmp_path, saying(f"{{{{ caller.claims.{claim} }}}}"))) as served:
         assert f"has no claim `{claim}`" in await said(served, person("ann", address={}))
 
@@ -158,7 +158,7 @@ def test_parameters_of_functions_and_operations_named_caller(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "value", ['content: [{text: "{{ caller.subject }}"}]', 'http: {url: "https://x.example/{caller.subject}"}']
 )
-def test_without_auth_the_error_names_auth_and_its_place(tmp_path: Path, value: str) -> None:
+def test_error_without_auth_names_auth_and_its_place(tmp_path: Path, value: str) -> None:
     (tmp_path / "config.yaml").write_text(f"tools:\n  say:\n    description: Says.\n    {value}\n")
     with pytest.raises(ConfigError) as refused:
         check(read_settings({"config": tmp_path / "config.yaml"}))
@@ -260,7 +260,7 @@ tools:
 
 
 @pytest.mark.parametrize("place", ["{caller.claims.none}", "?x={caller.claims.none}"])
-async def test_a_missing_claim_in_a_url_is_a_call_error(tmp_path: Path, echo: str, place: str) -> None:
+async def test_missing_claim_in_a_url_is_a_call_error(tmp_path: Path, echo: str, place: str) -> None:
     file = f'tools: {{say: {{description: Says., http: {{url: "{echo}/{place}", allow_private: true}}}}}}'
     async with serve_folder(write(tmp_path, file)) as served:
         assert "has no claim `none`" in await said(served, person("ann"))
@@ -375,7 +375,7 @@ tools:
 
 
 @pytest.mark.parametrize("backend", ["shell", "content", "sql"])
-async def test_cache_keys_hold_every_fact_that_was_read(tmp_path: Path, backend: str) -> None:
+async def test_cache_keys_contain_every_fact_that_was_read(tmp_path: Path, backend: str) -> None:
     """The same person with the same scopes, but with another claim: two tokens, two results."""
     value = {
         "shell": 'shell: {command: [echo, "{{ caller.claims.team }}"]}',
@@ -433,7 +433,7 @@ async def test_both_eras_read_the_caller(tmp_path: Path, era: str) -> None:
         assert await text(peer, "say") == "ann"
 
 
-async def test_the_client_of_an_api_key_is_the_clients_own_name(tmp_path: Path) -> None:
+async def test_client_of_an_api_key_is_its_client_info_name(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         f"auth: {{api_keys: {{ci: {{sha256: {'ab' * 32}}}}}}}\n"
         + saying("{{ caller.client }} {{ caller.issuer }} {{ caller.claims | tojson }}")

@@ -29,7 +29,7 @@ async def test_confirmation_precedes_input_requests_of_the_tool(inside: LocalGat
 
 
 @ERAS
-async def test_client_without_elicitation_is_refused_unless_optional(inside: LocalGateway, era: str) -> None:
+async def test_client_without_elicitation_is_rejected_unless_optional(inside: LocalGateway, era: str) -> None:
     peer = await inside.of(era, capabilities={})
     message = await peer.request("tools/call", {"name": "by_shell", "arguments": {"file": "a"}})
     if era == "modern":

@@ -73,7 +73,7 @@ async def test_cancellation_of_the_task_takes_precedence_over_the_sender() -> No
         await task
 
 
-async def test_id_in_use_is_refused() -> None:
+async def test_id_in_use_is_rejected() -> None:
     in_flight = InFlight()
     task = await start(in_flight, 1)
     with pytest.raises(RpcError):

@@ -114,7 +114,7 @@ async def test_inner_read_that_sends_requests_does_not_deadlock(inside: LocalGat
 
 
 @pytest.mark.parametrize(("whose", "queue"), [("per_caller", "0"), ("in_all", "{in_all: 0}")])
-async def test_call_beyond_concurrency_without_queue_is_refused(inside: LocalGateway, whose: str, queue: str) -> None:
+async def test_call_beyond_concurrency_without_queue_is_rejected(inside: LocalGateway, whose: str, queue: str) -> None:
     await limited(inside, f"{{concurrency: {{{whose}: 1}}, queue: {queue}}}")
     await inside.edit("tools:\n", "tools:\n  sleep: {description: Waits., shell: {command: [sleep, '60']}}\n")
     peer = await inside.legacy()

@@ -16,7 +16,7 @@ async def test_messages_are_queued_for_the_first_reader() -> None:
         assert await reader.get() == {"n": 1}
 
 
-async def test_the_newest_reader_gets_each_message_once() -> None:
+async def test_newest_reader_gets_each_message_once() -> None:
     outbox = Outbox()
     with outbox.reader() as old:
         waiting = asyncio.create_task(old.get())

@@ -82,7 +82,7 @@ def test_state_is_valid_in_another_process_with_the_key() -> None:
         replace(BINDING, params={"name": "t"}),
     ],
 )
-def test_state_of_another_call_is_refused(other: StateScope) -> None:
+def test_state_of_another_call_is_rejected(other: StateScope) -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     assert refused(state_signer, signed, other) == "`requestState` belongs to another call"
@@ -150,7 +150,7 @@ def test_single_use_lasts_until_expiry() -> None:
     assert [state_signer.open(signed, BINDING) for _ in range(2)] == [STATE, None]
 
 
-def test_changed_byte_is_refused() -> None:
+def test_changed_byte_is_rejected() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     for place, byte in enumerate(signed):
@@ -160,7 +160,7 @@ def test_changed_byte_is_refused() -> None:
 
 
 @pytest.mark.parametrize("addition", ["!!", "=", "==", " ", "\n", ".", "A", "-TAMPERED"])
-def test_appended_bytes_are_refused(addition: str) -> None:
+def test_appended_bytes_are_rejected(addition: str) -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     for forged in (signed + addition, addition + signed, signed.replace(".", addition + ".")):
@@ -169,11 +169,11 @@ def test_appended_bytes_are_refused(addition: str) -> None:
 
 
 @given(garbage=JSON)
-def test_malformed_state_is_refused(garbage: Json) -> None:
+def test_malformed_state_is_rejected(garbage: Json) -> None:
     refused(RequestStateSigner(KEY), garbage)
 
 
-def test_signed_cursor_is_refused() -> None:
+def test_signed_cursor_is_rejected() -> None:
     state_signer = RequestStateSigner(KEY)
     content = base64.urlsafe_b64encode(orjson.dumps([2**40, "", "", "", {}, {}])).decode()
     for forged in (content, f"{content}.", f".{content}", f"{content}.{content}"):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.parametrize("garbage", [None, [], 7, "yes", True, [{"name": {"action": "accept"}}]])
-async def test_malformed_input_responses_are_refused(asking: LocalGateway, garbage: Json) -> None:
+async def test_malformed_input_responses_are_rejected(asking: LocalGateway, garbage: Json) -> None:
     for tool in ("named", "steps"):
         message = await asking.modern().once("tools/call", {"name": tool, "inputResponses": garbage})
         assert message["error"]["code"] == -32602
@@ -19,7 +19,7 @@ async def test_malformed_input_responses_are_refused(asking: LocalGateway, garba
     "garbage",
     [None, [], 7, {}, {"action": "maybe"}, {"action": "accept"}, {"action": "accept", "content": {"name": 7}}],
 )
-async def test_response_that_does_not_match_is_refused(asking: LocalGateway, garbage: Json) -> None:
+async def test_response_that_does_not_match_is_rejected(asking: LocalGateway, garbage: Json) -> None:
     message = await asking.modern().once("tools/call", {"name": "named", "inputResponses": {"name": garbage}})
     assert message["error"]["code"] == -32602
     assert message["error"]["data"] == {"key": "name"}

@@ -41,7 +41,7 @@ async def test_cancelled_task_notifies_its_thread(peer: ModernPeer, tmp_path: Pa
     assert (await get(peer, task))["status"] == "cancelled"
 
 
-async def test_update_with_an_invalid_response_is_refused_as_a_whole(peer: ModernPeer) -> None:
+async def test_update_with_an_invalid_response_is_rejected_as_a_whole(peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     await until(peer, task, "input_required")
     responses = {"one": answer("1"), "other": {"action": "accept", "content": {"text": 5}}}
@@ -85,7 +85,7 @@ async def test_request_within_after_creates_a_waiting_task(peer: ModernPeer) -> 
         {"inputResponses": {"first": {"action": "accept", "content": {"text": 5}}}},
     ],
 )
-async def test_malformed_responses_are_refused_without_a_task(
+async def test_malformed_responses_are_rejected_without_a_task(
     served: LocalGateway, peer: ModernPeer, brought: JsonObject
 ) -> None:
     error = await error_of(peer, "tools/call", {"name": "asks_before", "arguments": {}, **brought})

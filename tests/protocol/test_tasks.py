@@ -57,7 +57,7 @@ async def test_tool_error_completes_and_protocol_error_fails_the_task(peer: Mode
 
 
 @requirement("tasks/negotiation")
-async def test_client_without_extension_is_refused_required_tasks(served: LocalGateway) -> None:
+async def test_client_without_extension_cannot_call_required_tasks(served: LocalGateway) -> None:
     plain = served.modern()
     assert (await call(plain, "fixed"))["content"][0]["text"] == "fixed"
     error = await error_of(plain, "tools/call", {"name": "fails"})
@@ -206,7 +206,7 @@ async def test_ask_before_precedes_the_task(peer: ModernPeer) -> None:
 
 
 @requirement("tasks/before")
-async def test_function_chooses_where_each_request_is_sent(peer: ModernPeer) -> None:
+async def test_function_chooses_the_recipient_of_each_request(peer: ModernPeer) -> None:
     result = (await peer.once("tools/call", {"name": "asks_where"}))["result"]
     assert (result["resultType"], result["inputRequests"].keys()) == ("input_required", {"before"})
     given = {"name": "asks_where", "inputResponses": {"before": answer("b")}}
@@ -284,7 +284,7 @@ async def test_listen_stream_ends_if_its_view_is_removed_meanwhile(
 
 
 @requirement("tasks/limits")
-async def test_task_beyond_the_limit_is_refused(served: LocalGateway, peer: ModernPeer, tmp_path: Path) -> None:
+async def test_task_beyond_the_limit_is_rejected(served: LocalGateway, peer: ModernPeer, tmp_path: Path) -> None:
     await served.edit("server: {name: tasks}", "server: {name: tasks}\nlimits: {tasks: {per_caller: 2, total: 3}}")
     first = await start(peer, "waits", file=str(tmp_path / "never"))
     await start(peer, "waits", file=str(tmp_path / "never"))

@@ -125,7 +125,7 @@ def test_recursive_schemas_are_compared_once() -> None:
     assert all(reason.endswith("leaf` changed from string to integer") for reason in reasons)
 
 
-def test_names_and_audiences_that_lose_a_tool_are_breaking() -> None:
+def test_removed_tools_and_lost_audiences_are_breaking() -> None:
     old = manifest(kept=Contract(audiences=["everybody", "gone"]), lost=Contract(audiences=[]))
     found = breaking_changes(old, manifest(kept=Contract(audiences=[])))
     assert [*found] == [

@@ -77,7 +77,7 @@ async def test_own_definitions_precede_generated_ones(path: Path) -> None:
         assert warnings(pipeline) == []
 
 
-async def test_duplicate_name_is_left_out_and_both_locations_are_named(path: Path) -> None:
+async def test_duplicate_name_is_omitted_and_both_locations_are_named(path: Path) -> None:
     def twice(place: str, position: str) -> str:
         return f"`{place}` ({path}:{position}) has that name already"
 
@@ -91,7 +91,7 @@ async def test_duplicate_name_is_left_out_and_both_locations_are_named(path: Pat
         ]
 
 
-async def test_invalid_generated_definition_is_left_out_alone(path: Path) -> None:
+async def test_only_the_invalid_generated_definition_is_omitted(path: Path) -> None:
     broken = {"description": "Wrong.", "content": ["{{ nothing }}"]}
     servers = Servers(first={"broken": broken, "right": says("First")})
     async with opened(path, sources=[servers]) as pipeline:
@@ -102,7 +102,7 @@ async def test_invalid_generated_definition_is_left_out_alone(path: Path) -> Non
         assert warning.startswith(f"{path}:4:10: tools.broken.content.0.text: `nothing` is not an input")
 
 
-async def test_duplicate_resource_uris_do_not_refuse_the_file(path: Path) -> None:
+async def test_duplicate_resource_uris_do_not_reject_the_file(path: Path) -> None:
     servers = Servers()
     servers.resources = {name: {"uri": "test://same", "text": name} for name in ("one", "two")}
     path.write_text(FILE.replace("  second: {base_url: https://two.example.com}\n", ""))
@@ -120,7 +120,7 @@ async def test_generated_name_overrides_an_alias(path: Path) -> None:
         assert found.name == "former"
 
 
-async def test_invalid_source_settings_refuse_the_file(path: Path) -> None:
+async def test_invalid_source_settings_reject_the_file(path: Path) -> None:
     servers = Servers(first={"refuse": says("No")})
     with pytest.raises(ConfigError, match=r"config\.yaml:4:10: connections\.first: cannot be right"):
         async with opened(path, sources=[servers]):
@@ -153,7 +153,7 @@ async def test_source_follows_the_served_document(path: Path) -> None:
     assert servers.followed[1] == ["first", "third"]
 
 
-async def test_a_change_of_a_source_is_announced_for_the_lists_that_it_changes(path: Path) -> None:
+async def test_changed_source_only_announces_changed_lists(path: Path) -> None:
     servers = Servers(first={"a": says("One")})
     announced: asyncio.Queue[tuple[list[str], bool]] = asyncio.Queue()
     async with opened(path, sources=[servers]) as pipeline:

@@ -38,7 +38,7 @@ def offered(folder: Path) -> AbstractAsyncContextManager[ReloadPipeline]:
     return opened(folder / "config.yaml")
 
 
-async def test_every_file_and_every_directory_of_plugins_has_a_digest(folder: Path) -> None:
+async def test_every_file_and_plugin_directory_has_a_digest(folder: Path) -> None:
     async with offered(folder) as pipeline:
         files = dict(pipeline.served.files)
         assert set(files) == {folder / name for name in ("config.yaml", "tools.yaml", "token", "plugins")}
@@ -97,7 +97,7 @@ async def test_replaced_root_is_served_without_a_reload(folder: Path) -> None:
         assert outcome.data == b"new"
 
 
-async def test_refused_file_keeps_served_secrets_masked(folder: Path) -> None:
+async def test_rejected_file_keeps_served_secrets_masked(folder: Path) -> None:
     async with offered(folder) as pipeline:
         (folder / "token").write_text("tr0ub4dor-tr0ub4dor")
         (folder / "tools.yaml").write_text("tools: {second: {python: none}}\n")
@@ -124,7 +124,7 @@ def offering(
     return opened(folder / "config.yaml", sources=sources)
 
 
-async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(tmp_path: Path) -> None:
+async def test_reload_work_on_the_event_loop_is_constant(tmp_path: Path) -> None:
     async def lines(count: int) -> int:
         async with offering(tmp_path, many_tools(count, edition=1)) as pipeline:
             (tmp_path / "config.yaml").write_text(many_tools(count, edition=2))

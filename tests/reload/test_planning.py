@@ -20,7 +20,7 @@ def test_only_switching_tls_requires_a_restart(before: Any, after: Any, sections
     assert plan(listening(before), listening(after)).restart_required == sections
 
 
-def test_a_key_with_null_as_its_value_is_not_one_that_is_missing() -> None:
+def test_null_value_differs_from_a_missing_key() -> None:
     def asking(**http: Any) -> Manifest:
         return Manifest(written={"tools.ask": {"http": http}}, left_out={}, code={}, audiences={})
 

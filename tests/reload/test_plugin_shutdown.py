@@ -67,7 +67,7 @@ async def test_reverted_change_keeps_the_plugin_running(tmp_path: Path) -> None:
     assert sorted((plugins / "log").read_text().splitlines()) == ["down one", "down two", "up one", "up two"]
 
 
-async def test_reverted_change_in_a_refused_file_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_reverted_change_in_a_rejected_file_leaves_no_plugin_running(tmp_path: Path) -> None:
     plugins, main = tmp_path / "plugins", tmp_path / "config.yaml"
     plugins.mkdir()
     main.write_text('plugins: [plugins]\ntools: {say: {python: "words:say"}}\n')

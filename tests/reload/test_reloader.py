@@ -274,7 +274,7 @@ async def test_reload_event_follows_the_status(config: Path) -> None:
     assert good.is_good
 
 
-async def test_a_configmap_swap_is_one_reload(tmp_path: Path) -> None:
+async def test_configmap_swap_is_one_reload(tmp_path: Path) -> None:
     for version in ("v1", "v2"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "config.yaml").write_text(version)

@@ -35,7 +35,7 @@ def test_events_with_real_paths_match_roots_behind_links(tmp_path: Path) -> None
         assert not plan.matters(str(tmp_path / "other" / "new.md"))
 
 
-def test_unrelated_log_beside_served_files_is_ignored(tmp_path: Path) -> None:
+def test_unrelated_log_next_to_served_files_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     (tmp_path / "docs" / "deep" / "page.md").write_text("one")
     plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}))

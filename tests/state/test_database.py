@@ -231,14 +231,14 @@ async def test_deleted_file_is_recreated_with_its_rows(file: Path) -> None:
         assert await names(database) == {"first", "second"}
 
 
-async def test_durable_work_without_a_file_is_refused() -> None:
+async def test_durable_work_without_a_file_is_rejected() -> None:
     async with opened(None) as database:
         with pytest.raises(NotDurableError):
             await note(database, "a", durable=True)
         assert await names(database) == set()
 
 
-async def test_closed_database_refuses_work(file: Path) -> None:
+async def test_closed_database_rejects_work(file: Path) -> None:
     async with opened(file) as database:
         pass
     with pytest.raises(RuntimeError, match="closed"):

@@ -9,7 +9,7 @@ from gateway.state.sqlite_stores import MAX_BYTES
 from gateway.state.state import DaemonState
 
 
-async def test_a_document_outlives_the_process(tmp_path: Path) -> None:
+async def test_document_survives_a_restart(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
         async with DaemonState(tmp_path) as state:
             await state.documents.save("openapi:a", b"old")
@@ -26,7 +26,7 @@ async def test_corrupt_document_is_ignored() -> None:
         assert await state.documents.read("a") is None
 
 
-async def test_document_over_the_limit_is_refused() -> None:
+async def test_document_over_the_limit_is_rejected() -> None:
     async with asyncio.timeout(30), DaemonState(None) as state:
         with pytest.raises(ValueError, match="exceed the maximum"):
             await state.documents.save("a", bytes(MAX_BYTES + 1))

@@ -103,7 +103,7 @@ def test_key_file_is_created_once_and_private(tmp_path: Path) -> None:
     assert kept_keys(file)() != first
 
 
-async def test_a_state_is_used_once_across_restarts(tmp_path: Path) -> None:
+async def test_request_state_is_used_once_across_restarts(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
         async with DaemonState(tmp_path) as state:
             signer = RequestStateSigner(state.keys, used=state.used_states)

@@ -114,7 +114,7 @@ async def test_end_of_a_session_is_not_overwritten(store: SessionStore) -> None:
     assert await store.load("a") == ended
 
 
-async def test_a_file_outlives_the_process_and_forgets_what_has_expired(tmp_path: Path, now: Now) -> None:
+async def test_session_file_survives_a_restart_and_drops_expired_rows(tmp_path: Path, now: Now) -> None:
     async with opened("file", now, tmp_path) as store:
         await store.save("a", RECORD)
         await store.save("b", SessionRecord(expires=101.0))

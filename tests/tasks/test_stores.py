@@ -143,7 +143,7 @@ async def test_daemon_without_state_directory_keeps_tasks_in_memory() -> None:
         assert not store.problem
 
 
-async def test_full_memory_store_refuses_tasks(clock: Clock) -> None:
+async def test_full_memory_store_rejects_tasks(clock: Clock) -> None:
     store = MemoryTaskStore(clock=clock, max_bytes=100)
     await store.add(make_task())
     with pytest.raises(NotStoredError):

@@ -49,7 +49,7 @@ def writing(sink: Memory, *, max_bytes: int = 1000, retry_seconds: float = 0.001
         writer.stop(20)
 
 
-def test_all_lines_are_written_in_their_order_before_the_end() -> None:
+def test_all_lines_are_written_in_order_before_the_end() -> None:
     sink = Memory()
     lines = [b"%d" % number for number in range(300)]
     with writing(sink, max_bytes=10_000) as writer:
@@ -89,7 +89,7 @@ def test_failed_line_is_retried_once() -> None:
     assert sink.lines == [b"a", b"b"]
 
 
-def test_a_retry_is_made_at_once_when_it_is_asked_for() -> None:
+def test_requested_retry_is_immediate() -> None:
     sink = Memory()
     sink.refusals = 1
     with writing(sink, retry_seconds=3600) as writer:

@@ -65,7 +65,7 @@ def test_durations_are_counted_in_buckets_of_seconds(metrics: CallMetrics) -> No
     assert series(metrics, "mcp_gateway_call_duration_seconds_sum") == {("tool", "echo", "modern"): 40.02}
 
 
-def test_a_call_is_in_flight_until_it_ends(metrics: CallMetrics) -> None:
+def test_call_is_in_flight_until_it_ends(metrics: CallMetrics) -> None:
     call = call_of("tools/call", "echo")
     metrics.began(call)
     assert metrics.in_flight() == {("tool", "echo", "modern"): 1}

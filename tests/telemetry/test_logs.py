@@ -47,7 +47,7 @@ def logs(target: Target, *, level: str = "info", style: LogFormat | None = None)
     return Logs(level=level, style=style, mask=masked, descriptor=target.descriptor)  # type: ignore[arg-type]
 
 
-def test_an_event_is_one_json_object_with_level_and_time(target: Target) -> None:
+def test_event_is_one_json_object_with_level_and_time(target: Target) -> None:
     with logs(target):
         structlog.get_logger().info("catalog swapped", generation=7, names=("a", "b"))
     [event] = target.events()
@@ -56,7 +56,7 @@ def test_an_event_is_one_json_object_with_level_and_time(target: Target) -> None
     assert event == {"event": "catalog swapped", "level": "info", "generation": 7, "names": ["a", "b"]}
 
 
-def test_events_below_the_level_are_left_out(target: Target) -> None:
+def test_events_below_the_level_are_omitted(target: Target) -> None:
     with logs(target, level="warning"):
         structlog.get_logger().info("quiet")
         structlog.get_logger().error("loud")
@@ -64,14 +64,14 @@ def test_events_below_the_level_are_left_out(target: Target) -> None:
     assert [event["event"] for event in target.events()] == ["loud"]
 
 
-def test_debug_shows_our_events_and_no_library_s(target: Target) -> None:
+def test_debug_shows_only_own_events(target: Target) -> None:
     with logs(target, level="debug"):
         structlog.get_logger().debug("ours")
         logging.getLogger("asyncio").debug("theirs")
     assert [event["event"] for event in target.events()] == ["ours"]
 
 
-def test_a_library_s_record_becomes_an_event(target: Target) -> None:
+def test_library_record_becomes_an_event(target: Target) -> None:
     with logs(target):
         logging.getLogger("aiohttp.server").warning("bad request from %s", "10.0.0.1")
         with warnings.catch_warnings():
@@ -118,7 +118,7 @@ def test_caller_text_cannot_affect_terminals_or_forge_lines(target: Target) -> N
     assert (event["problem"], event["names"]) == (HOSTILE, {HOSTILE: [HOSTILE]})
 
 
-def test_an_exception_carries_its_traceback(target: Target) -> None:
+def test_exception_has_its_traceback(target: Target) -> None:
     with logs(target):
         try:
             fail("broken")
@@ -129,7 +129,7 @@ def test_an_exception_carries_its_traceback(target: Target) -> None:
     assert event["exception"].endswith("ValueError: broken")
 
 
-def test_one_room_can_have_its_own_level(target: Target) -> None:
+def test_package_can_have_its_own_level(target: Target) -> None:
     with logs(target, level="warning") as running:
         running.set_level("transports=debug")
         structlog.get_logger("gateway.transports.http_sse").debug("shown")
@@ -140,7 +140,7 @@ def test_one_room_can_have_its_own_level(target: Target) -> None:
 
 
 @pytest.mark.parametrize("level", ["loud", "transports=loud", "attic=debug", "=debug="])
-def test_unknown_level_or_room_is_an_error(target: Target, level: str) -> None:
+def test_unknown_level_or_package_is_an_error(target: Target, level: str) -> None:
     with logs(target) as running, pytest.raises(ValueError, match="expected one of"):
         running.set_level(level)
 
@@ -172,14 +172,14 @@ def terminal_output(environ: dict[str, str]) -> str:
         os.close(theirs)
 
 
-def test_a_terminal_gets_the_console_style_in_colour() -> None:
+def test_terminal_gets_coloured_console_style() -> None:
     text = terminal_output({"TERM": "xterm"})
     assert "catalog swapped" in text
     assert "\x1b[" in text
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colour_can_be_refused(environ: dict[str, str]) -> None:
+def test_colour_can_be_disabled(environ: dict[str, str]) -> None:
     assert "\x1b[" not in terminal_output(environ)
 
 
@@ -190,7 +190,7 @@ def flood(writer: int, logged: threading.Event) -> None:
         logged.set()
 
 
-def test_a_reader_that_never_reads_does_not_hold_the_process() -> None:
+def test_unread_log_does_not_block_the_process() -> None:
     reader, writer = os.pipe()
     flooding = threading.Thread(target=flood, args=[writer, threading.Event()], daemon=True)
     flooding.start()
@@ -200,7 +200,7 @@ def test_a_reader_that_never_reads_does_not_hold_the_process() -> None:
     os.close(writer)
 
 
-def test_a_late_reader_is_told_how_much_was_dropped() -> None:
+def test_number_of_dropped_log_lines_is_reported() -> None:
     others = set(threading.enumerate())  # possibly left over from other tests
     reader, writer = os.pipe()
     flooding = threading.Thread(target=flood, args=[writer, logged := threading.Event()])
@@ -215,7 +215,7 @@ def test_a_late_reader_is_told_how_much_was_dropped() -> None:
     os.close(writer)
 
 
-def test_a_closed_standard_error_does_not_stop_the_process() -> None:
+def test_closed_standard_error_does_not_stop_the_process() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with Logs(level="info", style="json", mask=masked, descriptor=writer):

@@ -62,7 +62,7 @@ async def test_metric_sources_are_read_on_the_event_loop() -> None:
 
 
 @pytest.mark.parametrize("version", ["abc", "1..0", "9" * 5000])
-async def test_a_format_of_no_version_is_answered_in_plain_text(version: str) -> None:
+async def test_unknown_metrics_format_gets_plain_text(version: str) -> None:
     metrics = MetricsExposition(sources(), counted=[])
     text, media_type = await metrics.exposition(f"application/openmetrics-text; version={version}")
     assert b"\nmcp_gateway_streams 0.0\n" in text

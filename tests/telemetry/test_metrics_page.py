@@ -13,6 +13,6 @@ def row(measure: MetricDefinition) -> str:
     return f"| `{measure.name}` | {measure.kind} | {labels} | {measure.meaning} |"
 
 
-def test_the_page_lists_each_metric_as_it_is_declared() -> None:
+def test_page_lists_each_metric_as_declared() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert rows == [row(measure) for measure in METRIC_DEFINITIONS]

@@ -203,7 +203,7 @@ async def spans_of(collector: Collector, traceparent: str, *names: str) -> list[
     ]
 
 
-async def test_a_call_is_three_spans_in_the_trace_of_its_caller(
+async def test_call_has_three_spans_in_the_callers_trace(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -235,7 +235,7 @@ async def test_a_call_is_three_spans_in_the_trace_of_its_caller(
     assert served.resource["deployment.environment.name"] == "test"
 
 
-async def test_a_child_gets_the_span_that_started_it(
+async def test_child_process_gets_its_parent_span(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -244,7 +244,7 @@ async def test_a_child_gets_the_span_that_started_it(
     assert (parent, state) == (f"00-{shell.trace_id}-{shell.span_id}-01", "a=1")
 
 
-async def test_an_http_backend_gets_the_span_of_its_request(
+async def test_http_backend_gets_the_span_of_its_request(
     traced: Daemon, collector: Collector, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -257,9 +257,7 @@ async def test_an_http_backend_gets_the_span_of_its_request(
     assert (get.attributes["server.address"], get.attributes["server.port"]) == ("127.0.0.1", int(upstream.url[17:]))
 
 
-async def test_a_trace_does_not_keep_an_answer_from_being_cached(
-    traced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
-) -> None:
+async def test_trace_does_not_prevent_caching(traced: Daemon, upstream: Upstream, http: aiohttp.ClientSession) -> None:
     before = len(upstream.headers)
     for _ in range(3):
         await call(traced, http, "fetch", {"key": "cached"}, traceparent=fresh())
@@ -274,7 +272,7 @@ async def test_trace_headers_in_the_file_take_precedence(
 
 
 @pytest.mark.parametrize("tool", ["current", "current_on_loop"])
-async def test_a_plugin_runs_within_its_span(
+async def test_plugin_runs_within_its_span(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession, tool: str
 ) -> None:
     given = fresh()
@@ -363,7 +361,7 @@ async def test_outcomes_follow_the_semantic_conventions(
     assert facts.items() <= served.attributes.items()
 
 
-async def test_a_failing_backend_shows_in_its_span(
+async def test_backend_failure_is_recorded_in_its_span(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -409,7 +407,7 @@ async def test_session_id_is_recorded_as_a_hash(
     assert session_id.encode() not in b"".join(collector.raw)
 
 
-async def test_over_stdio_the_message_brings_its_trace(config: Path, collector: Collector) -> None:
+async def test_stdio_message_contains_its_trace(config: Path, collector: Collector) -> None:
     given = fresh()
     async with serving(config, "--stdio", environment=sent_to(collector.url)) as daemon:
         await daemon.ask(request("tools/call", {"name": "child", "arguments": {}, "_meta": {"traceparent": given}}))
@@ -419,9 +417,7 @@ async def test_over_stdio_the_message_brings_its_trace(config: Path, collector: 
     assert "client.address" not in served.attributes
 
 
-async def test_a_call_that_is_cancelled_ends_its_spans(
-    traced: Daemon, collector: Collector, http: aiohttp.ClientSession
-) -> None:
+async def test_cancelled_call_ends_its_spans(traced: Daemon, collector: Collector, http: aiohttp.ClientSession) -> None:
     given = fresh()
     calling = asyncio.create_task(call(traced, http, "sleeps", traceparent=given))
     async with asyncio.timeout(15):
@@ -467,7 +463,7 @@ async def test_silent_collector_delays_neither_calls_nor_the_exit(config: Path, 
         server.close()
 
 
-async def test_the_last_spans_are_sent_before_the_exit(config: Path, http: aiohttp.ClientSession) -> None:
+async def test_last_spans_are_sent_before_the_exit(config: Path, http: aiohttp.ClientSession) -> None:
     async with collecting() as collector:
         environ = {**sent_to(collector.url), "OTEL_BSP_SCHEDULE_DELAY": "600000"}
         async with serving(config, environment=environ) as daemon:

@@ -104,7 +104,7 @@ async def test_key_is_accepted_in_both_headers(served: RunningServer, headers: d
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_missing_key_is_refused_before_anything_else(
+async def test_missing_key_is_rejected_first(
     closed: RunningServer, method: str, path: str, headers: dict[str, str], status: int, error: str | None
 ) -> None:
     body = initialize_request() if method == "POST" else None
@@ -119,14 +119,14 @@ async def test_missing_key_is_refused_before_anything_else(
     assert len(closed.active_requests) == 0
 
 
-async def test_a_key_in_the_query_string_is_not_read(served: RunningServer) -> None:
+async def test_key_in_the_query_string_is_ignored(served: RunningServer) -> None:
     for name in ("access_token", "api_key", "X-API-Key"):
         answer = await served.send(initialize_request(), path=f"/mcp?{name}={CI}")
         assert answer.status == 401
 
 
 @pytest.mark.parametrize("credential", [bearer(CI), {"X-API-Key": CI}])
-async def test_tools_do_not_see_credentials(served: RunningServer, credential: dict[str, str]) -> None:
+async def test_tools_get_no_credentials(served: RunningServer, credential: dict[str, str]) -> None:
     fields = {**credential, "Cookie": "a=b", "X-Request-Id": "42"}
     answer = await served.send(*modern("tools/call", {"name": "echo", "arguments": {}}, headers=fields))
     assert answer.status == 200
@@ -135,7 +135,7 @@ async def test_tools_do_not_see_credentials(served: RunningServer, credential: d
     assert CI not in str(served.control.fields)
 
 
-async def test_a_preflight_needs_no_key_and_allows_both_headers(served: RunningServer) -> None:
+async def test_preflight_needs_no_key_and_allows_both_headers(served: RunningServer) -> None:
     asked = {
         "Origin": "http://localhost:3000",
         "Access-Control-Request-Method": "POST",

@@ -112,7 +112,7 @@ def hold(stack: Stack, binding: str) -> None:
     assert len(stack.forms) <= MAX_FORMS, stack.forms
 
 
-async def test_a_call_over_http_passes_few_frames_in_few_forms(stack: Stack) -> None:
+async def test_call_over_http_has_few_frames(stack: Stack) -> None:
     async with http_server() as served:
         stack.follow(asyncio.get_running_loop())
         answer = await served.modern("tools/call", ECHO)
@@ -120,7 +120,7 @@ async def test_a_call_over_http_passes_few_frames_in_few_forms(stack: Stack) -> 
     hold(stack, "http")
 
 
-async def test_a_call_over_stdio_passes_few_frames_in_few_forms(stack: Stack) -> None:
+async def test_call_over_stdio_has_few_frames(stack: Stack) -> None:
     async with wired() as wire:
         stack.follow(asyncio.get_running_loop())
         answer = await wire.ask(modern_request("tools/call", ECHO))

@@ -131,7 +131,7 @@ def test_scheme_and_host_come_from_the_clients_proxy() -> None:
     assert (standard.address, standard.scheme, standard.host) == (CLIENT, "https", "good")
 
 
-def test_where_the_two_families_differ_neither_is_believed() -> None:
+def test_contradicting_forwarding_headers_are_ignored() -> None:
     seen = client_endpoint(*SPOKEN, ("Forwarded", "for=127.0.0.1;proto=http;host=evil.example.com"))
     assert (seen.address, seen.scheme, seen.host) == (PROXY, "http", "backend:8000")
     agreeing = client_endpoint(*SPOKEN, STANDARD)
@@ -145,7 +145,7 @@ def test_where_the_two_families_differ_neither_is_believed() -> None:
 @pytest.mark.parametrize(
     "appended", [f"for={CLIENT}", f'for="{CLIENT}";proto=https', f'for="[2001:db8::7]";by="{CDN}"']
 )
-def test_what_a_client_leaves_open_swallows_nothing_that_a_proxy_appends(opening: str, appended: str) -> None:
+def test_unclosed_quote_of_a_client_does_not_hide_the_proxys_part(opening: str, appended: str) -> None:
     assert client_endpoint(("Forwarded", f"{opening}, {appended}")).address in {CLIENT, "2001:db8::7", PROXY}
     assert client_endpoint(("Forwarded", opening), ("Forwarded", appended)).address in {CLIENT, "2001:db8::7", PROXY}
 
@@ -164,12 +164,12 @@ def test_what_a_client_leaves_open_swallows_nothing_that_a_proxy_appends(opening
         ),
     ],
 )
-def test_what_is_malformed_is_not_believed(name: str, values: list[str]) -> None:
+def test_malformed_forwarding_headers_are_ignored(name: str, values: list[str]) -> None:
     for value in values:
         assert client_endpoint((name, value)).base_url == "http://backend:8000", value
 
 
-def test_the_public_url_outweighs_what_proxies_say() -> None:
+def test_public_url_takes_precedence_over_forwarding_headers() -> None:
     seen = client_endpoint(*SPOKEN, public_url="https://public.example.com/team/")
     assert (seen.base_url, seen.prefix) == ("https://public.example.com/team", "/team")
     assert seen.host == "tools.example.com:8443"  # the guard checks the requested host
@@ -186,7 +186,7 @@ def test_the_public_url_outweighs_what_proxies_say() -> None:
         max_size=6,
     )
 )
-def test_whatever_is_sent_a_url_of_ours_has_one_form(fields: list[tuple[str, str]]) -> None:
+def test_own_url_is_always_normalized(fields: list[tuple[str, str]]) -> None:
     seen = client_endpoint(*fields)
     scheme, _, rest = seen.base_url.partition("://")
     host, slash, path = rest.partition("/")

@@ -39,7 +39,7 @@ def test_loopback_and_public_names_are_accepted_on_any_port(host: str) -> None:
         "local host",
     ],
 )
-def test_other_hosts_are_refused_with_the_key_to_set(host: str | None) -> None:
+def test_other_hosts_are_rejected_with_the_key_to_set(host: str | None) -> None:
     refusal = Guard(address=LOOPBACK).check(host=host, origin=None)
     assert refusal is not None
     assert refusal.status == 421
@@ -132,7 +132,7 @@ def test_loopback_and_public_origins_are_allowed(origin: str) -> None:
         "https://tools.example.com:8443/",
     ],
 )
-def test_other_origins_are_refused_with_the_key_to_set(origin: str) -> None:
+def test_other_origins_are_rejected_with_the_key_to_set(origin: str) -> None:
     guard = Guard(address=LOOPBACK, public_url=PUBLIC_URL)
     refusal = guard.check(host="localhost", origin=origin)
     assert refusal is not None
@@ -178,7 +178,7 @@ ODD = st.text(alphabet=st.sampled_from("localhst127.0:[]/@#?%*\\ \t\udcffé-"), 
 
 
 @given(host=ODD, origin=ODD | st.builds("http://{}".format, ODD))
-def test_malformed_hosts_are_refused(host: str, origin: str) -> None:
+def test_malformed_hosts_are_rejected(host: str, origin: str) -> None:
     guard = Guard(address=LOOPBACK)
     ours = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])\.?(:[0-9]+)?")
     if guard.check(host=host, origin=None) is None:
@@ -188,7 +188,7 @@ def test_malformed_hosts_are_refused(host: str, origin: str) -> None:
 
 
 @given(before=st.sampled_from(["[::1]", "[::1", "::1]", "localhost"]), after=ODD)
-def test_malformed_variants_of_our_name_are_refused(before: str, after: str) -> None:
+def test_malformed_variants_of_an_allowed_host_are_rejected(before: str, after: str) -> None:
     host = before + after
     is_ours = re.fullmatch(r"(\[::1\]|localhost)\.?(:[0-9]+)?", host) is not None
     guard = Guard(address=LOOPBACK)

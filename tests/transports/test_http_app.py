@@ -41,7 +41,7 @@ async def closed() -> AsyncIterator[RunningServer]:
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_unknown_host_is_refused_with_a_json_rpc_error(
+async def test_unknown_host_gets_a_json_rpc_error(
     closed: RunningServer, method: str, headers: dict[str, str], status: int, key: str
 ) -> None:
     answer = await closed.send(initialize_request() if method == "POST" else None, headers, method=method)
@@ -64,7 +64,7 @@ async def test_request_without_origin_gets_no_cors_headers(served: RunningServer
     assert "Access-Control-Allow-Origin" not in (await served.send(initialize_request())).headers
 
 
-async def test_a_preflight_is_answered(served: RunningServer) -> None:
+async def test_preflight_gets_a_response(served: RunningServer) -> None:
     asked = {
         "Origin": PAGE,
         "Access-Control-Request-Method": "POST",
@@ -115,7 +115,7 @@ async def test_failing_probe_returns_500_and_is_logged() -> None:
         assert [(line["event"], line["path"]) for line in logged] == [("request handler failed", "/-/ready")]
 
 
-async def test_only_operators_see_the_problems() -> None:
+async def test_only_operators_get_the_problems() -> None:
     async with http_server(missing=["shop"]) as served:
         for headers, problem in (
             ({}, "the upstream shop is required but unreachable"),

@@ -261,7 +261,7 @@ def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = 
     ],
     ids=["for two bytes", "for one message", "without an end", "a little for each byte"],
 )
-async def test_body_with_excessive_chunk_framing_is_refused(make: Callable[[], bytes]) -> None:
+async def test_body_with_excessive_chunk_framing_is_rejected(make: Callable[[], bytes]) -> None:
     sent = make()
     async with http_server() as served, line(served) as greedy:
         greedy.say(sent[:1000])
@@ -287,7 +287,7 @@ async def test_body_with_excessive_chunk_framing_is_refused(make: Callable[[], b
     ],
     ids=["byte by byte", "extensions", "one long extension", "many bytes", "large chunks"],
 )
-async def test_chunks_of_any_size_are_one_body(make: Callable[[], bytes]) -> None:
+async def test_chunks_of_any_size_form_one_body(make: Callable[[], bytes]) -> None:
     sent = make()
     async with http_server() as served, line(served) as patient:
         patient.say(sent)

@@ -133,7 +133,7 @@ async def test_closing_the_stream_cancels_calls_and_ends_the_session(served: Run
     assert len(served.streams) == 0
 
 
-async def test_message_for_a_session_that_ended_meanwhile_is_refused(served: RunningServer) -> None:
+async def test_message_for_an_ended_session_is_rejected(served: RunningServer) -> None:
     body = orjson.dumps(initialize_request("2024-11-05"))
     async with connected(served) as client:
         path = client.endpoint.removeprefix("/ops")
@@ -163,7 +163,7 @@ async def test_notifications_are_sent_on_the_stream(served: RunningServer) -> No
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400), (b" " * 1_000_001, 413)]
 )
-async def test_invalid_message_is_refused_in_the_response_to_its_post(
+async def test_invalid_message_is_an_error_in_the_response_to_its_post(
     served: RunningServer, body: bytes, status: int
 ) -> None:
     async with connected(served) as client:
@@ -172,7 +172,7 @@ async def test_invalid_message_is_refused_in_the_response_to_its_post(
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-11-25"])
-async def test_an_error_without_a_readable_id_has_the_form_of_its_session(served: RunningServer, revision: str) -> None:
+async def test_error_without_a_readable_id_matches_the_session_revision(served: RunningServer, revision: str) -> None:
     async with connected(served) as client:
         await client.initialize(revision)
         message = (await client.post(b"[]")).json
@@ -182,7 +182,7 @@ async def test_an_error_without_a_readable_id_has_the_form_of_its_session(served
         )
 
 
-async def test_requests_before_initialize_are_refused_except_ping(served: RunningServer) -> None:
+async def test_only_ping_is_accepted_before_initialize(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.post(legacy_request("tools/list", request_id=1))
         assert (await client.message())["error"]["code"] == -32600
@@ -199,13 +199,13 @@ async def test_requests_before_initialize_are_refused_except_ping(served: Runnin
         ("POST", "/sse", 405),
     ],
 )
-async def test_other_methods_and_unknown_sessions_are_refused(
+async def test_other_methods_and_unknown_sessions_are_rejected(
     served: RunningServer, method: str, path: str, status: int
 ) -> None:
     assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
 
 
-async def test_draining_finishes_calls_closes_streams_and_opens_none(served: RunningServer) -> None:
+async def test_draining_finishes_calls_and_closes_streams(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
@@ -247,7 +247,7 @@ async def test_open_stream_gets_keep_alive_comments() -> None:
             assert (await client.stream.content.readuntil(b":\n\n")).endswith(b":\n\n")
 
 
-async def test_the_entries_of_batches_count_as_requests_in_flight(served: RunningServer) -> None:
+async def test_batch_entries_count_as_requests_in_flight(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize("2025-03-26")
         statuses = [

@@ -68,7 +68,7 @@ async def connected(handler: Handler = echo, limits: ConnectionLimits | None = N
         await listener.close()
 
 
-async def test_pipelined_requests_are_answered_in_order() -> None:
+async def test_pipelined_requests_get_responses_in_order() -> None:
     async with connected() as client:
         client.send(post("one") + post("two") + post("three"))
         assert [await client.answer() for _ in range(3)] == ["one", "two", "three"]

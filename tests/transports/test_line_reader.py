@@ -58,12 +58,12 @@ async def test_line_can_be_longer_than_any_buffer(pipe: tuple[int, int]) -> None
     assert await fed(pipe, long + b"\nshort\n") == [long, b"short"]
 
 
-async def test_a_line_over_the_limit_is_truncated_and_the_next_one_is_read(pipe: tuple[int, int]) -> None:
+async def test_line_over_the_limit_is_truncated(pipe: tuple[int, int]) -> None:
     lines = await fed(pipe, b"a\n" + b"x" * 500_000 + b"\nb\n", limit=1000)
     assert lines == [b"a", b"x" * 1001, b"b"]
 
 
-async def test_a_line_of_exactly_the_limit_passes_and_one_byte_more_does_not(pipe: tuple[int, int]) -> None:
+async def test_only_a_line_over_the_limit_is_skipped(pipe: tuple[int, int]) -> None:
     assert await fed(pipe, b"1234\n12345\n", limit=4) == [b"1234", b"12345"]
 
 
@@ -72,11 +72,11 @@ async def test_several_lines_over_the_limit_are_each_returned_truncated(pipe: tu
     assert await fed(pipe, over + over + b"ok\n", limit=10) == [over[:11], over[:11], b"ok"]
 
 
-async def test_the_last_line_needs_no_end(pipe: tuple[int, int]) -> None:
+async def test_last_line_needs_no_line_break(pipe: tuple[int, int]) -> None:
     assert await fed(pipe, b"one\ntwo") == [b"one", b"two"]
 
 
-async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+async def test_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "requests"
     path.write_bytes(b"one\n" + b"x" * 300_000 + b"\nthree")
     descriptor = os.open(path, os.O_RDONLY)
@@ -95,7 +95,7 @@ async def test_dev_null_is_an_end_at_once() -> None:
         os.close(descriptor)
 
 
-async def test_a_terminal_is_read_line_by_line() -> None:
+async def test_terminal_is_read_line_by_line() -> None:
     controller, terminal = os.openpty()
     try:
         reader = LineReader(terminal, limit=LIMIT)
@@ -108,7 +108,7 @@ async def test_a_terminal_is_read_line_by_line() -> None:
         os.close(terminal)
 
 
-async def test_end_wakes_the_consumer_and_keeps_the_descriptor_open(pipe: tuple[int, int]) -> None:
+async def test_close_wakes_the_reader_and_keeps_the_descriptor_open(pipe: tuple[int, int]) -> None:
     reader = LineReader(pipe[0], limit=LIMIT)
     waiting = asyncio.create_task(reader.next())
     await asyncio.sleep(0)

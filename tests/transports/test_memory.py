@@ -10,7 +10,7 @@ from tests.transports.http_server import ToolControl, dispatching
 CLIENT_INFO = {"name": "test", "version": "1"}
 
 
-async def test_a_result_is_returned_and_an_error_is_raised() -> None:
+async def test_result_is_returned_and_error_is_raised() -> None:
     async with dispatching(ToolControl()) as dispatcher:
         client = MemoryClient(dispatcher, client_info=CLIENT_INFO)
         result = await client.request("tools/call", {"name": "echo", "arguments": {"text": "hi"}})

@@ -35,7 +35,7 @@ def test_default_share_of_a_caller_is_half(written: Quota, per_caller: int, in_a
     assert (quota.per_caller, quota.in_all) == (per_caller, in_all)
 
 
-async def test_refusals_name_the_key_and_released_places_are_free() -> None:
+async def test_errors_name_the_key_and_released_permits_are_free() -> None:
     quota = ResourceQuota(Quota(per_caller=2, in_all=3), noun="streams", default=1)
     assert [await quota.reserve("ada") for _ in range(2)] == [None, None]
     mine = await quota.reserve("ada")

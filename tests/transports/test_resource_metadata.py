@@ -134,7 +134,7 @@ async def test_missing_token_returns_a_challenge_with_the_metadata_url(
 
 
 @requirement("authorization/every-request")
-async def test_keys_and_tokens_are_both_accepted(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+async def test_keys_and_tokens_are_accepted(direct: tuple[RunningServer, AuthorizationServer]) -> None:
     http_server, issuer = direct
     assert (await http_server.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
     token = issuer.token(f"http://{http_server.address}/mcp", scope="tools.use")
@@ -218,7 +218,7 @@ async def test_unreachable_issuer_returns_a_retryable_error() -> None:
 
 
 @requirement("authorization/malformed", "authorization/every-request")
-async def test_malformed_or_duplicate_credentials_are_refused_and_the_query_is_ignored(
+async def test_malformed_or_duplicate_credentials_are_rejected(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, issuer = direct

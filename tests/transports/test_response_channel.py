@@ -149,7 +149,7 @@ async def test_slow_response_becomes_a_stream_with_keep_alive_comments() -> None
     assert rest.count("data:") == 1
 
 
-async def test_client_that_does_not_name_event_streams_gets_slow_responses_as_json() -> None:
+async def test_client_that_accepts_no_event_streams_gets_json() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = late(request)
         await asyncio.sleep(1.2)

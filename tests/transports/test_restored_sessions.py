@@ -160,7 +160,7 @@ class CountingStore(MemorySessionStore):
         super().save_soon(records, before=before)
 
 
-async def test_a_plain_call_writes_nothing() -> None:
+async def test_plain_call_writes_no_state() -> None:
     store = CountingStore(clock=lambda: 1000.0)
     persistence = SessionPersistence(keys=KEYS, store=store, clock=lambda: 1000.0)
     async with process(lambda: persistence) as served:

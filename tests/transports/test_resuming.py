@@ -165,7 +165,7 @@ class TestIds:
         assert streams[0] != streams[1]
 
     @requirement("http/event-ids")
-    async def test_json_response_keeps_no_events(self, served: RunningServer) -> None:
+    async def test_json_response_stores_no_events(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="echo")
         assert response.content_type == "application/json"
@@ -304,7 +304,7 @@ class TestComingBack:
 
 class TestWrongIds:
     @requirement("http/foreign-event-ids")
-    async def test_event_id_of_another_session_is_refused(self, served: RunningServer) -> None:
+    async def test_event_id_of_another_session_is_rejected(self, served: RunningServer) -> None:
         mine, other = await Client.of(served), await Client.of(served)
         response = await other.call(tool="report")
         foreign, *_ = await rest(response)
@@ -345,7 +345,7 @@ class TestWrongIds:
 
 class TestBounds:
     @requirement("http/replay-bounds")
-    async def test_unread_flood_keeps_only_the_newest_events(self) -> None:
+    async def test_unread_stream_stores_only_the_newest_events(self) -> None:
         async with http_server(replay=ReplayBounds(stream_events=3)) as served:
             client = await Client.of(served)
             response = await client.call("report")
@@ -386,7 +386,7 @@ class TestBounds:
         assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
 
     @requirement("http/replay-bounds")
-    async def test_unread_get_stream_is_dropped_and_its_events_are_kept(self) -> None:
+    async def test_unread_get_stream_is_closed_and_its_events_are_stored(self) -> None:
         with capture_logs() as logs:
             async with http_server(write_timeout=0.1) as served:
                 client = await Client.of(served)
@@ -403,7 +403,7 @@ class TestBounds:
         assert "slow reader dropped" in [entry["event"] for entry in logs]
 
     @requirement("http/replay-bounds")
-    async def test_abandoned_calls_leave_nothing_after_expiry(self) -> None:
+    async def test_abandoned_calls_leave_no_memory_after_expiry(self) -> None:
         async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
             client = await Client.of(served)
             before = asyncio.all_tasks()

@@ -160,7 +160,7 @@ async def served() -> AsyncIterator[RunningServer]:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-async def test_a_post_is_routed_as_the_table_says(served: RunningServer, row: Row) -> None:
+async def test_post_is_routed_by_the_table(served: RunningServer, row: Row) -> None:
     headers = dict(row.headers)
     if headers.get("Mcp-Session-Id") == SESSION:
         headers["Mcp-Session-Id"] = await served.initialize(row.revision)
@@ -181,13 +181,13 @@ def _code_of(body: Json) -> int | None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"[1"])
-async def test_unreadable_message_is_answered_without_an_id(served: RunningServer, body: bytes) -> None:
+async def test_unreadable_message_is_an_error_without_an_id(served: RunningServer, body: bytes) -> None:
     assert "id" not in (await served.send(body)).json
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"hello":1}', b"[{}]"])
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25", MODERN])
-async def test_an_error_without_a_readable_id_has_the_form_of_its_revision(
+async def test_error_without_a_readable_id_matches_its_revision(
     served: RunningServer, body: bytes, revision: str
 ) -> None:
     """JSON-RPC 2.0 §5 and the schemas until 2025-06-18 require null. Later ones omit the id."""
@@ -203,7 +203,7 @@ async def test_session_of_another_caller_does_not_affect_the_error(served: Runni
     assert "id" not in (await served.send(b"{", {"Mcp-Session-Id": "unknown"})).json
 
 
-async def test_a_refused_request_is_answered_under_its_id(served: RunningServer) -> None:
+async def test_error_contains_the_id_of_its_request(served: RunningServer) -> None:
     answer = await served.send(legacy_request("tools/list", request_id="abc"), {"Mcp-Session-Id": "unknown"})
     assert answer.json["id"] == "abc"
 
@@ -223,7 +223,7 @@ async def test_a_refused_request_is_answered_under_its_id(served: RunningServer)
         ("OPTIONS", {}, 204, "POST, GET, DELETE, OPTIONS"),
     ],
 )
-async def test_other_methods_are_answered_as_the_matrix_says(
+async def test_other_methods_get_the_status_of_the_table(
     served: RunningServer, method: str, headers: dict[str, str], status: int, allow: str | None
 ) -> None:
     before = len(served.sessions)

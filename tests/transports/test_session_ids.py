@@ -69,7 +69,7 @@ def test_id_has_at_most_512_visible_characters(
     assert {key: value for key, value in claims.capabilities.items() if key != "experimental"} == CAPABLE
 
 
-def test_unused_capabilities_are_dropped_if_they_do_not_fit() -> None:
+def test_unused_capabilities_are_dropped_if_the_id_is_too_long() -> None:
     claims = issued(session(capabilities={**CAPABLE, "experimental": {"x": "y" * 1000}}))
     assert claims.capabilities == CAPABLE
 

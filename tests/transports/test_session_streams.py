@@ -72,7 +72,7 @@ async def test_stream_of_another_process_continues_unless_its_response_is_lost()
         assert await found(now, forged) in {"remote", "refused 400"}
 
 
-async def test_unknown_event_id_is_refused() -> None:
+async def test_unknown_event_id_is_rejected() -> None:
     room = ReplayQuota(ReplayBounds())
     kept, others = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     mine, foreign = said_on(kept, b"a"), said_on(others, b"secret")
@@ -114,7 +114,7 @@ async def test_full_stream_keeps_its_newest_events_and_warns_once() -> None:
         assert stream.size == 20
 
 
-async def test_event_over_the_limit_is_not_kept() -> None:
+async def test_event_over_the_limit_is_not_stored() -> None:
     room = ReplayQuota(ReplayBounds(stream_bytes=10))
     stream = said_on(EventStore(room, sends_priming_event=True), b"x" * 11)
     assert (stream.after(0), room.used) == ([], 0)
@@ -167,7 +167,7 @@ async def test_expired_events_are_forgotten_with_their_stream() -> None:
     assert (len(kept), room.used) == (0, 0)
 
 
-async def test_ended_session_keeps_no_events() -> None:
+async def test_ended_session_has_no_events() -> None:
     room = ReplayQuota(ReplayBounds())
     kept = EventStore(room, sends_priming_event=True)
     stream = said_on(kept, b"a")

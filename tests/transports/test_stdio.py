@@ -106,12 +106,12 @@ def cancel(request_id: Json) -> Json:
 
 
 class TestEras:
-    async def test_a_modern_request_needs_no_handshake_and_no_headers(self, wire: Wire) -> None:
+    async def test_modern_request_needs_no_handshake_and_no_headers(self, wire: Wire) -> None:
         answer = await wire.ask(modern_request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}))
         assert answer["result"]["content"][0]["text"] == "hi"
         assert answer["result"]["resultType"] == "complete"
 
-    async def test_a_legacy_session_begins_with_initialize(self, wire: Wire) -> None:
+    async def test_legacy_session_starts_with_initialize(self, wire: Wire) -> None:
         assert (await wire.ask(initialize_request("2025-06-18")))["result"]["protocolVersion"] == "2025-06-18"
         wire.send(INITIALIZED)
         answer = await wire.ask(call("echo", text="hi"))
@@ -123,14 +123,14 @@ class TestEras:
         assert "resultType" in (await wire.ask(modern_request("tools/list")))["result"]
         assert "resultType" not in (await wire.ask(legacy_request("tools/list")))["result"]
 
-    async def test_ping_is_answered_before_initialize_and_nothing_else_is(self, wire: Wire) -> None:
+    async def test_only_ping_works_before_initialize(self, wire: Wire) -> None:
         assert (await wire.ask(legacy_request("ping", request_id="p"))) == {"jsonrpc": "2.0", "id": "p", "result": {}}
         refused = await wire.ask(legacy_request("tools/list", request_id=7))
         assert (refused["id"], refused["error"]["code"]) == (7, -32600)
         wire.send(INITIALIZED, cancel(1), {"jsonrpc": "2.0", "id": 1, "result": {}})
         assert (await wire.ask(legacy_request("ping", request_id=8)))["id"] == 8
 
-    async def test_a_second_initialize_is_refused_and_the_session_lives(self, wire: Wire) -> None:
+    async def test_second_initialize_is_rejected_and_the_session_continues(self, wire: Wire) -> None:
         await wire.ask(initialize_request())
         assert (await wire.ask(initialize_request()))["error"]["code"] == -32600
         assert "result" in (await wire.ask(legacy_request("ping")))
@@ -139,12 +139,12 @@ class TestEras:
         assert (await wire.ask(legacy_request("initialize")))["error"]["code"] == -32602
         assert "result" in await wire.ask(initialize_request())
 
-    async def test_a_batch_line_of_2025_03_26_is_answered_by_one_line(self, wire: Wire) -> None:
+    async def test_batch_of_2025_03_26_gets_one_response_line(self, wire: Wire) -> None:
         await wire.ask(initialize_request("2025-03-26"))
         answers = await wire.ask([call("echo", request_id=1), INITIALIZED, call("echo", request_id=2)])
         assert sorted(answer["id"] for answer in answers) == [1, 2]
 
-    async def test_a_batch_without_a_session_or_of_another_revision_is_refused(self, wire: Wire) -> None:
+    async def test_batch_without_a_session_or_of_another_revision_is_rejected(self, wire: Wire) -> None:
         assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
         await wire.ask(initialize_request("2025-06-18"))
         assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
@@ -158,7 +158,7 @@ class TestEras:
 
 
 class TestLines:
-    async def test_progress_comes_before_the_answer(self, wire: Wire) -> None:
+    async def test_progress_is_sent_before_the_response(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "report", "_meta": {"progressToken": "t"}}))
         messages = [await wire.receive() for _ in range(4)]
         assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
@@ -178,7 +178,7 @@ class TestLines:
         wire.send(cancel("f"))
         await until(wire.control.cancelled)
 
-    async def test_a_line_of_a_megabyte_passes_both_ways(self) -> None:
+    async def test_line_of_a_megabyte_is_read_and_written(self) -> None:
         async with wired(max_line=4_000_000) as wire:
             text = "ü" * 1_000_000
             body = modern_request("tools/call", {"name": "echo", "arguments": {"text": text}})
@@ -195,16 +195,14 @@ class TestLines:
             assert "result" in await wire.ask(legacy_request("ping"))
 
     @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b"hello\n"])
-    async def test_a_line_that_is_not_json_is_an_error_without_an_id(self, wire: Wire, line: bytes) -> None:
+    async def test_invalid_json_line_is_an_error_without_an_id(self, wire: Wire, line: bytes) -> None:
         answer = await wire.ask(line)
         assert answer["error"]["code"] == -32700
         assert "id" not in answer
         assert "result" in await wire.ask(legacy_request("ping"))
 
     @pytest.mark.parametrize("text", [b"\\ud83d", b"\xf0\x9f\x98"])
-    async def test_a_request_with_a_text_cut_inside_an_emoji_is_answered_with_its_id(
-        self, wire: Wire, text: bytes
-    ) -> None:
+    async def test_request_with_a_split_surrogate_gets_a_response_with_its_id(self, wire: Wire, text: bytes) -> None:
         answer = await wire.ask(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"%b"}}\n' % text)
         assert (answer["id"], answer["error"]["code"]) == ("a", -32700)
         assert "result" in await wire.ask(legacy_request("ping"))
@@ -219,14 +217,14 @@ class TestLines:
 
 
 class TestCancellation:
-    async def test_a_cancelled_modern_request_is_never_answered(self, wire: Wire) -> None:
+    async def test_cancelled_modern_request_gets_no_response(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id="w"))
         await until(wire.control.started)
         wire.send(cancel("w"))
         await until(wire.control.cancelled)
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
-    async def test_a_cancelled_legacy_request_is_never_answered(self, wire: Wire) -> None:
+    async def test_cancelled_legacy_stdio_request_gets_no_response(self, wire: Wire) -> None:
         await wire.ask(initialize_request())
         wire.send(call("wait", request_id=5))
         await until(wire.control.started)
@@ -250,7 +248,7 @@ class TestCancellation:
         wire.hang_up()
         assert await wire.rest() == []
 
-    async def test_id_in_use_is_refused(self, wire: Wire) -> None:
+    async def test_id_in_use_is_rejected(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
         await until(wire.control.started)
         assert (await wire.ask(modern_request("tools/list", request_id=1)))["error"]["code"] == -32600
@@ -259,19 +257,19 @@ class TestCancellation:
 
 
 class TestTheEnd:
-    async def test_the_end_of_input_ends_everything_promptly(self, wire: Wire) -> None:
+    async def test_end_of_input_ends_the_server_promptly(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.control.started)
         wire.hang_up()
         assert await wire.rest() == []
         assert wire.control.cancelled.is_set()
 
-    async def test_requests_just_before_the_end_are_answered(self, wire: Wire) -> None:
+    async def test_requests_just_before_the_end_of_input_get_responses(self, wire: Wire) -> None:
         wire.send(*(modern_request("tools/call", {"name": "report"}, request_id=n) for n in range(20)))
         wire.hang_up()
         assert sorted(answer["id"] for answer in await wire.rest()) == list(range(20))
 
-    async def test_a_client_that_stops_reading_ends_the_server(self) -> None:
+    async def test_client_that_stops_reading_ends_the_server(self) -> None:
         control = ToolControl()
         requests_out, requests_in = os.pipe()
         answers_out, answers_in = os.pipe()
@@ -283,7 +281,7 @@ class TestTheEnd:
         for descriptor in (requests_out, requests_in, answers_in):
             os.close(descriptor)
 
-    async def test_draining_answers_calls_and_opens_nothing(self, wire: Wire) -> None:
+    async def test_draining_finishes_calls_and_rejects_new_ones(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.control.started)
         draining = asyncio.create_task(wire.stdio.drain(20))
@@ -297,7 +295,7 @@ class TestTheEnd:
         async with asyncio.timeout(20):
             await draining
 
-    async def test_calls_after_the_drain_are_refused(self, wire: Wire) -> None:
+    async def test_calls_after_the_drain_are_rejected(self, wire: Wire) -> None:
         await wire.stdio.drain(20)
         for request_id in (2, 3):
             echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})

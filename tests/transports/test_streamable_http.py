@@ -85,7 +85,7 @@ class TestAnswers:
         answer = await served.send(body, headers | {"Accept": "application/json"})
         assert answer.headers["Content-Type"] == "application/json"
 
-    async def test_a_slow_answer_becomes_a_stream_that_is_kept_alive(self) -> None:
+    async def test_slow_response_becomes_a_stream_with_keep_alive(self) -> None:
         async with http_server(keepalive=0.02) as served:
             body, headers = modern_call("wait")
             async with served.client.post(served.url, json=body, headers=headers) as response:
@@ -95,7 +95,7 @@ class TestAnswers:
                 served.control.release.set()
                 assert (await event(response))["result"]["content"][0]["text"] == "released"
 
-    async def test_a_batch_of_2025_03_26_is_answered_entry_by_entry(self, served: RunningServer) -> None:
+    async def test_batch_of_2025_03_26_gets_a_response_per_entry(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize("2025-03-26"))
         batch = [call("echo", request_id=1, text="a"), {"bad": 1}, call("nope", request_id=3)]
         answer = await served.send(batch, headers)
@@ -120,14 +120,14 @@ class TestBodies:
                 assert (declared.status, counted.status) == (413, 413)
                 assert "listen.max_body" in (await counted.json())["error"]["message"]
 
-    async def test_a_body_of_exactly_the_limit_is_read(self) -> None:
+    async def test_body_of_exactly_the_limit_is_read(self) -> None:
         body = orjson.dumps(legacy_request("ping"))
         async with http_server(max_body=len(body)) as served:
             assert (await served.send(body, in_session("unknown"))).status == 404
             assert (await served.send(body + b" ", in_session("unknown"))).status == 413
 
     @pytest.mark.parametrize("text", [b"\\ud83d", b"\xf0\x9f\x98"])
-    async def test_a_request_with_a_text_cut_inside_an_emoji_is_answered_with_its_id(
+    async def test_request_with_a_split_surrogate_gets_a_response_with_its_id(
         self, served: RunningServer, text: bytes
     ) -> None:
         body = b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"%b"}}' % text
@@ -148,7 +148,7 @@ class TestBodies:
         answer = await served.send(initialize_request(), {"Content-Type": "Application/JSON; charset=utf-8"})
         assert answer.status == 200
 
-    async def test_compressed_body_is_refused(self, served: RunningServer) -> None:
+    async def test_compressed_body_is_rejected(self, served: RunningServer) -> None:
         answer = await served.send(b"\x1f\x8b" + b"0" * 100, {"Content-Encoding": "gzip"})
         assert answer.status == 415
 
@@ -263,7 +263,7 @@ class TestCancellation:
         served.control.release.set()
         assert (await request).json["result"]["content"][0]["text"] == "released"
 
-    async def test_cancelling_a_modern_call_by_notification_does_nothing_over_http(self, served: RunningServer) -> None:
+    async def test_cancelled_notification_is_ignored_for_modern_http_calls(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
         await until(served.control.started)
@@ -274,7 +274,7 @@ class TestCancellation:
 
 
 class TestSessions:
-    async def test_requests_of_one_session_run_at_once(self, served: RunningServer) -> None:
+    async def test_requests_of_one_session_run_concurrently(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         slow = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.control.started)
@@ -296,9 +296,7 @@ class TestSessions:
         assert len(served.sessions) == 0
         assert len(served.streams) == 0
 
-    async def test_a_session_that_ends_before_its_call_has_begun_ends_it_without_a_warning(
-        self, served: RunningServer
-    ) -> None:
+    async def test_session_that_ends_before_its_call_starts_logs_no_warning(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         live = served.sessions.served_here(session_id)
         assert live is not None
@@ -310,7 +308,7 @@ class TestSessions:
         assert (await slow).status == 404
         assert not served.control.started.is_set()
 
-    async def test_an_idle_session_ends_and_a_used_one_does_not(self) -> None:
+    async def test_idle_session_expires_and_a_used_one_does_not(self) -> None:
         async with http_server(session_ttl=0.2) as served:
             idle, used, streaming = [await served.initialize() for _ in range(3)]
             async with served.client.get(served.url, headers=in_session(streaming)) as stream:
@@ -321,7 +319,7 @@ class TestSessions:
                 assert (await served.send(legacy_request("ping"), in_session(streaming))).status == 200
                 assert stream.status == 200
 
-    async def test_session_limit_refuses_new_sessions(self) -> None:
+    async def test_session_limit_rejects_new_sessions(self) -> None:
         async with http_server(session_limit=2) as served:
             first, _ = await served.initialize(), await served.initialize()
             refused = await served.send(initialize_request())
@@ -345,9 +343,7 @@ class TestSessions:
 
 
 class TestStreams:
-    async def test_a_stream_ends_with_its_connection_so_that_a_killed_process_ends_it_right(
-        self, served: RunningServer
-    ) -> None:
+    async def test_stream_ends_with_its_connection(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         stream = await served.client.get(served.url, headers=in_session(session_id))
         await settled(served, streams=1)
@@ -376,7 +372,7 @@ class TestStreams:
         async with served.client.get(served.url, headers=in_session(session_id)) as stream:
             assert (await event(stream))["method"] == "notifications/tools/list_changed"
 
-    async def test_an_open_stream_is_kept_alive(self) -> None:
+    async def test_open_stream_gets_keep_alive_events(self) -> None:
         async with http_server(keepalive=0.02) as served:
             session_id = await served.initialize()
             async with served.client.get(served.url, headers=in_session(session_id)) as stream:
@@ -405,7 +401,7 @@ class TestStreams:
         refused = await served.send(None, headers, method="GET")
         assert (refused.status, refused.json["error"]["message"]) == (406, "Accept must allow text/event-stream")
 
-    async def test_a_modern_subscription_is_a_stream_from_its_first_message(self, served: RunningServer) -> None:
+    async def test_modern_subscription_is_a_stream_from_its_first_message(self, served: RunningServer) -> None:
         params = {"notifications": {"toolsListChanged": True}}
         body = modern_request("subscriptions/listen", params, request_id="s")
         headers = modern_headers("subscriptions/listen", {}, Accept=BOTH)
@@ -427,7 +423,7 @@ class TestStreams:
 
 
 class TestDraining:
-    async def test_draining_finishes_calls_and_opens_nothing(self, served: RunningServer) -> None:
+    async def test_draining_finishes_calls_and_opens_no_stream(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         legacy = asyncio.create_task(served.send(call("wait"), headers))
         body, modern_fields = modern_call("wait")
@@ -453,7 +449,7 @@ class TestDraining:
         async with asyncio.timeout(20):
             await draining
 
-    async def test_a_call_can_still_be_cancelled(self, served: RunningServer) -> None:
+    async def test_call_can_be_cancelled_during_the_drain(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.control.started)
@@ -465,9 +461,7 @@ class TestDraining:
             await draining
         assert (await request).status == 202
 
-    async def test_a_call_that_outlasts_the_drain_is_cancelled_and_answered_with_an_error(
-        self, served: RunningServer
-    ) -> None:
+    async def test_call_longer_than_the_drain_is_cancelled_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.control.started)
@@ -477,7 +471,7 @@ class TestDraining:
         answer = await modern
         assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (503, body["id"], -32603)
 
-    async def test_a_stream_that_outlasts_the_drain_ends_with_an_error(self, served: RunningServer) -> None:
+    async def test_stream_longer_than_the_drain_ends_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("obey", progressToken="t")
         modern = asyncio.create_task(served.send(body, headers))
         await until(served.control.started)
@@ -490,7 +484,7 @@ class TestDraining:
         assert (last["id"], last["error"]["code"]) == (body["id"], -32603)
 
 
-async def test_many_calls_leave_nothing_behind(served: RunningServer) -> None:
+async def test_many_calls_leak_nothing(served: RunningServer) -> None:
     headers = in_session(await served.initialize(), Connection="close")
     await served.send(call("echo"), headers)
     before = asyncio.all_tasks()

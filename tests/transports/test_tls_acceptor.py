@@ -116,7 +116,7 @@ async def test_failed_tls_handshake_frees_the_quota(tmp_path: Path, said: bytes)
         await served.count(0)
 
 
-async def test_a_listener_that_closes_waits_for_no_handshake(tmp_path: Path) -> None:
+async def test_closing_listener_does_not_wait_for_handshakes(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         silent = served.silent()
         await served.count(1)
@@ -126,7 +126,7 @@ async def test_a_listener_that_closes_waits_for_no_handshake(tmp_path: Path) -> 
         silent.close()
 
 
-async def test_many_at_once_are_all_answered(tmp_path: Path) -> None:
+async def test_many_concurrent_handshakes_succeed(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
 
         async def ask() -> bytes:

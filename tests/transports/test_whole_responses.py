@@ -35,7 +35,7 @@ async def answer_to(reader: asyncio.StreamReader) -> tuple[str, Mapping[str, str
         return status, fields, await reader.readexactly(int(fields["content-length"]))
 
 
-async def test_a_connection_that_stays_open_carries_one_answer_after_the_other() -> None:
+async def test_kept_connection_serves_several_requests() -> None:
     async with http_server() as served:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         for _ in range(3):
@@ -52,9 +52,7 @@ async def test_a_connection_that_stays_open_carries_one_answer_after_the_other()
 
 
 @pytest.mark.parametrize(("version", "fields"), [("1.1", {"Connection": "close"}), ("1.0", {})])
-async def test_a_client_that_wants_the_connection_closed_is_answered_and_sees_its_end(
-    version: str, fields: dict[str, str]
-) -> None:
+async def test_connection_close_is_honoured(version: str, fields: dict[str, str]) -> None:
     async with http_server() as served:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(request_of(served.address, version=version, **fields))

@@ -201,7 +201,7 @@ class TestTurns:
         assert order == [0, 1]
         assert len(quota) == 20
 
-    async def test_nothing_is_granted_between_a_grant_and_its_use(self) -> None:
+    async def test_quota_is_not_granted_twice_before_its_use(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         waiting = asyncio.create_task(quota.wait("a", 5, seconds=20))

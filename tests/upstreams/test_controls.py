@@ -292,7 +292,7 @@ async def test_refused_listen_request_is_repeated_and_lists_are_read_again(
         assert state(running, "web")["state"] == "up"
 
 
-async def test_endless_list_is_cut_and_long_body_is_refused(
+async def test_endless_list_is_truncated_and_long_body_is_rejected(
     tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server_lists.MAX_ITEMS", 5)
@@ -317,7 +317,7 @@ async def test_endless_list_is_cut_and_long_body_is_refused(
         assert (await said(client, "good_work")).startswith("did work")
 
 
-async def test_lists_that_are_too_large_together_are_cut(
+async def test_lists_that_are_too_large_together_are_truncated(
     tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server_lists.MAX_BYTES", 10_000)

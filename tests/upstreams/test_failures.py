@@ -128,7 +128,7 @@ async def test_bad_servers_do_not_affect_others(tmp_path: Path) -> None:
         await until(are_told)
 
 
-async def test_entries_without_a_name_are_left_out_and_reported(tmp_path: Path) -> None:
+async def test_entries_without_a_name_are_omitted_and_reported(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("nameless"))) as running:
         await until_listed(running, "odd_work")
 
@@ -156,7 +156,7 @@ async def test_question_has_the_form_of_the_clients_revision(tmp_path: Path) -> 
         assert question["params"] == {"mode": "url", "message": "Go", "url": "https://example.com/"}
 
 
-async def test_request_of_a_modern_server_is_refused(tmp_path: Path) -> None:
+async def test_request_of_a_modern_server_is_rejected(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_form", "modern"))) as running:
         await until_listed(running, "odd_ask_form")
 
@@ -442,7 +442,7 @@ async def test_hanging_call_times_out_without_delaying_others(tmp_path: Path) ->
         assert (await hanging) == "slow timed out after 0.3 s"
 
 
-async def test_long_and_duplicate_names_are_left_out_and_reported(tmp_path: Path) -> None:
+async def test_long_and_duplicate_names_are_omitted_and_reported(tmp_path: Path) -> None:
     entries = {
         "one": odd("good") + ', prefix: ""',
         "two": odd("good") + ', prefix: "", tools: {include: [work]}',
@@ -457,7 +457,7 @@ async def test_long_and_duplicate_names_are_left_out_and_reported(tmp_path: Path
         assert "is not offered: its name has 65 characters" in warnings
 
 
-async def test_duplicate_uri_is_left_out_with_a_hint_on_prefixes(tmp_path: Path) -> None:
+async def test_duplicate_uri_is_omitted_with_a_hint_on_prefixes(tmp_path: Path) -> None:
     path = config(tmp_path, one=odd("readable"), two=odd("readable"), three=odd("readable") + ", uri_prefix: three+")
     own = 'resources: {own: {uri: "odd://shared", text: own}}\nskills: [skill]\n'
     (tmp_path / "skill").mkdir()
@@ -514,7 +514,7 @@ async def test_template_of_the_file_takes_precedence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
+async def test_children_end_with_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
     pids = tmp_path / "pids"
     tree = f"{sys.executable} -IS {ODD} deaf {pids}; exit"  # a server below another process, as with npx
     path = config(tmp_path, deaf=f"command: {['sh', '-c', tree]}")

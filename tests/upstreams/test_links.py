@@ -271,7 +271,7 @@ class ResumingServer:
     ],
     ids=["many ends", "a few refusals", "only refusals", "session gone", "a page", "no answer", "a result of text"],
 )
-async def test_begun_call_is_resumed_and_never_sent_again(
+async def test_started_call_is_resumed_and_never_repeated(
     tmp_path: Path, behaviour: dict[str, Json], answer: str
 ) -> None:
     server = ResumingServer(**behaviour)

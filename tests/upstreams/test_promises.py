@@ -41,14 +41,14 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
         "test_sessions.test_changed_roots_are_announced_only_in_the_clients_session",
     ),
     "orphans of npx trees": (
-        "test_failures.test_no_child_outlives_the_daemon",
+        "test_failures.test_children_end_with_the_daemon",
         "test_failures.test_reloads_leave_no_children_of_removed_upstreams",
         "test_sessions.test_upstream_session_ends_with_the_client_session",
     ),
     "a start is as slow as the slowest server": ("test_failures.test_start_does_not_wait_with_remembered_lists",),
     "names are cut until two are one": (
-        "test_failures.test_long_and_duplicate_names_are_left_out_and_reported",
-        "test_failures.test_duplicate_uri_is_left_out_with_a_hint_on_prefixes",
+        "test_failures.test_long_and_duplicate_names_are_omitted_and_reported",
+        "test_failures.test_duplicate_uri_is_omitted_with_a_hint_on_prefixes",
         "test_failures.test_template_of_the_file_takes_precedence",
     ),
     "90,000 tokens of tools with no way to choose": (

@@ -145,7 +145,7 @@ def client(listening_client: Ear) -> Client:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_steps_cover_everything_that_servers_offer(servers: RealServers, name: str) -> None:
+async def test_steps_cover_all_primitives_of_the_servers(servers: RealServers, name: str) -> None:
     own = servers.own[name]
     needed = {LISTS[member][0] for member, entries in own.lists.items() if entries}
     needed |= {"completion/complete"} if "completions" in own.capabilities else set()

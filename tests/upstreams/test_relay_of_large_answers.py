@@ -39,7 +39,7 @@ def limit(overflow: str = "truncate") -> str:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block["type"]))
 @pytest.mark.parametrize("overflow", ["truncate", "resource", "error"])
-async def test_too_large_block_is_left_out(tmp_path: Path, block: JsonObject, overflow: str) -> None:
+async def test_too_large_block_is_omitted(tmp_path: Path, block: JsonObject, overflow: str) -> None:
     async with relayed(tmp_path, answering({"content": [SMALL, block, SMALL]}), limit(overflow)) as (_, client, _):
         result = await client.call("t")
 

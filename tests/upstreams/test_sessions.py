@@ -68,7 +68,7 @@ async def test_each_modern_principal_has_its_own_child(
 
 
 @pytest.mark.parametrize("cell", [MODERN, LEGACY, Cell(binding="http", revision="2024-11-05")], ids=str)
-async def test_members_of_wrong_types_are_left_out(
+async def test_members_of_wrong_types_are_omitted(
     cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('mistyped')}}}}}\n"

@@ -26,14 +26,14 @@ def test_method_header_must_match_exactly() -> None:
 
 
 @pytest.mark.parametrize("given", ["ü", sentinel("ü")])
-def test_a_name_is_compared_after_decoding(given: str) -> None:
+def test_name_header_is_compared_after_decoding(given: str) -> None:
     check_name("tools/call", {"name": "ü"}, {"mcp-name": given})
 
 
 @pytest.mark.parametrize(
     "given", [None, "other", "=?base64?w7w?=", "=?base64?w7x=?=", "=?base64?!!!!?=", "=?BASE64?w7w=?=", sentinel("v")]
 )
-def test_missing_malformed_or_different_name_is_refused(given: str | None) -> None:
+def test_missing_malformed_or_different_name_is_rejected(given: str | None) -> None:
     with pytest.raises(RpcError) as caught:
         check_name("tools/call", {"name": "ü"}, {} if given is None else {"mcp-name": given})
     assert caught.value.code == ErrorCode.HEADER_MISMATCH
@@ -78,7 +78,7 @@ def test_equal_parameter_header_is_accepted(value: Json, field: str) -> None:
         ({"place": {"region": True}}, "True"),
     ],
 )
-def test_different_parameter_header_is_refused(arguments: dict[str, Json], field: str | None) -> None:
+def test_different_parameter_header_is_rejected(arguments: dict[str, Json], field: str | None) -> None:
     with pytest.raises(RpcError) as caught:
         check_parameters(REGION, arguments, {} if field is None else {"mcp-param-region": field})
     assert caught.value.code == ErrorCode.HEADER_MISMATCH
@@ -90,5 +90,5 @@ def test_absent_parameter_needs_no_header() -> None:
 
 
 @given(st.text())
-def test_any_text_survives_the_base64_form(text: str) -> None:
+def test_text_survives_the_base64_form(text: str) -> None:
     check_name("tools/call", {"name": text}, {"mcp-name": sentinel(text)})

@@ -38,13 +38,13 @@ def test_message_kinds_are_distinguished() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nope", b"\xff\xfe", b'{"a":NaN}', b'"\\ud800"'])
-def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
+def test_invalid_json_is_a_parse_error(body: bytes) -> None:
     assert refusal(body).code == ErrorCode.PARSE_ERROR
     assert refusal(body).request_id is None
 
 
 @pytest.mark.parametrize("text", [b"\\ud83d", b"\\ude00", b"\\ude00\\ud83d", b"\xf0\x9f\x98", b"\xed\xa0\xbd", b"\xe9"])
-def test_a_request_whose_text_is_not_unicode_keeps_its_id(text: bytes) -> None:
+def test_error_for_invalid_unicode_has_the_request_id(text: bytes) -> None:
     params = b'{"a":["%b"],"b":{"%b":1}}' % (text, text)
     for request_id in (7, "x"):
         error = refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m","params":%b}' % (orjson.dumps(request_id), params))
@@ -95,7 +95,7 @@ def test_entries_of_a_batch_fail_one_by_one() -> None:
     assert isinstance(third, InvalidMessageError)
 
 
-def test_empty_or_oversized_batch_is_refused() -> None:
+def test_empty_or_oversized_batch_is_rejected() -> None:
     assert refusal(b"[]").code == ErrorCode.INVALID_REQUEST
     entries = b",".join([b'{"jsonrpc":"2.0","method":"m"}'] * (jsonrpc.MAX_BATCH + 1))
     assert refusal(b"[" + entries + b"]").code == ErrorCode.INVALID_REQUEST

@@ -10,7 +10,7 @@ from tests.console.browser.tab import Tab
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_a_form_becomes_a_call_and_its_result_is_shown(ours: Tab) -> None:
+async def test_form_makes_a_call_and_shows_its_result(ours: Tab) -> None:
     page = ours.page
     await ours.open("call", tool="greet")
     await page.get_by_label("name").fill("Ada")
@@ -100,7 +100,7 @@ async def test_progress_is_shown_while_a_call_runs_and_the_call_can_be_cancelled
     await expect(page.get_by_role("region", name="Result")).to_contain_text("second step")
 
 
-async def test_a_question_of_a_call_is_a_dialog(ours: Tab) -> None:
+async def test_question_of_a_call_is_a_dialog(ours: Tab) -> None:
     page = ours.page
     await ours.open("call", tool="deploy")
     await page.get_by_label("branch").fill("main")
@@ -125,7 +125,7 @@ async def test_a_question_of_a_call_is_a_dialog(ours: Tab) -> None:
     await expect(page.get_by_role("region", name="Result")).to_contain_text("Deployed main.")
 
 
-async def test_a_resource_is_read_and_a_prompt_is_got(ours: Tab) -> None:
+async def test_resource_and_prompt_are_shown(ours: Tab) -> None:
     page = ours.page
     await ours.open("call", resource="doc://manual")
     await page.get_by_role("button", name="Read").click()
@@ -138,7 +138,7 @@ async def test_a_resource_is_read_and_a_prompt_is_got(ours: Tab) -> None:
     await expect(page.get_by_role("region", name="Result")).to_contain_text("Triage worker.")
 
 
-async def test_a_call_is_seen_in_the_traffic_as_it_is_made(ours: Tab) -> None:
+async def test_call_appears_in_the_traffic(ours: Tab) -> None:
     page = ours.page
     await ours.open("traffic")
     await ours.served.call("fails")

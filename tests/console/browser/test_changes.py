@@ -20,7 +20,7 @@ def with_many(text: str, *, description: str = "One of many.") -> str:
     return text.replace("resources:", f"{tools}\nresources:", 1)
 
 
-async def test_a_reload_changes_what_is_shown_and_moves_nothing(browser: Browser, tmp_path: Path) -> None:
+async def test_reload_updates_the_page_without_moving_it(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path, with_many(file_with())) as it, tab(browser, it) as ours:
         page = ours.page
         await ours.open("catalog")
@@ -46,7 +46,7 @@ async def test_a_reload_changes_what_is_shown_and_moves_nothing(browser: Browser
         ours.check()
 
 
-async def test_a_broken_file_is_shown_with_its_line_and_mended(browser: Browser, tmp_path: Path) -> None:
+async def test_invalid_file_is_shown_with_its_line_until_corrected(browser: Browser, tmp_path: Path) -> None:
     good = file_with()
     async with served(tmp_path, good) as it, tab(browser, it) as ours:
         page = ours.page
@@ -69,7 +69,7 @@ async def test_a_broken_file_is_shown_with_its_line_and_mended(browser: Browser,
         ours.check()
 
 
-async def test_a_lost_connection_is_shown_and_mends_itself(browser: Browser, tmp_path: Path) -> None:
+async def test_lost_connection_is_shown_and_restored(browser: Browser, tmp_path: Path) -> None:
     text = file_with(auth=AUTH, port=free_port())
     async with served(tmp_path, text) as it, tab(browser, it, signs_in=False) as ours:
         ours.tolerated += ["ERR_", "Failed to fetch", "status of 401"]
@@ -93,9 +93,7 @@ async def test_a_lost_connection_is_shown_and_mends_itself(browser: Browser, tmp
         ours.check()
 
 
-async def test_a_file_of_the_page_that_does_not_come_is_said_so_and_asked_for_again(
-    browser: Browser, ops: Served
-) -> None:
+async def test_missing_file_of_the_page_is_reported_and_retried(browser: Browser, ops: Served) -> None:
     async with tab(browser, ops) as ours:
         page = ours.page
         await page.route("**/static/data.js", lambda route: route.abort())

@@ -45,9 +45,7 @@ async def looker(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
 @pytest.mark.parametrize(
     ("name", "query", "text"), SHOWN, ids=lambda value: value if isinstance(value, str) else "&".join(value)
 )
-async def test_a_page_shows_what_is_there_and_keeps_nobody_out(
-    looker: Tab, name: str, query: Mapping[str, str], text: str
-) -> None:
+async def test_page_is_complete_and_accessible(looker: Tab, name: str, query: Mapping[str, str], text: str) -> None:
     page = looker.page
     await page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
     await looker.open(name, **query)
@@ -62,7 +60,7 @@ async def test_a_page_shows_what_is_there_and_keeps_nobody_out(
 
 
 @pytest.mark.parametrize("width", [NARROW[0], 768, 1440])
-async def test_headers_of_tables_are_not_cut(looker: Tab, width: int) -> None:
+async def test_table_headers_are_not_truncated(looker: Tab, width: int) -> None:
     await looker.page.set_viewport_size({"width": width, "height": NARROW[1]})
     for name, query in [
         *((name, {}) for name in ("catalog", "traffic", "sessions", "tasks", "upstreams", "limits")),
@@ -78,7 +76,7 @@ async def test_headers_of_tables_are_not_cut(looker: Tab, width: int) -> None:
         assert cut == [], (name, query)
 
 
-async def test_transport_is_not_cut(looker: Tab) -> None:
+async def test_transport_is_not_truncated(looker: Tab) -> None:
     await looker.page.set_viewport_size({"width": 1440, "height": 800})
     await looker.open("traffic")
     cell = looker.row("greet").first.get_by_role("gridcell", name="streamable-http")
@@ -145,14 +143,14 @@ async def test_configuration_has_colours(looker: Tab) -> None:
     assert await looker.serious_findings() == []
 
 
-async def test_a_narrow_page_shows_how_calls_ended(looker: Tab) -> None:
+async def test_narrow_page_shows_the_outcome_of_calls(looker: Tab) -> None:
     await looker.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
     await looker.open("traffic")
     await expect(looker.row("greet").first).to_contain_text("ok")
     assert await looker.overflow() == []
 
 
-async def test_the_colours_are_a_choice_that_lasts(browser: Browser, ops: Served) -> None:
+async def test_colour_choice_is_stored(browser: Browser, ops: Served) -> None:
     async with tab(browser, ops) as ours:
         page = ours.page
         background = "() => getComputedStyle(document.body).backgroundColor"
@@ -166,7 +164,7 @@ async def test_the_colours_are_a_choice_that_lasts(browser: Browser, ops: Served
         ours.check()
 
 
-async def test_traffic_does_not_say_that_there_is_none_while_it_is_loading(looker: Tab) -> None:
+async def test_traffic_shows_no_empty_message_while_loading(looker: Tab) -> None:
     page, answer = looker.page, asyncio.Event()
 
     async def later(route: Route) -> None:

@@ -143,7 +143,7 @@ SHOWS: Final[dict[str, Callable[[Tab], Awaitable[None]]]] = {
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("show", SHOWS)
-async def test_the_picture_of_a_page(ours: Tab, tmp_path: Path, show: str, scheme: Scheme) -> None:
+async def test_page_matches_its_screenshot(ours: Tab, tmp_path: Path, show: str, scheme: Scheme) -> None:
     folder = Path(os.environ.get("MCP_GATEWAY_TEST_IMAGES") or tmp_path)
     path = folder / f"console-{show}-{scheme}.png"
     await ours.page.emulate_media(color_scheme=scheme)
@@ -155,7 +155,7 @@ async def test_the_picture_of_a_page(ours: Tab, tmp_path: Path, show: str, schem
     assert 5_000 < path.stat().st_size < MAX_BYTES
 
 
-async def test_the_pictures_of_the_documentation_are_there() -> None:
+async def test_screenshots_of_the_documentation_exist() -> None:
     for name in SHOWS:
         for scheme in SCHEMES:
             assert 5_000 < (IMAGES / f"console-{name}-{scheme}.png").stat().st_size < MAX_BYTES

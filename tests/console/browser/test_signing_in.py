@@ -31,7 +31,7 @@ async def sign_in(ours: Tab, key: str) -> None:
     await ours.page.get_by_role("button", name="Sign in").click()
 
 
-async def test_a_link_with_the_token_lets_in_and_leaves_the_url(ours: Tab) -> None:
+async def test_token_in_the_link_signs_in_and_leaves_the_url(ours: Tab) -> None:
     assert "token" in ours.served.link
     assert "token" not in ours.page.url
     await ours.page.get_by_role("button", name="Sign out").click()
@@ -41,9 +41,7 @@ async def test_a_link_with_the_token_lets_in_and_leaves_the_url(ours: Tab) -> No
     ours.tolerated.append(REFUSED)
 
 
-async def test_a_key_that_somebody_put_into_the_url_does_not_let_in_nor_stay_there(
-    browser: Browser, locked: Served
-) -> None:
+async def test_key_in_the_url_is_ignored_and_removed(browser: Browser, locked: Served) -> None:
     async with tab(browser, locked, signs_in=False) as ours:
         ours.tolerated.append(REFUSED)
         await ours.page.goto(f"{locked.console}traffic?token={KEY}&q=kept")
@@ -51,7 +49,7 @@ async def test_a_key_that_somebody_put_into_the_url_does_not_let_in_nor_stay_the
         assert ours.page.url == f"{locked.console}traffic?q=kept"
 
 
-async def test_a_key_of_too_few_scopes_is_told_which_one_is_missing(browser: Browser, locked: Served) -> None:
+async def test_key_without_the_scope_is_an_error_that_names_it(browser: Browser, locked: Served) -> None:
     async with tab(browser, locked, signs_in=False) as ours:
         ours.tolerated.append(REFUSED)
         await sign_in(ours, "no-such-key-0123456789")
@@ -65,7 +63,7 @@ async def test_a_key_of_too_few_scopes_is_told_which_one_is_missing(browser: Bro
         ours.check()
 
 
-async def test_the_keyboard_alone_signs_in_finds_a_tool_and_calls_it(browser: Browser, locked: Served) -> None:
+async def test_tool_can_be_called_with_the_keyboard_only(browser: Browser, locked: Served) -> None:
     async with tab(browser, locked, signs_in=False) as ours:
         ours.tolerated.append(REFUSED)
         page = ours.page

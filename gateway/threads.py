@@ -68,7 +68,7 @@ class DaemonThreadPool:
     ) -> T:
         """Run `function(*args)` in a thread with the caller's context variables, and return its result.
 
-        If the function is still running at the end, `on_stuck` receives a task that ends with it.
+        If the function is still running when this call ends, `on_stuck` receives a task that ends with the function.
 
         Raises:
             NoThreadFreeError: No thread was free before `deadline` (time of the event loop).

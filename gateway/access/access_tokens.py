@@ -222,7 +222,7 @@ class AccessTokens:
         )
 
     def _views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token gives access to. None means all views, an empty set none."""
+        """Return the views that a token grants access to, or None for all views."""
         # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
         takes_client_id = self.entry.audience_claim == "client_id" or claims.get("token_use") == "access"
         audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)

@@ -96,7 +96,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the value in the store. Default: `what`."""
+        """Apply the state in the store, or `what` if the store has none."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 

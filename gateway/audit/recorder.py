@@ -1,4 +1,4 @@
-"""Manages the audit log: opens it before listening, follows reloads, and closes it at the end.
+"""Manages the audit log: opens it before listening, follows reloads, and closes it at shutdown.
 
 Only `serve` uses it. Users of `mcp-gateway call` could also run the configured commands directly, and may have no
 permission to write the log.

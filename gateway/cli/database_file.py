@@ -46,7 +46,7 @@ _AFFINITIES: Final = (
 
 _FILE: Final = """\
 # A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
-# Needs these packages: {install}. `validate --connect` lets the database check each query.{omitted}
+# Needs these packages: {install}. `validate --connect` checks each query against the database.{omitted}
 
 databases:
   {name}:

@@ -1,4 +1,4 @@
-"""Lets the databases prepare each query of a file, for `validate --connect`. Nothing is run."""
+"""Checks the SQL in a configuration for `validate --connect`. Statements are prepared but not executed."""
 
 import asyncio
 from collections.abc import Iterator

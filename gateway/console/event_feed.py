@@ -82,7 +82,7 @@ class EventQueue:
         self._woken.set()
 
     async def get(self) -> bytes | None:
-        """Wait for events, and return all of them. Return None at the end."""
+        """Wait for events and return all of them. Return None after the feed has ended."""
         while not self._events and not self._skipped:
             if self._is_ending:
                 return None

@@ -92,7 +92,7 @@ class ReloadHistory:
 def _compared(
     attempt: ReloadAttempt, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
 ) -> tuple[Manifest | None, JsonObject]:
-    """Return the manifest, and `Reload` of the API. Can take long."""
+    """Return the manifest that is now served, and the API's `Reload` object. Slow for large configurations."""
     after = make() if attempt.status.is_good else before
     found = None
     if before is not None and after is not None and before is not after:

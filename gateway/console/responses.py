@@ -46,7 +46,7 @@ def current_problems(reloader: Reloader, store: CatalogStore) -> Sequence[Proble
 
 
 def problem_json(problem: Problem) -> dict[str, Json]:
-    """Return `Problem` of the API. Its text is already masked."""
+    """Return the API's `Problem` object. Secrets in the text are already masked."""
     location = problem.location
     return {
         "message": problem.message,

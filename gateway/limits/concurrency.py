@@ -161,7 +161,7 @@ class ConcurrencyPermit:
             self._is_suspended = False
 
     def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
-        """Count the call as running again. It did not wait for the slots in `over_limit`."""
+        """Count the call as running again. The semaphores in `over_limit` may then exceed their limit."""
         self._is_suspended = False
         for semaphore in self._semaphores:
             semaphore.note_resumed(over_limit=semaphore in over_limit)

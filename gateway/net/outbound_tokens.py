@@ -209,7 +209,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
                 token, key, seconds = await self._obtain(server, None if subject is None else subject.secret)
-            # Before the token is sent anywhere. Computing its encoded forms takes long, so a thread does it.
+            # Before the token is sent anywhere. Computing its encoded forms is slow, so it runs in a thread.
             await asyncio.to_thread(self.outbound.secrets.add, token)
         except ExecutionError:
             self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved

@@ -47,7 +47,7 @@ _STATUS_WITHOUT_REQUEST: Final = 400
 
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
-    """Add the members of every result in this revision, and remove those that the revision lacks."""
+    """Add the members that `revision` requires in every result. Remove the members that it does not define."""
     if revision in MODERN:
         server_info = downgrade.implementation(catalog.server_info, revision)
         fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: server_info}

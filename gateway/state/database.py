@@ -119,7 +119,7 @@ class StateDatabase:
             self._loop.call_soon_threadsafe(self._closed.set)
 
     def _next(self) -> list[Transaction] | None:
-        """Wait for jobs. Return an empty list to retry the file, and None at the end."""
+        """Wait for jobs and return them. Return an empty list to retry the file, or None to stop."""
         wait = self.connection.seconds_to_retry
         jobs: list[Transaction] = []
         try:

@@ -110,7 +110,7 @@ class BackgroundWriter:
         self._on_end()
 
     def _has_work(self) -> bool:
-        """Wait for lines. Return False at the end."""
+        """Wait for lines. Return False if the writer was closed and no lines are left."""
         with self._wake:
             self._wake.wait_for(lambda: self._queue or self.unreported or not self._is_open)
             if self._gather_seconds and self._is_open:

@@ -1,6 +1,6 @@
 """Renders all metrics in the Prometheus format that the client accepts.
 
-Sources are read on the event loop. Rendering runs in a thread, because thousands of series take long.
+Sources are read on the event loop. Rendering runs in a thread, because it is slow for thousands of series.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 class MetricsExposition:
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """`sources` contains a source for each metric of `READ`, by name. Others raise ValueError."""
+        """`sources` contains a source for each metric of `READ`, by name. Unknown names raise ValueError."""
         if other := sources.keys() - {metric.name for metric in READ}:
             raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]

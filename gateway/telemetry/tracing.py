@@ -26,7 +26,7 @@ _RECORDER: Final = "gateway.telemetry.spans"
 
 
 def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
-    """Start recording spans, if tracing is enabled and possible."""
+    """Start recording spans. Return None if tracing is disabled or cannot start."""
     if not _is_wanted(environ):
         return None
     try:

@@ -167,7 +167,7 @@ class HttpSse:
         return refusal
 
     def _holder_of(self, session_id: str) -> str | None:
-        """Return the name of the other replica that holds a session, or None if its id names none."""
+        """Return the name of the other replica that holds a session. Return None if the id contains no other name."""
         # Clients could invent the id, and the name becomes part of a key in the store.
         name, dot, _ = session_id.partition(".")
         if self._replica is None or not (dot and name.isalnum() and name.isascii()):

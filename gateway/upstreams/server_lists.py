@@ -99,7 +99,7 @@ def _bounded(instructions: str) -> str:
 async def _all_pages(
     session: Session, method: str, member: str, bytes_left: int
 ) -> tuple[list[dict[str, Json]], str, int]:
-    """Return the entries of a list, the reason if the list was cut, and the bytes left for other lists."""
+    """Return the entries of a list, the reason if entries were omitted, and the bytes left for other lists."""
     items: list[dict[str, Json]] = []
     cursor: Json = None
     seen: set[str] = set()

@@ -378,7 +378,7 @@ MISTAKES: Final = (
     ("tools: {t: {http: {url: 'https://h/', method: POST, pages: {next: link}}}}", "requires GET (got POST)"),
     (
         "resources: {r: {uri: 'r://r', http: {url: 'https://h/', pages: {next: link}}}}",
-        "requires a tool, because a resource cannot report missing pages",
+        "can only be used in a tool, because a resource cannot report missing pages",
     ),
     ("tools: {t: {http: {url: 'https://h/', pages: {next: 'a['}}}}", "not a JMESPath: it is incomplete"),
     ("tools: {t: {http: {url: 'https://h/', pages: {next: link, max: 0}}}}", "must be at least 1"),

@@ -52,7 +52,7 @@ def compile_arguments(
         problems.at(*place(path)).error(message)
     return CompiledArguments(
         schema=with_items(validator.schema),
-        # Reuse the validator's copy. It is empty for an invalid schema, and without the additional keys of files.
+        # Reuse the validator's copy, unless the schema is invalid or has file inputs, whose keys the copy omits.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=headers,
         validator=validator,

@@ -23,7 +23,7 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 
     def __repr__(self) -> str:
-        """Return only the parts that determine the version. The executor differs between processes."""
+        """Omit the executor. `version.py` hashes this text, which must be the same in every process."""
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 

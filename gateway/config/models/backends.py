@@ -99,7 +99,7 @@ class ProcessLimits(Model):
 
 
 class Sandbox(Model):
-    """A bubblewrap sandbox with system programs, the program or script, a `cwd` without templates, and these paths."""
+    """A bubblewrap sandbox. It contains system programs, the program or script, a literal `cwd` and these paths."""
 
     network: Flag = False
     """Allow network access."""

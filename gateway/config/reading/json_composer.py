@@ -129,7 +129,7 @@ class _Composer:
         return value
 
     def _next(self) -> str:
-        """Skip white space and comments. Return the next character, or "" at the end."""
+        """Skip white space and comments. Return the next character, or "" at the end of the text."""
         found = _SKIPPED.match(self._text, self._position)
         self._position = self._position if found is None else found.end()
         if self._text.startswith("/*", self._position):

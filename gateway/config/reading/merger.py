@@ -239,7 +239,7 @@ class Merger:
         entries = {**item.node.entries, "env": MapItem(env.place, merged)}
         return MapItem(item.place, msgspec.structs.replace(item.node, entries=entries))
 
-    # Sections that stand once, in the main file.
+    # Sections that can only be defined once.
 
     def _single_section(self, section: str, entry: MapItem) -> None:
         if section in self._single:

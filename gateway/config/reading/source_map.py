@@ -144,7 +144,7 @@ class WrittenSources:
         return path if origin is None else origin.path
 
     def _covered(self, diagnostic: Diagnostic) -> str:
-        """Return the message of a diagnostic, without the value if that is a secret."""
+        """Return the message of a diagnostic. Mask the value at its position if the value is a secret."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message

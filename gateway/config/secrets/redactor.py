@@ -124,14 +124,14 @@ class Redactor:
         return text if self._short is None else self._short.sub(MASK, text)
 
     def before_gap(self, text: str) -> str:
-        """Remove the end of a cut text, as much as the longest truncated secret.
+        """Remove as many characters from the end of a truncated text as the longest partial secret has.
 
-        The end is always removed. Otherwise a caller who controls the cut could guess a secret character by character.
+        Always remove them. Otherwise a caller who controls the length could guess a secret character by character.
         """
         return text[: max(0, len(text) - self._most_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Remove as much from the start of a text whose start was cut."""
+        """Do the same at the start of a text whose beginning was removed."""
         return text[self._most_torn :]
 
     @property

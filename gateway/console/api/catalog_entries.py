@@ -147,7 +147,7 @@ def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry
 
 
 def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
-    """Return the facts of the definition at `place`. It is not available."""
+    """Return the facts of an unavailable definition."""
     definitions = getattr(snapshot.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
@@ -173,7 +173,7 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
 
 
 def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
-    """Return why an upstream is unreachable. Its earlier definitions stay listed."""
+    """Return why an upstream is unreachable. Its last known definitions stay listed."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

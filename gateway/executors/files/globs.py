@@ -99,7 +99,7 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
         return _settled(self.alternatives, ((number, 0) for number in range(len(self.alternatives))))
 
     def after(self, places: Places, name: str) -> Places:
-        """Return the state after a name. It is empty if no path can match any more."""
+        """Return the state after a name. The state is empty if no path below can match."""
         return frozenset() if name.startswith(".") else _settled(self.alternatives, self._steps(places, name))
 
     def accepts(self, places: Places) -> bool:

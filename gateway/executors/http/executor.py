@@ -261,7 +261,7 @@ def _compile_pages(config: HttpPages, method: str, output: Output | None, scope:
     if method != "GET":
         scope.problems.error(f"requires GET (got {method})")
     if output is None:
-        scope.problems.error("requires a tool, because a resource cannot report missing pages")
+        scope.problems.error("can only be used in a tool, because a resource cannot report missing pages")
         output = Output()
     return Pages(
         next=None if config.next == "link" else compile_select(config.next, scope.at("next")),

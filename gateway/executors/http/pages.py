@@ -139,7 +139,7 @@ def _parsed(response: Response) -> Json:
 
 
 def _joined(before: Json, page: Json, number: int) -> Json:
-    """Join lists, also those in objects. Other values are those of the last page."""
+    """Join lists, including those inside objects. Take other values from the last page."""
     if isinstance(before, list) and isinstance(page, list):
         return before + page
     if isinstance(before, dict) and isinstance(page, dict):

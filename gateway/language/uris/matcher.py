@@ -294,7 +294,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _next(first: list[_Token], second: list[_Token], i: int, j: int) -> Iterator[tuple[int, int]]:
-    """Yield the next positions, given the token at each position, if any."""
+    """Yield the pairs after `i` and `j`. `first` and `second` contain the token there, or are empty at the end."""
     if first and isinstance(first[0], frozenset):
         yield i + 1, j
         if second and second[0] not in first[0]:

@@ -128,7 +128,7 @@ class SessionStream:
         async with self._lock:
             self.abort_connection()  # Another connection came first.
             written = after
-            while written < self.last:  # Writing can take long enough for new events.
+            while written < self.last:  # More events can arrive during a write.
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)
@@ -410,7 +410,7 @@ class EventStore:
 
 
 def _carried(request_id: RequestId) -> bytes:
-    """Encode the request id for event ids. Another process needs it if this one ends before the response."""
+    """Encode the request id for event ids. Another process uses the id if this process ends before the response."""
     written = orjson.dumps(request_id)
     return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
 

@@ -31,7 +31,7 @@ class LineReader:
         """Done when there is more input or the end."""
 
     async def next(self) -> bytes | None:
-        """Return the next line, or None at the end. A line over the limit is truncated to one byte more."""
+        """Return the next line, or None at the end of input. Truncate a line over the limit to one byte more."""
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()

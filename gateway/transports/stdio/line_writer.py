@@ -84,7 +84,7 @@ class LineWriter:
         self._mark_gone()
 
     async def _stands_still(self) -> bool:
-        """Wait for room. Return True if the reader has read nothing since the wait began."""
+        """Wait for room in the pipe. Return True if the reader has read nothing since the wait began."""
         written = self.written
         with suppress(TimeoutError):
             async with asyncio.timeout(STANDSTILL_SECONDS):

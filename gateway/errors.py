@@ -1,4 +1,4 @@
-"""Errors, by their reader.
+"""Errors, grouped by their reader.
 
 `ConfigError` is for operators, `RpcError` for the peer that sent a message, and `ExecutionError` for models that call
 tools. Other exceptions are bugs: they are logged, and the peer receives a correlation id.

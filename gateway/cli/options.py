@@ -1,4 +1,4 @@
-"""Options of several commands, and the `Settings` made from them."""
+"""Options shared by several commands, and the `Settings` built from them."""
 
 import os
 import shlex

@@ -144,7 +144,7 @@ def _default_of(name: str, field: JsonObject, required: Json) -> str:
 
 
 def _type_of(field: JsonObject, *, plural: str = "") -> str:
-    """Return the type in plain words. `plural` is the ending of nouns."""
+    """Return the type in plain words. `plural` is appended to nouns."""
     if "$ref" in field:
         return _link(field["$ref"].removeprefix(_SECTION_OF))
     alternatives = field.get("anyOf", field.get("oneOf", [field]))

@@ -35,7 +35,7 @@ def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
 
 
 def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
-    """Return the report of an upstream. Its texts are masked, because they can quote secrets."""
+    """Return the report of an upstream. Texts are masked, because they can quote secrets."""
     pool, masked, status = server.pool, redactor.text, server.status()
     sessions, said = pool.sessions, pool.stderr_tail
     return {

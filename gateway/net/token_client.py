@@ -250,7 +250,7 @@ def read_token(
 
 
 def content_of(response: Response) -> Mapping[str, Json]:
-    """Return the members of a response: JSON, or a form as sent by GitHub. Empty if the response is neither."""
+    """Return the members of a JSON response or a form (GitHub). Return an empty mapping for other responses."""
     text = response.body.decode("utf-8-sig", "replace")
     try:
         # Parse numbers as floats, which have no limit on digits.

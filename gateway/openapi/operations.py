@@ -64,7 +64,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, DocumentError]]:
-    """Yield all operations in document order, or the key and error of one that cannot be read."""
+    """Yield all operations in document order. For an unreadable operation, yield its key and the error instead."""
     paths = root.at("paths")
     if not isinstance(paths.value, dict):
         return
@@ -110,9 +110,9 @@ def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
 
 
 def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
-    """Return a unique name for each operation, independent of their order.
+    """Return a unique name for each operation. The order of the operations does not affect the names.
 
-    Long names are shortened after a word and get a hash. Equal names also get a hash.
+    Long names are shortened after a word. Shortened and duplicate names get a hash as a suffix.
     """
     plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
     counts: dict[str, int] = {}

@@ -37,11 +37,12 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
-    """Return the input names by place and wire name, independent of the order of the inputs.
+    """Return the input names by place and wire name. The order of the inputs does not affect the names.
 
     1. Invalid characters become `_`, and long names are shortened.
-    2. Equal names of one place get a hash, except a name that did not change.
-    3. Equal names of several places get the later place as a suffix: `id__query`. So does `caller`.
+    2. If several inputs in one place now share a name, each changed name gets a hash as a suffix.
+    3. If inputs in different places share a name, the later place becomes a suffix: `id__query`. An input with the
+       reserved name `caller` also gets this suffix.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:

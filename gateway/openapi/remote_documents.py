@@ -150,7 +150,7 @@ class RemoteDocuments:
         self._is_at_start = True
 
     def opened(self, name: str) -> FetchedDocuments | None:
-        """Return the last fetched document of an entry, or None. Its URL can have changed since."""
+        """Return the last fetched document of an entry, or None. The URL of the entry can have changed since."""
         followed = self._followed.get(name)
         return None if followed is None else followed.fetched
 
@@ -297,7 +297,7 @@ class _RefreshedDocument:
 async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None) -> FetchedDocuments:
     """Fetch a document and the documents of its origin that it references.
 
-    Unchanged documents are taken from `known`. So are referenced documents that cannot be fetched.
+    Unchanged documents, and referenced documents that cannot be fetched, are taken from `known`.
 
     Raises:
         DocumentError: the document cannot be used, or references too many or too large documents.

@@ -347,7 +347,7 @@ def _distinct(values: list[Json]) -> list[Json]:
 
 
 def _normalized(value: Json) -> Json:
-    """Convert integers to floats. In JSON, 1 equals 1.0, but not true."""
+    """Convert integers to floats, because 1 and 1.0 are equal in JSON. Booleans are left unchanged."""
     match value:
         case bool() | str() | None:
             return value

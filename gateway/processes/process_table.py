@@ -119,7 +119,7 @@ class Descendants:
         return families, bool(reaped)
 
     def _can_reap(self, zombie: Child) -> bool:
-        """Return whether no other code waits for the zombie, whose environment and origin are unknown."""
+        """Return whether no other code waits for the zombie. A zombie has no environment that identifies its call."""
         if zombie.pid in self._known or zombie.session in self._leaders:
             return True
         is_foreign = zombie.session == os.getsid(0) or zombie.pid in self._earlier

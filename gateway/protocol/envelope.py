@@ -22,7 +22,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Return whether a message belongs to the modern era. Other `Mcp-*` header fields prove nothing."""
+    """Return whether a message belongs to the modern era, based on `MCP-Protocol-Version` and `_meta` only."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, (Request, Notification)):

@@ -152,7 +152,7 @@ class RedisConnection:
             await self._back.wait()
 
     def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Register a callback for when the store is available again, and for its first use."""
+        """Register a callback that runs at the first use of the store and after each outage."""
         self._callbacks.append(callback)
 
     async def open(self) -> None:

@@ -242,7 +242,7 @@ class RedisTaskStore:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts of all replicas, possibly a few seconds old."""
+        """The number of tasks of all replicas by status. Can be a few seconds old."""
         return self._counts
 
     def _count(self, found: Sequence[bytes]) -> None:

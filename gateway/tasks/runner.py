@@ -114,7 +114,7 @@ class TaskRunner:
         self._tell(task)
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
-        """Stop the work of a task that has ended or belongs to another process. Store nothing."""
+        """Stop the work of a task that has ended or belongs to another process, without storing a result."""
         self._stop(task_id)
         if is_over:
             self.limiter.release(task_id)

@@ -176,7 +176,7 @@ class ResourceQuota(Usage):
 
 
 class WriteQuota(Usage):
-    """Limits response bytes from before they are written until the reader has made room for them.
+    """Limits the response bytes that are waiting to be written or have not been read by the client.
 
     This protects against clients that request large responses on many connections and do not read them. Responses over
     the quota wait for room. Up to the same amount can wait, and anything beyond is refused. A response larger than the

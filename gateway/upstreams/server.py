@@ -314,7 +314,7 @@ class UpstreamServer:
             return await discover(session, before=None if self._is_inherited else self.lists)
 
     async def read(self, uri: str) -> Json:
-        """Read a resource without a client, and return its contents."""
+        """Read a resource in the shared session, and return its contents."""
 
         async def ask(session: Session) -> JsonObject:
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):

@@ -16,7 +16,7 @@ _MAX_REPORTS: Final = 20
 
 
 class TaskProgress:
-    """The latest reports of each task."""
+    """The latest progress reports of each task."""
 
     def __init__(self) -> None:
         self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
@@ -27,7 +27,7 @@ class TaskProgress:
         self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
 
     def shown(self, task_id: str) -> Sequence[JsonObject]:
-        """Return the reports of a task, oldest first, with masked messages."""
+        """Return the progress reports of a task, oldest first."""
         return [{"at": timestamp(at), "message": message} for at, message in self._reports.get(task_id) or ()]
 
 

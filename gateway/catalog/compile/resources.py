@@ -231,11 +231,11 @@ def _compile_files(
 
 
 def _default_prefix(name: str, *, problems: Problems) -> tuple[str, str] | None:
-    """Return the common start of the URIs, and the name of the variable for the rest."""
+    """Return the common prefix of the URIs, and the name of the variable for the path."""
     if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
         return f"{name}:///", "path"
-    rule = "is a scheme of the web" if name in _WEB_SCHEMES else "is not a URI scheme (a-z, then a-z 0-9 + - .)"
-    problems.error(f'`{name}` {rule}, so the files need a `uri` such as "docs:///{{+path}}"')
+    rule = "is a web scheme" if name in _WEB_SCHEMES else "is not a valid URI scheme (a-z, then a-z 0-9 + - .)"
+    problems.error(f'`{name}` {rule}, so URIs cannot start with it. Set `uri`, for example "docs:///{{+path}}"')
     return None
 
 

@@ -82,9 +82,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report problems of the lock and all differences. Equal differences share one warning.
+        """Report problems of the lock and all differences. Identical differences share one warning.
 
-        Definitions that `is_hidden` by an error, and pages, are unknown here and do not count as removed.
+        Pages, and definitions that an error hides (`is_hidden`), do not count as removed.
         """
         place = problems.at("server", "lock")
         if self.pins is None:

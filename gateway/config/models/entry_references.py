@@ -1,7 +1,7 @@
 """Marks keys that refer to an entry of another section, such as `connection`, and finds these references.
 
-A change of the entry compiles its definitions again and changes their digests in the lock file. An error in the entry
-is not repeated for each definition.
+If an entry changes, the definitions that refer to it are compiled again and get new digests in the lock file. An error
+in an entry is reported once, not for each definition.
 """
 
 from collections.abc import Iterator

@@ -162,7 +162,7 @@ def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
 
 
 def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> None:
-    """Merge the client's lists of tools into our `tools`. Its `include` takes precedence."""
+    """Merge the client's lists of tools into `tools`. An existing `include` list takes precedence."""
     for keys, ours in ((_INCLUDED_TOOLS, "include"), (_EXCLUDED_TOOLS, "exclude")):
         for key, item in written.items():
             if key not in keys or key in kept:

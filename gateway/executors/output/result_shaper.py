@@ -54,7 +54,7 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announced(schema: JsonObject) -> JsonObject:
-    """Return the listed `outputSchema`. It allows every object, because clients reject mismatches."""
+    """Return the `outputSchema` to list. It allows any object, because clients reject results that do not match."""
     # References are relative to the root.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}
@@ -236,7 +236,10 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """Return the result for a selected and sanitized JSON value. Its text is `shown`, or its JSON."""
+        """Return the result for a selected and sanitized JSON value.
+
+        The text content is `shown`, or the value as JSON if `shown` is None.
+        """
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)

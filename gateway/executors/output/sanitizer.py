@@ -37,7 +37,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
     def head(self, text: str) -> str:
-        """Sanitize a text whose end is missing. It can end with a part of a secret."""
+        """Sanitize a text whose end is missing."""
         return self.redactor.before_gap(self.text(text))
 
     def tail(self, text: str) -> str:

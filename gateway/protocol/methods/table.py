@@ -1,4 +1,4 @@
-"""The methods of the protocol, and how a call of one is run, observed and turned into a reply."""
+"""The methods of the protocol, and the steps that run and observe a call and build its reply."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping

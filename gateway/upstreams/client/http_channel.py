@@ -74,7 +74,7 @@ class HttpChannel:
         url: URL | None = None,
         outgoing: Outgoing | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send an authenticated request, and yield the response. The caller is that of `outgoing`, the MCP request.
+        """Send a request, authenticated for the caller of the MCP request `outgoing`, and yield the response.
 
         Raises:
             NoCredentialsError: the caller has no credentials.

@@ -193,7 +193,10 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response. If `alone`, an error without an id is the response. Pass other messages to the inbox."""
+        """Return the response, and pass other messages to the inbox.
+
+        With `alone`, an error without an id counts as the response.
+        """
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):

@@ -131,7 +131,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return our id that a server has sent back, possibly as a string or a float."""
+    """Return the request id in a response. Servers can convert an integer to a string or a float."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:

@@ -268,7 +268,7 @@ class _MultilineText:
         return self._open <= 0
 
     def start(self, line: bytes) -> bool:
-        """Return whether a line can be the first of several."""
+        """Start with a line. Return False if it cannot be the first of several lines."""
         self._size = self._open = 0
         return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
 

@@ -27,10 +27,7 @@ class HeldSignal:
 
 
 def hold_signals() -> None:
-    """Record signals until other handlers are set.
-
-    Signals are not ignored, because child processes would inherit SIG_IGN (execve(2)).
-    """
+    """Record signals until other handlers are set. Ignored signals stay ignored in child processes (execve(2))."""
     for number in _HELD:
         signal.signal(number, HeldSignal())
 

@@ -93,7 +93,7 @@ class DaemonThreadPool:
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
-        """Count a task that continues after cancellation as stuck. Return a task that ends with it."""
+        """Count a task that continues after cancellation as stuck. Return a task that waits for its end."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
         return self._watches.begin(_wait_for(task), name="stuck plugin")

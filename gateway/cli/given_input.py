@@ -90,9 +90,9 @@ def _interruptible() -> Iterator[None]:
 
 
 def given_caller(name: str | None, auth: Auth | None) -> Identity:
-    """Return the identity that the named file describes; without a name, the anonymous identity.
+    """Return the identity described in the named file, or the anonymous identity if there is no name.
 
-    Raise ConfigError if the file cannot be read, or describes no caller whom `auth` would accept.
+    Raise ConfigError if the file cannot be read, or if `auth` would not accept the identity.
     """
     if name is None:
         return ANONYMOUS

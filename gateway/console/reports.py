@@ -210,7 +210,7 @@ def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
-    """Merge the event `status`: counts are summed, other members are those of this worker."""
+    """Merge the event `status`: counts are summed, and other members come from this worker."""
     every = [own, *others]
     return {
         **own,

@@ -183,7 +183,7 @@ def check_pinned(known: str | None, found: str | None, *, service_url: str) -> N
 
 
 def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
-    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1). The first of a name applies."""
+    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1). First values apply."""
     found: dict[str, str] = {}
     for field in fields:
         for name, quoted, token in _AUTH_PARAM.findall(field):

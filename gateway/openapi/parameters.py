@@ -41,8 +41,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
 
     1. Invalid characters become `_`, and long names are shortened.
     2. If several inputs in one place now share a name, each changed name gets a hash as a suffix.
-    3. If inputs in different places share a name, the later place becomes a suffix: `id__query`. An input with the
-       reserved name `caller` also gets this suffix.
+    3. Names used in an earlier place, and the reserved name `caller`, get their place as a suffix: `id__query`.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:

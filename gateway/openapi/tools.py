@@ -231,7 +231,7 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
 
 
 def _least_inputs(call: Call) -> int:
-    """Return `minProperties` of the inputs: that of a required body, plus the other required inputs.
+    """Return `minProperties` of the inputs: the minimum of a required body, plus the other required inputs.
 
     Optional parameters are counted too, so the bound can be too low.
     """

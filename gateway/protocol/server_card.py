@@ -69,10 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return the name with a reverse-DNS namespace, such as `com.example/files`.
-
-    An unqualified name gets the namespace of the first URL with a domain. Return None if no URL has a domain.
-    """
+    """Return the name, prefixed with a URL's domain in reverse order if needed, or None if no URL has a domain."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)

@@ -123,7 +123,7 @@ class _Comparison:
             yield from self._between("[]", before["items"], after.get("items", True))
 
     def _changed_type(self, olds: frozenset[str] | None, news: frozenset[str] | None) -> Iterator[_Reason]:
-        """None is any type."""
+        """None means any type."""
         if olds is not None and news is not None:
             if olds - news if self._is_input else news - olds:
                 yield ("", f"the type of {{}} changed from {_listed(olds)} to {_listed(news)}")
@@ -134,7 +134,7 @@ class _Comparison:
 
 
 def _fewer_values(olds: Sequence[Json] | None, news: Sequence[Json] | None) -> Iterator[_Reason]:
-    """None is any value."""
+    """None means any value."""
     if news is None:
         return
     if olds is None:

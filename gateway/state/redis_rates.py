@@ -72,7 +72,7 @@ class RedisRates:
     ) -> tuple[int, float] | None:
         """Count calls against rates (amount and seconds), or return the exceeded rate and the wait in seconds.
 
-        Amounts up to `resolution`, the maximum number of times in a log, are exact.
+        Amounts up to `resolution` are counted exactly. It limits how many call times are stored.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)

@@ -400,7 +400,7 @@ MISTAKES: list[tuple[str, dict[str, Json], str]] = [
     ("http", {"format": "image", "select": "a"}, "select: requires text or JSON, but `format` is image"),
     ("shell", {"format": "image"}, "format: requires `mime_type`, such as image/png"),
     ("content", {"schema": {}}, "schema: has no effect, because `content` is sent as written"),
-    ("sql", {"format": "csv"}, "format: has no effect, because rows of a database are not csv"),
+    ("sql", {"format": "csv"}, "format: has no effect, because database rows are not csv"),
     ("content", {"format": "json", "max_size": 5}, "format: has no effect"),
     ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, to match `format`"),
 ]

@@ -148,7 +148,7 @@ def _compile_bind(
 
 def _compile_settings(config: SqlCompletion, dialect: Dialect, *, scope: Scope) -> Mapping[str, TextTemplate]:
     if config.settings and not dialect.has_settings:
-        scope.problems.error(f"`settings` requires PostgreSQL; {dialect.name} has no settings of a transaction")
+        scope.problems.error(f"`settings` requires PostgreSQL. {dialect.name} has no transaction settings")
     return {name: compile_text(value, scope.at(name)) for name, value in config.settings.items()}
 
 

@@ -17,9 +17,9 @@ from gateway.json_types import JsonObject
 async def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AsyncIterator[GatewayClient]:
-    """Open a client of the server at `--url`, or of the file, which this process then serves without a listener.
+    """Open a client for the server at `--url`, or for the file, which is then served in this process.
 
-    Definitions that are not available on this machine are reported on `hints`, or only the one called `about`.
+    Report the definitions that are not available on this machine on `hints`. With `about`, report only that definition.
     """
     caller = getattr(options, "caller", None)
     if options.url and caller is not None:

@@ -34,7 +34,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
 ) -> ResultShaper:
     _check_format(config, traits, scope)
     if traits.is_table and config.format in PARSERS:
-        scope.at("format").problems.error(f"has no effect, because rows of a database are not {config.format}")
+        scope.at("format").problems.error(f"has no effect, because database rows are not {config.format}")
     template = config.template
     names = ("result", ALL_INPUTS, *traits.names)
     return ResultShaper(

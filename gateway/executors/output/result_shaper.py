@@ -78,7 +78,7 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     keeps_documents: bool = False
     """Whether embedded resources are passed on unchanged."""
     is_table: bool = False
-    """Whether the result is rows of a database, which have no text format."""
+    """Whether the result consists of database rows, which have no text format."""
     is_written: bool = False
     """Whether the result is fixed content."""
 
@@ -236,10 +236,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """Return the result for a selected and sanitized JSON value.
-
-        The text content is `shown`, or the value as JSON if `shown` is None.
-        """
+        """Return the result for a selected and sanitized JSON value. `shown` replaces its text if the value fits."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)

@@ -193,10 +193,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response, and pass other messages to the inbox.
-
-        With `alone`, an error without an id counts as the response.
-        """
+        """Return the response, or with `alone` an error without an id. Pass other messages to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):

@@ -47,7 +47,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """`capabilities` are those of the client. Modern requests contain their own."""
+        """`capabilities` are the client's capabilities. Modern requests contain their own."""
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities

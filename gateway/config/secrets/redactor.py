@@ -131,7 +131,7 @@ class Redactor:
         return text[: max(0, len(text) - self._most_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Do the same at the start of a text whose beginning was removed."""
+        """Remove as many characters from the start of a text whose beginning is missing. See `before_gap`."""
         return text[self._most_torn :]
 
     @property

@@ -246,7 +246,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 def _exchanging(
     config: TokenRequest, issuers: Sequence[str] | None, problems: Problems
 ) -> tuple[TokenRequest, frozenset[str]]:
-    """Return the request and the issuers whose tokens its server receives. A token never reaches another issuer's."""
+    """Return the request, and the only issuers whose tokens may be sent to its server."""
     if not issuers:
         if issuers is not None:
             problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
@@ -267,7 +267,7 @@ def _exchanging(
     if server.subject_issuers or len(issuers) == 1:
         return config, frozenset(server.subject_issuers or issuers)
     if server.issuer not in issuers:
-        problems.error("needs `subject_issuers`, because `auth.oauth` has several issuers, and this is not one of them")
+        problems.error("needs `subject_issuers`: `auth.oauth` has several issuers, and `issuer` is not one of them")
     return config, frozenset([server.issuer or ""])
 
 

@@ -167,7 +167,7 @@ class ResourceQuota(Usage):
             semaphore.release()
 
     def _semaphores(self, caller: str) -> list[tuple[FairSemaphore, int]]:
-        """Return the shared semaphores and their limits. The caller's is first, so that it does not use the total."""
+        """Return the shared semaphores and limits. The caller's is first: calls it rejects do not use the total."""
         if self._shared is None:
             return []
         callers, total = self._shared

@@ -181,7 +181,7 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return a new call, or the parked call for a retry. A repeatable call of another process is repeated once."""
+        """Return the parked call of a retry, or a new call. Repeat a call of another process once if possible."""
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

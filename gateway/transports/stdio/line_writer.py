@@ -63,7 +63,7 @@ class LineWriter:
             while not self._has_room.is_set():
                 if not size or self._waiting_bytes <= self._max_waiting:
                     await self._has_room.wait()
-                elif await self._stands_still() and self._waiting_bytes > self._max_waiting:
+                elif await self._is_stalled() and self._waiting_bytes > self._max_waiting:
                     return False
         finally:
             self._waiting_bytes -= size
@@ -83,7 +83,7 @@ class LineWriter:
             self._wake.notify()
         self._mark_gone()
 
-    async def _stands_still(self) -> bool:
+    async def _is_stalled(self) -> bool:
         """Wait for room in the pipe. Return True if the reader has read nothing since the wait began."""
         written = self.written
         with suppress(TimeoutError):

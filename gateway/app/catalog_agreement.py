@@ -36,7 +36,7 @@ class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicasAgreed(msgspec.Struct, frozen=True):
-    """Event: held announcements are due."""
+    """Event: held announcements can be sent."""
 
 
 class ListDiffered(msgspec.Struct, frozen=True):

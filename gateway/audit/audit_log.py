@@ -1,8 +1,8 @@
 """The audit log file, with one JSON line per record. Never delays a call.
 
 Records that cannot be written stay in the bounded queue of a `BackgroundWriter` and are retried. A record reports the
-number of dropped records. For rotation, the file can be moved or truncated: it is reopened when its path leads to
-another file or none.
+number of dropped records. For rotation, the file can be moved or truncated: it is reopened when its path refers
+to another file or no longer exists.
 """
 
 import json

@@ -115,7 +115,7 @@ def task_record(task: Task) -> JsonObject:
 
 
 def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int) -> JsonObject:
-    """Return the record of a denied request, without the credential, and the number of suppressed ones."""
+    """Return the record of a denied request, without the credential, and the number of suppressed records."""
     facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
     return {"event": "denied", **facts, "others": suppressed}
 

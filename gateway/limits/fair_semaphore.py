@@ -138,7 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls beyond a number, starting with the callers that have most of them."""
+        """Refuse waiting calls until `most` are left, starting with the caller that has the most of them."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 

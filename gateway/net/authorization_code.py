@@ -257,7 +257,7 @@ def authorization_url(  # noqa: PLR0913 - the parameters of RFC 6749 §4.1.1 and
 
 
 def offline_parameters(server: ServerMetadata, scopes: Sequence[str]) -> dict[str, str]:
-    """Return the parameters without which a server issues no refresh token."""
+    """Return the parameters that the server requires to issue a refresh token."""
     if server.issuer == _GOOGLE:  # https://developers.google.com/identity/protocols/oauth2/web-server
         return {"access_type": "offline", "prompt": "consent"}
     # OpenID Connect Core §11: without consent, the server ignores the scope.

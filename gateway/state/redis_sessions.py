@@ -110,7 +110,7 @@ class RedisSessionStore:
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record and become a holder, or None if Redis is unavailable."""
+        """Return the record and become a holder of the session. Return None if Redis is unavailable."""
         if self._store.is_unavailable:
             return None
         try:

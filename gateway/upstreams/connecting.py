@@ -49,7 +49,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     """Open a session within `seconds`. Try the `known` way first.
 
     Raises:
-        UpstreamError: all ways failed. The message is from the known way, or from the one that came furthest.
+        UpstreamError: all ways failed. The message is from the known way, or from the attempt that got furthest.
     """
     attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
     failure: UpstreamError | None = None

@@ -181,7 +181,7 @@ class UpstreamSource:
         return found
 
     async def read_pages(self, loaded: LoadedConfig, problems: Problems) -> dict[Name, DefinitionDigest]:
-        """Return digests of the pages of all tools. A page that cannot be read is a warning."""
+        """Return digests of the pages of all tools. An unreadable page causes a warning."""
         found: dict[Name, DefinitionDigest] = {}
         for (section, _), origin in loaded.origins.items():
             if section != "tools" or origin.path[0] != "upstreams":

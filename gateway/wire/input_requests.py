@@ -101,7 +101,7 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
 
 
 def _plain_field(name: str, field: JsonObject) -> JsonObject:
-    """Convert a field to 2025-06-18, with `enumNames` and without lists."""
+    """Convert a field to revision 2025-06-18, which has `enumNames` and no lists."""
     if field["type"] == "array":
         raise ExecutionError(f"The field {name!r} allows several values, which revision {V2025_06_18} does not support")
     plain = {key: value for key, value in field.items() if key != "oneOf"}

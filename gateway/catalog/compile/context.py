@@ -102,7 +102,7 @@ def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> st
 
 
 def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
-    """Mask secrets, because clients can list definitions. In a name or URI, a secret is an error."""
+    """Mask secrets, because clients can list definitions. A secret in a name or URI is an error."""
     masked = redactor.json(primitive.definition)
     if masked == primitive.definition:
         return primitive

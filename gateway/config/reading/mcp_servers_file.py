@@ -185,7 +185,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
 
 
 def _is_ours(key: str, node: Node) -> bool:
-    """Whether a key has our meaning. For example, clients use a number for `timeout` and a list for `tools`."""
+    """Whether a key has the meaning of our configuration. Clients use a number for `timeout` and a list for `tools`."""
     match key:
         case "timeout":
             return isinstance(node, Scalar) and isinstance(node.value, str)

@@ -344,7 +344,7 @@ class Sessions:
         self._keep_counted(sessions)
 
     async def _refusal_of_count(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session of all replicas. Return an error if there are too many."""
+        """Count a new session across all replicas. Return an error if there are too many sessions."""
         if self._count is None:
             return None
         quota, expires = self.quota, self._clock() + self._record_seconds

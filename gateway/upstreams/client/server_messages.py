@@ -37,7 +37,7 @@ class ServerMessages:
     def __init__(
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
-        """`send` sends responses, in tasks of `tasks`."""
+        """Responses are sent with `send`, in tasks owned by `tasks`."""
         self.calls: Final[dict[RequestId, RelayedCall]] = {}
         """Open calls by request id, oldest first."""
         self._listener: Final = listener

@@ -213,7 +213,7 @@ class StdioLink:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
-        """Read the lines as one text, or one by one if they are not."""
+        """Read the lines as one message, or one by one if they do not form a message."""
         self._cancel_join()
         lines = self._text.end()
         text = b"\n".join(lines)

@@ -104,7 +104,7 @@ def narrowed(access: Access | None, override: Access | None) -> Access | None:
 
 
 class Requires(Model):
-    """Requirements. Unless all are met, the definition is left out and shown by `status`. Calls check `client`."""
+    """Requirements. If one is not met, the definition is left out, as `status` shows. `client` is checked per call."""
 
     commands: Annotated[Items[str], DISTINCT] = ()
     """Programs that must be on `PATH`."""

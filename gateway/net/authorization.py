@@ -267,7 +267,7 @@ def _exchanging(
     if server.subject_issuers or len(issuers) == 1:
         return config, frozenset(server.subject_issuers or issuers)
     if server.issuer not in issuers:
-        problems.error("needs `subject_issuers`: `auth.oauth` has several issuers, and `issuer` is not one of them")
+        problems.error("needs `subject_issuers`: `auth.oauth` has several issuers, and `issuer` does not name one")
     return config, frozenset([server.issuer or ""])
 
 

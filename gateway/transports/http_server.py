@@ -158,12 +158,13 @@ class HttpServer:
             URL.build(path=path).raw_path: handler
             for path in (self._listen.path, self._proxies.prefix + self._listen.path)
         }
-        self._main = HttpListener(
+        listener = HttpListener(
             application, main, connection_limits=self.limits.connections, tls=self._tls, direct=direct
         )
-        await self._main.start()
-        stack.push_async_callback(self._main.close)
+        await listener.start()
+        stack.push_async_callback(listener.close)
         # Port 0 has been replaced by the actual port.
+        self._main = listener
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
         if self._pages is not None:
             self._pages.listen_at(next(_bases(self._listen, self._main.address)))

@@ -19,8 +19,8 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust
         return None, None
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("requires `cert`")
-    # Origins chosen by a redirect must not receive the client certificate.
-    elsewhere = _trust(tls.model_copy(update={"cert": None, "key": None}), problems)
+    # Origins chosen by a redirect only share the trusted authorities.
+    elsewhere = _trust(ClientTls(ca=tls.ca), problems)
     here = _trust(tls, problems) if tls.cert else elsewhere
     return here, elsewhere
 

@@ -167,6 +167,24 @@ def test_bundle_contains_a_wheel_that_its_project_file_names(run: Run, folder: P
     assert [line.split(",")[0] for line in recorded] == names
 
 
+@pytest.mark.parametrize(
+    ("more", "extras"),
+    [
+        ("databases: {notes: {url: 'sqlite:notes.db'}, shop: {url: 'mysql+asyncmy://app@db/shop'}}", "[mysql,sql]"),
+        ("databases: {facts: {url: 'duckdb:facts.duckdb'}}", "[duckdb]"),
+        ("connections: {api: {base_url: 'https://api.example.com', auth: {bearer: '${env:API_TOKEN}'}}}", ""),
+        ("connections: {api: {base_url: 'https://api.example.com', auth: {authorization_code: {}}}}", "[auth]"),
+    ],
+)
+def test_bundle_installs_extras_of_its_file(run: Run, folder: Path, more: str, extras: str) -> None:
+    config = folder / "ops" / "config.yaml"
+    config.write_text(f"{config.read_text()}{more}\n")
+    assert bundled(run).code == 0
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        project = tomllib.loads(archive.read("pyproject.toml").decode())
+    assert project["project"]["dependencies"] == [f"mcp-gateway-daemon{extras}"]
+
+
 def test_package_option_replaces_the_wheel(run: Run, folder: Path) -> None:
     requirement = "mcp-gateway-daemon @ git+https://git.example.com/gateway"
     assert bundled(run, "--package", requirement).code == 0

@@ -11,7 +11,7 @@ from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Database
 from gateway.executors.sql.compiler import compile_query, query_path
-from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.dialects import Dialect, dialect_of, dialect_of_url
 from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.sql.query import Statement
 from gateway.executors.sql.sessions import DatabaseProfile
@@ -27,7 +27,7 @@ def compile_databases(databases: Mapping[str, Database], *, problems: Problems) 
 
 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
-    dialect = dialect_of(config.url.partition(":")[0].partition("+")[0].lower())
+    dialect = dialect_of_url(config.url)
     if not dialect.is_installed():
         problems.error(f"needs packages that are not installed: {dialect.install}")
         return None

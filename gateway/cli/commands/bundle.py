@@ -26,6 +26,7 @@ from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
 from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
+from gateway.executors.sql.dialects import dialect_of_url
 from gateway.json_types import Json
 from gateway.whole_file import whole_file
 
@@ -110,8 +111,13 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _environment(package: str | None, document: Document) -> dict[str, bytes]:
-    extras = [name for name, used in (("auth", document.auth), ("sql", document.databases)) if used]
-    requirement = package or DISTRIBUTION + (f"[{','.join(extras)}]" if extras else "")
+    extras = {dialect_of_url(each.url).extra for each in document.databases.values()}
+    outbound = [each.auth for each in document.connections.values()] + [
+        each.auth for each in document.upstreams.values()
+    ]
+    if document.auth or any(each and not (each.bearer or each.basic) for each in outbound):
+        extras.add("auth")
+    requirement = package or DISTRIBUTION + (f"[{','.join(sorted(extras))}]" if extras else "")
     project = _PROJECT.format(requirement=json.dumps(requirement))
     if package is not None:
         return {"pyproject.toml": project.encode()}

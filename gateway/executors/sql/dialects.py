@@ -147,6 +147,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...]
     install: str
     """The command that installs the packages."""
+    extra: str = "sql"
+    """The extra of this distribution with the packages."""
     driver: str | None = None
     """The SQLAlchemy driver that is always used, such as `postgresql+asyncpg`."""
     error_modules: frozenset[str] = frozenset()
@@ -313,6 +315,7 @@ MYSQL: Final = Dialect(
     module="gateway.executors.sql.mysql",
     packages=(*_SQLALCHEMY, "asyncmy"),
     install=f"{_INSTALL_SQLALCHEMY} asyncmy",
+    extra="mysql",
     driver="mysql+asyncmy",
     error_modules=frozenset({"asyncmy"}),
     # asyncmy or SQLAlchemy would ignore other values, so that the connection is not encrypted.
@@ -345,6 +348,7 @@ DUCKDB: Final = replace(
     module="gateway.executors.sql.duckdb",
     packages=("duckdb",),
     install="pip install duckdb",
+    extra="duckdb",
     driver=None,
     error_modules=frozenset({"_duckdb"}),
     renamed_parameters={},
@@ -373,6 +377,11 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "mariadb": replace(MYSQL, name="mariadb"),
 }
 """By the names in URLs, which are also the kinds of `init --from`."""
+
+
+def dialect_of_url(url: str) -> Dialect:
+    """Return the dialect of an SQLAlchemy URL, such as `mysql+asyncmy://…`."""
+    return dialect_of(url.partition(":")[0].partition("+")[0].lower())
 
 
 def dialect_of(name: str) -> Dialect:

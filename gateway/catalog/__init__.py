@@ -1,1 +1,1 @@
-"""The immutable set of served primitives: its compiler, and the store of the current catalog."""
+"""The catalog of served tools, resources and prompts, with its compiler and its store."""

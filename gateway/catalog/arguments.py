@@ -1,4 +1,4 @@
-"""The compiled arguments of a tool."""
+"""Prepares and validates the arguments of tool calls."""
 
 import os
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ from gateway.wire.headers import HeaderParameter
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """Confines paths from callers to one directory: `within`.
+    """Confines paths that callers pass to one directory (`within`).
 
-    Threats: `..` segments, absolute paths elsewhere, symbolic links out of the directory, NUL. Relative paths are
-    rejected, because their meaning depends on the program.
+    Rejects paths that are outside the directory or leave it through `..` or symbolic links, and paths with NUL.
+    Relative paths are rejected too, because each program can resolve them differently.
 
-    Links are resolved before the backend opens the path, so anyone who can write to the directory can still add a link
-    in between. A `sandbox` with `readable` prevents that.
+    Links are resolved before the backend opens the path. In between, anyone who can write to the directory could add a
+    link. A `sandbox` with `readable` prevents this attack.
     """
 
     root: Path
     place: str
-    """The directory, with links resolved at load."""
+    """The real path of `root`, with links resolved when the configuration is loaded."""
 
     def refusal(self, value: Json) -> str | None:
-        """Return why a path or a list of paths is not allowed, or None if it is allowed."""
+        """Return why a path, or any path in a list, is not allowed. Return None if all are allowed."""
         match value:
             case str():
                 return (
@@ -48,7 +48,7 @@ class Confinement(msgspec.Struct, frozen=True):
         if "\0" in path or not path.startswith("/"):
             return False
         try:
-            # Compared by segments: `/srv/data` does not contain `/srv/data-old`.
+            # Compare path segments, because `/srv/data` does not contain `/srv/data-old`.
             return Path(os.path.realpath(path)).is_relative_to(self.place)
         except (OSError, ValueError):  # ValueError: a lone surrogate, for example
             return False
@@ -65,21 +65,21 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     has_defaults: bool
     confinements: Mapping[str, Confinement]
     has_integers: bool
-    """Whether the schema mentions integers, so that backends expect `3` where a client sends `3.0`."""
+    """Whether the schema mentions integers. If so, `3.0` from a client becomes `3` for the backend."""
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, parse integers, confine paths, decode files.
+        """Return the arguments with defaults, coerced, validated, confined and with decoded files.
 
         Raises:
-            ArgumentsError: the arguments are invalid. It names each by JSON Pointer.
+            ArgumentsError: the arguments are invalid. The error names each invalid argument by JSON Pointer.
         """
         if not self.validates:
             return arguments
         prepared: JsonObject = self._filled(arguments)
-        # Coercion would turn the text "1" into a number where text is allowed, so it runs only for invalid arguments.
+        # Coerce only invalid arguments, because coercion could turn the valid text "1" into a number.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
         if self.has_integers:
@@ -102,10 +102,10 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     def _coerced(self, arguments: JsonObject) -> JsonObject:
         prepared = arguments
         if self.coerce:
-            # Coercion can parse an object whose properties have defaults.
+            # Coercion can parse text into an object whose properties have defaults.
             prepared = self._filled(coerced(arguments, self.validator))
             if not self.validator.is_valid(prepared):
-                # Required nulls are kept, so that the error reports them.
+                # If the arguments are invalid without nulls too, keep the nulls, so that the error reports them.
                 given = self._filled(without_nulls(prepared, self.validator))
                 prepared = given if self.validator.is_valid(given) else prepared
         if errors := self.validator.errors(prepared, noun="argument"):

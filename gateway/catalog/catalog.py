@@ -1,4 +1,4 @@
-"""The immutable set of served primitives."""
+"""Defines the catalog, the immutable set of served tools, resources and prompts."""
 
 import hashlib
 from collections import Counter
@@ -37,20 +37,20 @@ from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 
 Selection = Callable[[ListKind, Iterable[str], Iterable[str]], bool]
-"""A compiled `include` or `exclude`: whether it selects a primitive with these tags and names."""
+"""Returns whether an `include` or `exclude` selects a primitive with this kind, these tags and these names."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     include: Selection | None = None
-    """None includes everything."""
+    """None includes all primitives."""
     exclude: Selection | None = None
     instructions: str | None = None
-    """None uses the instructions of the whole catalog."""
+    """None means that clients see the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        """Whether a primitive belongs to the view. A resource has two names: its key and its URI."""
+        """Return whether the view contains a primitive. The names of a resource are its key and its URI."""
         tags, names = tuple(tags), tuple(names)
         if self.include is not None and not self.include(kind, tags, names):
             return False
@@ -70,7 +70,7 @@ def names_of(primitive: Primitive) -> tuple[str, ...]:
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit: RateLimit | None = None
     of_caller: tuple[int, int] | None = None
-    """Maximum number of running and of waiting calls per caller."""
+    """Maximum number of running calls and maximum number of waiting calls, per caller."""
     of_all: tuple[int, int] | None = None
     sampling: SamplingLimits = defaults_of(SamplingLimits)
     tasks: TaskLimits = defaults_of(TaskLimits)
@@ -91,19 +91,19 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
-# `dict` is required by `cached_property`.
+# `cached_property` stores its value in `__dict__`, which a struct has only with `dict=True`.
 class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """The immutable set of served primitives. Mappings keep the order of the file."""
+    """Holds all served primitives and never changes. Mappings keep the order of the configuration file."""
 
     generation: int
     server_info: JsonObject
-    """`Implementation` (2026-07-28 schema): name, version, and optional members."""
+    """The server's `Implementation` object in the 2026-07-28 schema."""
     instructions: str | None
-    """Instructions from the files. See `all_instructions`."""
+    """Instructions from the configuration files only. `all_instructions` adds the instructions of upstreams."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Instructions by upstream name."""
+    """Instructions of each upstream, by the name of the upstream."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Upstreams without known lists that all callers can use, by prefix of their tools."""
+    """Upstreams that all callers can use but whose tools are not known yet, by the prefix of their tool names."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
@@ -111,32 +111,32 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     resource_templates: tuple[ResourceTemplate, ...] = ()
     prompts: Mapping[str, Prompt] = msgspec.field(default_factory=empty)
     skills: Mapping[str, Skill] = msgspec.field(default_factory=empty)
-    """By URI of the SKILL.md."""
+    """Skills by the URI of their SKILL.md."""
     aliases: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=empty)
-    """Old name → name, for "tools", "resources" (URIs) and "prompts"."""
+    """Maps old names (old URIs for resources) to current names, for each of "tools", "resources" and "prompts"."""
     scopes: frozenset[str] = frozenset()
     access_digest: str = ""
     views: Mapping[str, View] = msgspec.field(default_factory=empty)
     databases: frozenset[DatabaseProfile] = frozenset()
-    """Databases with open connections."""
+    """The databases of the configuration with valid settings."""
     searches: Mapping[str, "PutSearch"] = msgspec.field(default_factory=empty)
-    """By name of the view."""
+    """Functions that add the search tools to a view, by the name of the view."""
     scoped_to: frozenset[str] | None = None
-    """Scopes of the caller. None if scopes do not limit the catalog."""
+    """Scopes of the caller, or None if scopes do not limit this catalog."""
     view: str | None = None
     listed_tools: tuple[Tool, ...] | None = None
-    """Tools to list in a view with `search`. None lists all tools."""
+    """Tools that `tools/list` returns in a view with `search`. None lists all tools."""
     beyond: "Catalog | None" = None
-    """The caller's catalog without the view. Tools and prompts of the view can read its resources."""
+    """The caller's catalog without the view. Tools and prompts of the view can read resources of that catalog."""
     left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of the served definitions. For a definition that is served in its locked version, those in the lock."""
+    """Digests of the served definitions. A definition served in its locked version has the digests of the lock."""
     lock_differences: tuple[Difference, ...] = ()
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Digest of each list as clients see it, by "tools", "resources" and "prompts"."""
+    """Digest of each list as clients see it. The keys are "tools", "resources" and "prompts"."""
 
     @cached_property
     def all_instructions(self) -> str | None:
@@ -147,7 +147,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
-        """Fingerprints of the lists without primitives of upstreams."""
+        """Fingerprints of the lists, computed without the primitives of upstreams."""
         digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
@@ -161,17 +161,17 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.scoped_to is not None or self.view is not None
 
     def where(self, predicate: Callable[[Primitive], bool]) -> "Catalog":
-        """Return a catalog with only the matching primitives. Scopes and aliases are kept."""
+        """Return a catalog with only the matching primitives, but with the same scopes and aliases."""
         return self._listing(filter(predicate, self.primitives()))
 
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
-        """Return a catalog that lists only these tools. Clients can still call the other tools."""
+        """Return a catalog that lists only these tools. Clients can still call tools that are not listed."""
         listed = tuple(tools)
         digests = (each.digest or definition_digest(each.definition) for each in listed)
         return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
-        """Return a catalog with other primitives, and recompute everything derived from them."""
+        """Return a catalog with these primitives, and recompute its aliases, scopes and digests."""
         found = self._listing(primitives)
         lists: dict[str, Mapping[str, Primitive]] = {
             "tools": found.tools,
@@ -216,7 +216,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def masker(self) -> Sanitizer:
-        """Masks secrets but keeps control characters, for output that makes them visible."""
+        """Sanitizer that masks secrets but keeps control characters, for output that escapes control characters."""
         return Sanitizer(redactor=self.redactor, keeps_controls=True)
 
     def tool(self, name: str) -> Tool | None:
@@ -233,10 +233,10 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """Return the resource for `uri` and its variables.
+        """Return the resource or template that serves `uri`, and the variables in the URI.
 
-        Exact URIs win over templates. The first matching template wins, or the closest match among templates of
-        upstreams.
+        Exact URIs take precedence over templates. Among templates of the files, the first match wins. Among templates
+        of upstreams, the closest match wins.
         """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
@@ -254,16 +254,16 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 PutSearch = Callable[[Catalog], Catalog]
-"""Adds the search tools to a catalog, and removes most other tools from its list."""
+"""Adds the search tools to a catalog, and hides most other tools from `tools/list`."""
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
-    """Return the current name for each old name. Names of other primitives are never aliases."""
+    """Map each alias to the current name. Skip aliases that are also names of primitives."""
     return {alias: key for key, each in primitives.items() for alias in each.aliases if alias not in primitives}
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Return the tool for each name that pages use. Ambiguous names and names of other tools are left out."""
+    """Map the names that app pages use to tools. Skip ambiguous names, and names that are also names of tools."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name
@@ -279,34 +279,34 @@ def _access_digest(primitives: Iterable[Primitive]) -> str:
 
 
 MAX_PARTS: Final = 256
-"""Number of cached parts. The least recently used part is dropped."""
+"""Maximum number of cached catalogs. The least recently used catalog is dropped."""
 
 
 class CallerCatalogs:
     """Narrows the catalog to the primitives that one caller can see.
 
-    Hidden primitives are removed, so lookups need no further checks. Primitives marked `visible` are always included,
-    and their scopes are checked on use.
+    Hidden primitives are removed, so lookups need no scope checks. Primitives marked `visible` are always included, and
+    their scopes are checked when a caller uses them.
     """
 
     def __init__(self) -> None:
         self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
-        """Return the catalog for a caller with these scopes (None: all) in an existing view."""
-        # Irrelevant scopes are ignored, so that many callers share one part.
+        """Return the catalog that a caller with these scopes sees in the view. None stands for all scopes."""
+        # Ignore irrelevant scopes, so that many callers share one cached catalog.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:
             return catalog
         # MCP 2026-07-28 server/tools "Capabilities": lists may depend on authorization, but not on the connection.
         key = catalog.generation, view, scopes
         if (kept := self._kept.get(key)) is None:
-            # Requests can still use the previous generation right after a reload.
+            # Keep the previous generation, because requests can still use it right after a reload.
             self._forget_before(catalog.generation - 1)
             if view is None:
                 kept = scoped(catalog, scopes or frozenset())
             else:
-                # All views share the part that was narrowed by scopes.
+                # All views share the catalog that was narrowed by scopes.
                 kept = viewed(self.of(catalog, scopes), catalog.views[view])
             self._kept.put(key, kept)
         return kept
@@ -317,12 +317,12 @@ class CallerCatalogs:
 
 
 def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:
-    """Return the primitives that these scopes allow."""
+    """Return a catalog with only the primitives that these scopes allow."""
     return replace(catalog.where(lambda each: each.access.is_listed_for(held)), scoped_to=held)
 
 
 def viewed(catalog: Catalog, view: View) -> Catalog:
-    """Return the primitives that belong to a view."""
+    """Return a catalog with only the primitives that belong to a view."""
     part = replace(
         catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=names_of(each))),
         view=view.name,

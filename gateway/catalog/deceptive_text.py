@@ -43,7 +43,7 @@ _VOICES: Final = (
 
 
 def instructions_in(text: str) -> str | None:
-    """Quote an instruction that no server text should contain, and describe the problem."""
+    """Return the first instruction in `text` that manipulates models, with the reason, or None."""
     return _first(text, _ORDERS)
 
 
@@ -84,21 +84,21 @@ _DOUBLES: Final = {
     "x": "\u0445\u03c7",
     "y": "\u0443\u03b3",
 }
-"""Lower-case Latin letters → digits and letters of other scripts that look alike (Unicode TR39)."""
+"""Maps lower-case Latin letters to similar digits and letters of other scripts (Unicode TR39)."""
 _ALIKE: Final[dict[int, str | None]] = {
     **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
     **dict.fromkeys(map(ord, "-_. ")),
 }
-"""Replacements in a skeleton. Separators are removed."""
+"""Replacements of characters in a skeleton. Separators map to None, which removes them."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts with similar letters, by the first word of the letters' names."""
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the first letter of a script that resembles the script at the start of the word."""
+    """Return the first letter whose script only resembles the script of the earlier letters in its word."""
     if name.isascii():
         return None
-    # A name can contain words in different scripts.
+    # Check each word separately, because a name can contain words in different scripts.
     for word in re.findall(r"\w+", name):
         scripts = [(letter, _script(letter)) for letter in word]
         known = [(letter, script) for letter, script in scripts if script in _OVERLAP]
@@ -136,7 +136,7 @@ _SUSPECTS: Final = re.compile(
     "]"
     # Joiners and directional marks belong next to letters of other scripts and emoji, and never next to each other.
     r"|(?<=[ -~])[\u061c\u200c-\u200f](?=[ -~])|(?<=[\u061c\u200c-\u200f])[\u061c\u200c-\u200f]"
-    # Selectors of emoji also follow the digits of keycaps, and others follow ideographs.
+    # Emoji selectors can follow the digits of keycaps, and ideographic selectors follow ideographs.
     r"|(?<=[A-Za-z ])[\ufe0e\ufe0f]|(?<![\u3400-\u9fff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
 )
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
@@ -144,7 +144,7 @@ _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a
 
 
 def invisible_characters_in(text: str) -> str | None:
-    """Return the name of the first hidden character and the number of further ones, or None."""
+    """Return the name of the first hidden character and the number of further hidden characters, or None."""
     if text.isascii() and text.isprintable():
         return None
     text = _FLAG.sub("", text)

@@ -18,13 +18,13 @@ from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.templates.caller import named_facts
 
 EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""Declares everything that a definition can require of a client."""
+"""All client capabilities that a definition can require."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     does: str
-    """Text that completes a sentence starting with the name."""
+    """What the call does, as the predicate of a sentence whose subject is `name`."""
     arguments: JsonObject
     """Validated arguments with defaults, as passed to the backend."""
     question: str | None
@@ -49,7 +49,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog:
-    """Return the catalog with explaining executors, and without confirmations and tasks."""
+    """Return a copy of the catalog whose executors report explanations, without confirmations and tasks."""
 
     def explaining(given: Primitive) -> Primitive:
         match given:

@@ -15,7 +15,7 @@ RootPlace = tuple[str, frozenset[str]]
 
 
 class FileDependencies(msgspec.Struct, frozen=True):
-    """Collected during compilation. Also complete after errors."""
+    """Collects paths during compilation. The collection is complete even if compilation fails."""
 
     files: set[Path] = msgspec.field(default_factory=set)
     trees: set[Path] = msgspec.field(default_factory=set)
@@ -26,9 +26,9 @@ class FileDependencies(msgspec.Struct, frozen=True):
     served_roots: Mapping[str, RootPlace] = msgspec.field(default_factory=empty)
 
     def add_root(self, root: str, *, place: str, problems: Problems) -> None:
-        """Add a root directory. Report a directory that was replaced by a symbolic link.
+        """Add a root directory. Report an error if a new symbolic link redirects the directory.
 
-        An existing link can change its target, because an operator created it.
+        An existing link can change its target, because the operator created that link.
         """
         links = frozenset(path for path in (root, *map(str, Path(root).parents)) if is_link(path))
         self.files.add(Path(root))

@@ -83,12 +83,12 @@ def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterab
     for key in ("description", "inputSchema", "outputSchema", "arguments"):
         if key not in said:
             _add(texts, definition.get(key), path, Use.DESCRIPTION)
-    # The position in the plugin's code is unknown, so report all of them at `python`.
+    # The position in the plugin's code is unknown, so report all texts at `python`.
     return [(path, text, use) for _, text, use in texts]
 
 
 def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
-    # Nested generators take twice as long as appending to a shared list.
+    # Append to a shared list, because nested generators take twice as long.
     if isinstance(value, str):
         texts.append((path, value, use))
     elif isinstance(value, dict):
@@ -113,10 +113,10 @@ _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 """Two-letter names that are clear without a description."""
 _MIN_TELLING_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
-"""Minimum similarity of a misspelt keyword, from 0 to 1. Keys such as `within` and `enumNames` are below it."""
+"""Minimum similarity, from 0 to 1, of a misspelt keyword. Keys such as `within` and `enumNames` are less similar."""
 
 
-def lint(  # noqa: PLR0913 - all that is served
+def lint(  # noqa: PLR0913 - everything that is checked
     document: Document,
     *,
     tools: Mapping[str, Tool],
@@ -125,7 +125,7 @@ def lint(  # noqa: PLR0913 - all that is served
     plugins: tuple[Path, ...],
     problems: Problems,
 ) -> None:
-    """Report all warnings about a document without errors.
+    """Warn about misleading texts, schemas and annotations, and about insecure files.
 
     `instructions` come from upstreams, and `plugins` are the directories of `plugins:`.
     """
@@ -178,7 +178,7 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
-    """Cached, because many keywords and names recur."""
+    """Return the warnings about one text. The result is cached, because many keywords and names recur."""
     return tuple(_WARNINGS[use](text))
 
 

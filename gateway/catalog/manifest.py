@@ -27,29 +27,29 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, list[str]]
     """Keys of the listed definitions, by kind."""
     fingerprints: Mapping[str, str]
-    """By kind."""
+    """Digest of each list, by kind."""
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts that clients of a name or URI rely on."""
+    """The schemas and audiences that clients of a name or URI rely on."""
 
     input: Json = None
     """JSON Schema of the arguments. None for resources."""
     output: Json = None
     audiences: list[str]
-    """The audiences that can use it."""
+    """Names of the audiences that can use the name or URI."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, Json]
     """Values in the file by path, such as `tools.deploy` or `listen`."""
     left_out: Mapping[str, str]
-    """Path of a definition → why it is not served."""
+    """Reasons why definitions are not served, by the path of the definition."""
     code: Mapping[str, str]
-    """Path of a definition → digest of its code."""
+    """Digests of plugin code, by the path of the definition."""
     audiences: Mapping[str, Audience]
     contracts: Mapping[str, Contract] | None = None
-    """By kind and name, alias or URI, such as `tools.deploy`. None if they are not included."""
+    """Contracts by kind and name, alias or URI, such as `tools.deploy`. None if contracts were not requested."""
 
     def as_json(self) -> JsonObject:
         found: JsonObject = msgspec.to_builtins(self)
@@ -100,7 +100,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _parts(document: Document, catalog: Catalog) -> Iterator[tuple[str, Catalog]]:
-    """Yield a part for each API key, for tokens without scopes, for each relevant scope, and for each view."""
+    """Yield the catalogs for each API key, for tokens without scopes, for each relevant scope, and for each view."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, catalog

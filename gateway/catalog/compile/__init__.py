@@ -1,1 +1,1 @@
-"""Compiles definitions into primitives, so that requests only look things up."""
+"""Compiles definitions into primitives when the configuration is loaded, so that requests need no compilation."""

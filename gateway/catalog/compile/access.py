@@ -20,13 +20,13 @@ from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
 Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
-"""Required scopes by kind and name. Definitions that are open to all callers are left out."""
+"""Required scopes by kind and name. Definitions that are open to all callers have no entry."""
 
 
 def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[SkillSnapshot] = ()) -> Accesses:
     """Return the scopes that each definition and each skill requires.
 
-    Report `access` without `auth` as an error. Warn about rules without matches unless there are errors.
+    Report an error for `access` without `auth`. Warn about rules that match nothing, unless there are errors.
     """
     document = loaded.document
     has_auth = document.auth is not None or loaded.is_hidden("auth")
@@ -42,9 +42,9 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
         if fits or config.access is not None:
             accesses[kind, key] = _access(config, [rules[index] for index in fits])
     for place in () if has_auth else _written_accesses(document):
-        if place[:2] not in loaded.origins:  # otherwise the `access` belongs to the source's entry
+        if place[:2] not in loaded.origins:  # otherwise, the source's entry contains the `access`
             problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
-    if not problems.has_errors:  # otherwise the document may lack matching definitions
+    if not problems.has_errors:  # if there are errors, matching definitions can be missing
         for index in sorted(set(range(len(rules))) - fitting):
             problems.at("auth", "rules", index, "match").warning("does not match any definition")
     return accesses
@@ -53,7 +53,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
 def _protected(
     document: Document, skills: Iterable[SkillSnapshot]
 ) -> Iterator[tuple[ListKind, str, str, Definition | SkillDirectories]]:
-    """Yield kind, key, name and configuration of everything that `access` and `auth.rules` can protect."""
+    """Yield the kind, key, name and configuration of each definition and each skill."""
     for kind in LISTS:
         for name, config in getattr(document, kind).items():
             yield kind, name, name, config
@@ -62,7 +62,7 @@ def _protected(
 
 
 def _written_accesses(document: Document) -> Iterator[DocumentPath]:
-    """Yield the paths of all entries with `access`, including overrides. Views are checked elsewhere."""
+    """Yield the paths of all entries with `access`, including overrides. `compile_views` checks views."""
     entries: list[tuple[DocumentPath, Definition | SkillDirectories | Upstream | OpenApi]] = [
         (("skills", index), each) for index, each in enumerate(document.skills)
     ]
@@ -91,7 +91,7 @@ def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> boo
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Combine the scopes. Callers without them see the definition only if every source makes it visible."""
+    """Combine the scopes of all rules and of `access`. The definition is visible only if all of them set `visible`."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

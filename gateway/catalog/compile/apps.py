@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 
 APP_MEDIA_TYPE: Final = "text/html;profile=mcp-app"
 _OLD_KEY: Final = "ui/resourceUri"
-"""Key that hosts used before 2026-01-26."""
+"""The key that hosts read before the 2026-01-26 version of MCP Apps."""
 
 
 def app_uri(tool: str, *, server: str) -> str:
@@ -23,12 +23,12 @@ def app_uri(tool: str, *, server: str) -> str:
 
 
 def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
-    """Return the `_meta` of a tool that refers to its page (SEP-1865, McpUiToolMeta)."""
+    """Return the `_meta` that links a tool to its page (SEP-1865, McpUiToolMeta)."""
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
 def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
-    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` is the view of `app`."""
+    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` reports at `app`."""
     if (app := config.app) is None:
         return []
     uri = app_uri(name, server=context.server)
@@ -45,17 +45,17 @@ def compile_app(name: str, config: models.Tool, *, problems: Problems, context: 
             definition={**resource.definition, "name": name, "_meta": meta},
         )
         for resource in compile_resource(uri, page, problems=problems, context=context)
-        if isinstance(resource, Resource)  # its URI has no variables
+        if isinstance(resource, Resource)  # the URI has no variables, so there is no template
     ]
 
 
 def _with_meta(contents: ShapeContents, meta: JsonObject) -> ShapeContents:
-    """Add the page's `_meta` to its contents, where hosts prefer it over the list entry."""
+    """Add `_meta` to the page's contents, because hosts prefer the contents over the list entry."""
     return lambda outcome, uri: [{**item, "_meta": meta} for item in contents(outcome, uri)]
 
 
 def _page_meta(config: AppPage) -> JsonObject:
-    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). Omitted members are up to the host."""
+    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about omitted members."""
     meta: dict[str, Json] = {}
     if config.csp is not None:
         meta["csp"] = {"connectDomains": config.csp.connect, "resourceDomains": config.csp.resources}

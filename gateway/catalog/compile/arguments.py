@@ -34,10 +34,10 @@ def compile_arguments(
     coerce: bool = True,
     max_body: int | None = None,
 ) -> CompiledArguments:
-    """Compile `input`, `input_schema`, or the schema `derived` from a function. The default is no arguments.
+    """Compile `input`, `input_schema`, or `derived`. Without any of these, the tool has no arguments.
 
-    `problems` is the view of the tool. `coerce` is the default for the tool. `max_body` is the maximum size of a
-    message in bytes.
+    `problems` reports at the tool. `derived` is the schema of the Python function. `coerce` applies unless the tool
+    sets `coerce`. `max_body` is the maximum size of a message in bytes.
     """
     if (relayed := relayed_of(config)) is not None:
         coerces = coerce if config.coerce is None else config.coerce
@@ -52,7 +52,7 @@ def compile_arguments(
         problems.at(*place(path)).error(message)
     return CompiledArguments(
         schema=with_items(validator.schema),
-        # Reuse the validator's copy, unless the schema is invalid or has file inputs, whose keys the copy omits.
+        # Reuse the validator's copy, except for an invalid schema, or for file inputs, whose keys the copy lacks.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=headers,
         validator=validator,
@@ -67,9 +67,9 @@ def compile_arguments(
 def _of_other_server(
     schema: JsonObject, relayed: RelayBackend, problems: Problems, *, coerce: bool
 ) -> CompiledArguments:
-    """Compile the arguments of an upstream's tool, keeping its schema unchanged even if it is invalid.
+    """Compile the arguments of an upstream's tool. The schema stays unchanged, even if it is invalid.
 
-    Defaults are left to the upstream.
+    The upstream fills in defaults.
     """
     validator, unchecked = compile_foreign_schema(schema if relayed.validates else {})
     if unchecked:

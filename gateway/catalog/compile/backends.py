@@ -31,10 +31,10 @@ from gateway.language.templates.templating import compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
-    """Return the function of `python:`. Return None if there is none, or after reporting that it cannot be loaded."""
+    """Return the signature of the function in `python:`, or None without `config` or after an error was reported."""
     if config is None:
         return None
-    # The module may be in a missing directory, which has been reported.
+    # A missing plugin directory, which has been reported, can contain the module.
     if not context.has_all_plugins and not context.plugins.contains(config.call):
         return None
     return context.plugins.signature(config.call, problems.at("call"))
@@ -48,7 +48,7 @@ def described(config: Definition, signature: Signature | None) -> str | None:
 def compile_backend(
     config: Tool | Resource, *, signature: Signature | None, scope: Scope, context: CompileContext, max_size: int
 ) -> Executor:
-    """Return the executor of a definition. It returns at most `max_size` bytes."""
+    """Return the executor of a definition. The executor's result has at most `max_size` bytes."""
     _check_old_name(config, scope.problems.at("http", "cache"))
     executor = BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
     return cached(executor, config, signature, problems=scope.problems, context=context)
@@ -71,7 +71,7 @@ def cached(
     problems: Problems,
     context: CompileContext,
 ) -> Executor:
-    """Add a cache to the executor if the definition asks for one. `cache_key` of an executor replaces the key."""
+    """Add a cache to the executor if the definition has `cache`. Use the executor's own `cache_key`, if any."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
@@ -94,19 +94,19 @@ def connection_of(config: Tool | Resource | Prompt, *, context: CompileContext) 
 
 
 def has_answer_per_caller(config: Tool | Resource | Prompt, *, context: CompileContext) -> bool:
-    """Whether the service sees requests of different callers as different users."""
+    """Whether the connection authenticates each caller separately, so that results can differ between callers."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
 
 def with_defaults(output: Output | None, defaults: Output) -> Output:
-    """Add the file's defaults to a tool's `output`."""
+    """Fill in unset members of a tool's `output` from the file's `defaults`."""
     said = {} if output is None else {name: getattr(output, name) for name in output.model_fields_set}
     return defaults.model_copy(update=said) if said else defaults
 
 
 def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
-    """Watch files of blocks that do not exist yet. Existing files are read at each call."""
+    """Watch files that content blocks name but that do not exist yet. Existing files are read at each call."""
     for block in blocks:
         source = block.image or block.audio or block.resource
         if source is not None and source.file is not None and not is_file(problems.directory / source.file):
@@ -126,7 +126,7 @@ class _Definition(msgspec.Struct, frozen=True):
 
 
 def _shell(given: _Definition) -> Executor:
-    assert given.config.shell is not None  # noqa: S101 - the table's key says so; the same below
+    assert given.config.shell is not None  # noqa: S101 - `BACKENDS` calls this function only for `shell`
     return compile_shell(
         given.config.shell,
         scope=given.scope.at("shell"),
@@ -216,7 +216,7 @@ class Fixed(msgspec.Struct, frozen=True):
 def _upstream(given: _Definition) -> Executor:
     relayed = relayed_of(given.config)
     assert relayed is not None  # noqa: S101
-    # The upstream can use all inputs.
+    # Mark all inputs as used, because the upstream receives all of them.
     given.scope.use_all()
     return relayed.executor
 
@@ -241,15 +241,15 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
     compile: Callable[[_Definition], Executor]
     output: OutputTraits = _TEXT_OUTPUT
-    """Properties of its results that `output` depends on."""
+    """Properties of the backend's results that `output` depends on."""
     timeout_bounds: Literal["call", "attempt"] = "call"
-    """Whether `timeout` in its mapping limits the whole call or each attempt."""
+    """Whether `timeout` in the backend's mapping limits the whole call or each attempt."""
     sees_caller: Callable[[object], bool] = _always
-    """Whether the result can depend on the caller. Such a result is not shared."""
+    """Whether the result can depend on the caller. If so, the result is not shared between callers."""
     cut: Literal["bytes", "rows"] | None = None
-    """Unit for truncating a result early, if `output` would truncate it later."""
+    """Unit in which the backend can truncate a result early that `output` would truncate later."""
     is_of_operator: bool = False
-    """Whether the result is the operator's text or file. Control characters in it are kept."""
+    """Whether the result is a text or file of the operator. Control characters in such a result are kept."""
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -273,6 +273,6 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
     "upstream": Backend(compile=_upstream, output=OutputTraits(keeps_documents=True)),
 }
-"""Backends by key. Each key is a field of `Tool`, `Resource` or both, marked `BACKEND`. `files` defines many resources,
-so `compile.resources` compiles it instead.
+"""Backends by the key in a definition. The keys are the fields of `Tool` and `Resource` that are marked `BACKEND`.
+`files` has no entry, because `compile.resources` compiles it into many resources.
 """

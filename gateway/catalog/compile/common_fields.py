@@ -23,9 +23,9 @@ _NO_FACTS: Final[frozenset[str]] = frozenset()
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> dict[str, Any]:
-    """Return arguments for the constructor of a `Primitive` whose templates were compiled in `scope`.
+    """Return constructor arguments for a `Primitive`. Call this after compiling all its templates in `scope`.
 
-    Limits come from the definition, its backend, the file's defaults, or built-in defaults.
+    Each limit comes from the definition, its backend, the file's defaults, or the built-in defaults.
     """
     defaults = context.defaults
     return {
@@ -38,7 +38,7 @@ def common_fields(
         "timeout": _timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         "concurrency": config.concurrency or defaults.concurrency or _CONCURRENCY,
         "ask_timeout": getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
-        # `or` would skip a queue of 0.
+        # Do not use `or`, because a queue length of 0 is valid.
         "queue": next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         "rate_limit": defaults.rate_limit if config.rate_limit is None else config.rate_limit,
         "rate_key": _rate_key(config, scope=scope, context=context),
@@ -47,7 +47,7 @@ def common_fields(
 
 
 def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext) -> TextTemplate | None:
-    """Compile the key of the rate limit. Inputs are not available, because calls are counted before validation."""
+    """Compile the key of the rate limit. The key cannot use inputs, because calls are counted before validation."""
     limit = context.defaults.rate_limit if config.rate_limit is None else config.rate_limit
     if limit is None or limit.key is None:
         return None
@@ -60,5 +60,5 @@ def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None,
     row = BACKENDS.get(config.backend)
     if row is not None and row.timeout_bounds == "attempt":
         attempt = own or (connection.timeout if connection is not None else None)
-        return config.timeout or max(default, attempt or default)  # at least one attempt must fit
+        return config.timeout or max(default, attempt or default)  # a call must have time for at least one attempt
     return min((timeout for timeout in (config.timeout, own) if timeout is not None), default=default)

@@ -1,6 +1,6 @@
 """Compiles the configuration into a catalog, or reports all problems.
 
-Definitions with errors from the loader are skipped. Problems caused by other errors are not reported.
+Definitions with errors from the loader are skipped. A problem that only results from another error is not reported.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ from gateway.net.authorization import Authorization, compile_connection, key_fil
 from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
-"""Checks a section that does not become part of the catalog."""
+"""Checks a section that is not compiled into the catalog, such as `auth`."""
 
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024
@@ -62,15 +62,15 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
 ) -> Catalog:
-    """Compile every definition. Blocking. Warnings are stored in the catalog.
+    """Compile every definition into a catalog, which also contains the warnings. Blocking.
 
     `dependencies` is filled even if there are errors. With an enforced lock, definitions that differ from the lock are
     not compiled and their plugins are not imported. `checks` add problems to the same report.
 
     Raises:
-        ConfigError: with all problems in file order, including those of the loader.
+        ConfigError: the configuration has errors. Lists all problems in file order, including problems from the loader.
     """
-    # Access tokens obtained at run time must be masked too.
+    # Also mask access tokens that were obtained at run time.
     loaded = replace(loaded.with_repaired(), redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
     problems = loaded.start_problems()
     dependencies = dependencies or FileDependencies()
@@ -114,7 +114,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         check(loaded, problems)
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
-        # Renewed certificates and keys trigger a reload.
+        # Watch certificates and keys, so that renewed files trigger a reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
     compiled = compile_definitions(loaded, context=context, problems=problems, excluded=excluded, skills=skills)
@@ -139,7 +139,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.sound(loaded, problems)
-    # If a resource was left out, a reference to it would look wrong.
+    # A reference to a resource that was left out would cause a false warning.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     catalog = Catalog(
@@ -192,7 +192,7 @@ def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
 def _compile_connections(
     loaded: LoadedConfig, *, services: Services, problems: Problems
 ) -> Mapping[str, Authorization]:
-    """Return the authorizations of all connections. Unused connections are checked too."""
+    """Return the authorization of each connection that has one. Unused connections are checked too."""
     auth = loaded.document.auth
     issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
     found = {
@@ -213,13 +213,13 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
     _add(by_uri, places, own_resources, problems=problems)
     _add(by_uri, places, ((("skills", index), each) for index, each in compiled.skills), problems=problems)
     _add(by_uri, places, ((("tools", tool, "app"), each) for tool, each in compiled.apps), problems=problems)
-    # Resources of upstreams come last, so that they cannot take URIs from the file.
+    # Check resources of upstreams last, so that they cannot take URIs from the file.
     for path, each in resources:
         first = places.setdefault(each.uri, path)
         if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
     _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
-    # An upstream's name can override an alias of the file without an error.
+    # A name from an upstream can replace an alias in the file without an error.
     own = {
         kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
     }
@@ -240,7 +240,7 @@ def _add(
     for path, resource in resources:
         first = by_uri.setdefault(resource.uri, resource)
         places.setdefault(resource.uri, path)
-        if first is not resource and path not in reported:  # one error for many files
+        if first is not resource and path not in reported:  # one error for all files of a glob
             reported.add(path)
             problems.at(*path).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
 
@@ -248,8 +248,8 @@ def _add(
 def _untaken(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
-    """Remove templates of upstreams that the file also defines, and report them."""
-    # Reversed, so that the first of equal templates wins.
+    """Report and remove templates of upstreams that the file also defines."""
+    # Iterate in reverse, so that the first of several equal templates is kept.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
     untaken: list[ResourceTemplate] = []
@@ -263,7 +263,7 @@ def _untaken(
 
 
 def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
-    # Templates of upstreams have no order of precedence.
+    # Compare only with templates from the files, because templates of upstreams have no order of precedence.
     ordered: list[ResourceTemplate] = []
     for template in templates:
         if first := next((each for each in ordered if overlap(template.uri_template, each.uri_template)), None):
@@ -284,11 +284,11 @@ def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[P
 
 
 _MAX_COMPARED: Final = 100
-"""Number of templates that later templates are compared with."""
+"""Maximum number of earlier templates that each template is compared with."""
 
 
 def warn_of_dangling_references(document: Document, *, served: Sequence[str], problems: Problems) -> None:
-    """Warn about references to resources that match none of the URIs and templates in `served`."""
+    """Warn about references to resources that match no URI and no template in `served`."""
     templates = [each for each in served if "{" in each]
     uris = {each for each in served if "{" not in each}
 

@@ -30,18 +30,18 @@ from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
-"""Returns all values for the other arguments and `value`."""
+"""Returns the candidate values for a request. The request's arguments include `value`, the text typed so far."""
 
 log: Final = structlog.get_logger(__name__)
 
 SECONDS: Final = 3.0
-"""Time limit for one request. Users are waiting for suggestions while they type."""
+"""Time limit for one request, in seconds. The limit is short, because users wait for suggestions while they type."""
 _TEXT: Final = {"type": "string"}
 _MAX_FILES: Final = 10_000
 
 
 def fitting(candidates: Iterable[str], value: str) -> tuple[str, ...]:
-    """Return the values that start with `value`, then those that contain it, ignoring case."""
+    """Return the candidates that start with `value`, then the candidates that only contain `value`, ignoring case."""
     wanted = value.casefold()
     beginning, holding = [], []
     for candidate in dict.fromkeys(candidates):
@@ -63,8 +63,8 @@ def compile_completer(
 ) -> Completer | None:
     """Compile the suggestions for argument `name`. Return None after reporting an error.
 
-    A source can use `value`, the text typed so far, and the other arguments, which are all optional. `launcher`
-    contains the limits and sandbox for a command.
+    The source can use `value` (the text typed so far) and the other arguments, which are all optional. `launcher`
+    contains the limits and the sandbox of a command.
     """
     if isinstance(config, list):
         return fixed_values(config)
@@ -84,7 +84,7 @@ def fixed_values(values: Sequence[str]) -> Completer:
 
 
 def _sourced_values(source: _Source) -> Completer:
-    """Query a source on each request. Failures return no values, because suggestions are optional."""
+    """Query the source on each request. If the source fails, return no values, because suggestions are optional."""
 
     async def complete(value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
         now = asyncio.get_running_loop().time()
@@ -141,7 +141,7 @@ async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
 async def _listed(globs: GlobSource, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
-    # Names that are not UTF-8 cannot be sent back as text.
+    # Skip names that are not UTF-8, because clients could not send them back.
     return (found.path for found in listing.files if visible_path(found.path) == found.path)
 
 

@@ -28,7 +28,7 @@ from gateway.plugin import ListKind
 P = TypeVar("P", bound=Primitive)
 
 MAX_SIZE: Final = 10 * 2**20
-"""Bytes. Default limit of a resource, and minimum limit of a tool's backend."""
+"""Default size limit of a resource, and minimum size limit of a tool's backend, in bytes."""
 
 
 class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +41,10 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     connections: Mapping[str, Connection]
     authorizations: Mapping[str, Authorization]
-    """By connection."""
+    """Authorizations by the name of the connection."""
     databases: Mapping[str, Database]
     profiles: Mapping[str, DatabaseProfile]
-    """Databases with valid settings."""
+    """Profiles of the databases with valid settings, by name."""
     defaults: Defaults
     accesses: Accesses
     dependencies: FileDependencies
@@ -54,7 +54,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
         return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
     def entries_of(self, config: Model) -> tuple[Model | None, ...]:
-        """Return the entries that a definition refers to, or None for each entry that does not exist."""
+        """Return the connections and databases that a definition refers to. An entry that does not exist is None."""
         sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
         return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 
@@ -63,7 +63,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:
-    """Warn about unused inputs, unless an error hides text that could use them."""
+    """Warn about inputs that no template uses, unless an error hides templates that could use them."""
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
@@ -102,7 +102,7 @@ def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> st
 
 
 def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
-    """Mask secrets, because clients can list definitions. A secret in a name or URI is an error."""
+    """Mask secrets in a definition, because clients can list it. A secret in a name or URI is an error."""
     masked = redactor.json(primitive.definition)
     if masked == primitive.definition:
         return primitive
@@ -110,5 +110,5 @@ def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) ->
         problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
     else:
         problems.warning(_ADVICE)
-    # The digest is of the unmasked definition.
+    # Reset the digest, which was computed from the unmasked definition.
     return replace(primitive, definition=masked, digest=b"")

@@ -1,4 +1,4 @@
-"""Compiles each definition separately."""
+"""Compiles tools, resources, prompts, skills and app pages, one definition at a time."""
 
 import os
 import shutil
@@ -29,11 +29,11 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.plugin import ListKind
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
-"""Names in the file → `sys.platform`."""
+"""Maps platform names in the file to values of `sys.platform`."""
 
 
 def unmet(requires: Requires) -> str | None:
-    """Return why the requirements are not met, or None."""
+    """Return a message about the requirements that are not met, or None if all are met."""
     return "; ".join(_reasons(requires)) or None
 
 
@@ -64,13 +64,13 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     resources: tuple[Resource, ...]
     skills: tuple[tuple[int, Resource], ...]
-    """Index of the entry in `skills`, and a file of the skill."""
+    """Pairs of an index in `skills:` and a file of that skill."""
     apps: tuple[tuple[str, Resource], ...]
-    """Name of the tool, and its page."""
+    """Pairs of the name of a tool and the page of that tool."""
     templates: tuple[ResourceTemplate, ...]
     prompts: Mapping[str, Prompt]
     has_all_resources: bool
-    """Whether no definition in `resources:` was left out."""
+    """Whether all definitions in `resources:` were compiled."""
     left_out: tuple[Unavailable, ...]
 
     @property
@@ -84,7 +84,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
         return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
 
     def sound(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
-        """Leave out the definitions of sources that have errors. Skills never come from sources."""
+        """Remove definitions with errors that came from sources such as upstreams. Skills never come from sources."""
         found = {(str(kind), str(name)) for kind, name in loaded.origins}
         names = {name for name in found if not problems.at(*name).has_no_errors}
         if not names:

@@ -1,4 +1,4 @@
-"""Compiles globs: those of `files:` and of completions."""
+"""Compiles the globs of `files:` and of completions."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from gateway.executors.files.globs import Globs, GlobSource, compile_globs, spli
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 SOURCES: Final[Mapping[str, Callable[[Sequence[str], str | None, Problems, CompileContext], GlobSource | None]]] = {}
-"""Functions that compile globs for a storage, by the URI scheme of the root. A root without a scheme is a directory."""
+"""Functions that compile globs in other kinds of storage, by the URI scheme of the root."""
 
 
 def compile_file_globs(
@@ -23,7 +23,7 @@ def compile_file_globs(
 ) -> GlobSource | None:
     """Compile globs below a root. Return None after reporting a problem.
 
-    Without `root`, there is one glob, and its first part is the root. If the files are listed, changes in a directory
+    Without `root`, there is one glob, which starts with the root directory. With `is_listed`, changes to matching files
     trigger a reload.
     """
     if (scheme := _SCHEME.match(root or globs[0])) is None:

@@ -78,7 +78,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
 
 
 def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping[str, models.PromptArgument]:
-    """Derive the arguments from the signature. Defaults are left to the function."""
+    """Derive the prompt's arguments from the function's signature. The function itself applies defaults."""
     if signature is None:
         return {}
     arguments = {}
@@ -141,7 +141,7 @@ def _compile_messages(
 async def _masked_messages(
     outcome: Outcome, invocation: Invocation, *, sanitizer: Sanitizer, max_size: int, threads: DaemonThreadPool
 ) -> Blocks | Relayed:
-    """Mask secrets, which embedded files and results of functions can contain."""
+    """Mask secrets, because embedded files and results of functions can contain secrets."""
     assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - executors of prompts return these
     if isinstance(outcome, Relayed) and outcome.size > max_size:
         raise ExecutionError(f"The prompt is too large: it exceeds {max_size} characters")
@@ -200,7 +200,7 @@ def _messages_from(item: object) -> Iterator[JsonObject]:
     match item:
         case {"role": "user" | "assistant" as role, "content": content}:
             pass
-        case {"user": content, **others} if not others:  # the short form of the file
+        case {"user": content, **others} if not others:  # the short form, as in the file
             role = "user"
         case {"assistant": content, **others} if not others:
             role = "assistant"

@@ -1,4 +1,4 @@
-"""Definitions received from upstreams. These models are never read from files or validated."""
+"""Models of definitions that come from upstreams instead of files. The models are not validated."""
 
 import msgspec
 from pydantic import InstanceOf
@@ -23,7 +23,7 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 
     def __repr__(self) -> str:
-        """Omit the executor. `version.py` hashes this text, which must be the same in every process."""
+        """Omit the executor, because `version.py` hashes this text, and the hash must be equal in every process."""
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 

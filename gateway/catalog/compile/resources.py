@@ -42,7 +42,7 @@ from gateway.language.uris.grammar import RESERVED, Part, UriExpression, UriTemp
 from gateway.language.uris.matcher import URI, compile_loose_matcher, compile_matcher
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
-"""Lower case, because clients normalize schemes to lower case (RFC 3986 §6.2.2.1)."""
+"""Matches only lower case, because clients normalize schemes to lower case (RFC 3986 §6.2.2.1)."""
 
 # MCP 2026-07-28 server/resources "Common URI Schemes": clients can fetch https:// themselves.
 _WEB_SCHEMES: Final = frozenset(
@@ -54,7 +54,7 @@ _TEXT: Final = {"type": "string"}
 def compile_resource(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
 ) -> Sequence[Resource | ResourceTemplate]:
-    """Compile one definition. Return nothing after reporting an invalid URI or function."""
+    """Compile one definition. Return an empty sequence after reporting an invalid URI or function."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, context=context)
     if (relayed := relayed_of(config)) is not None:
@@ -62,7 +62,7 @@ def compile_resource(
     source = config.uri or ""
     matcher = compile_matcher(source, Scope(inputs=Inputs(), problems=problems.at("uri")))
     if not problems.at("uri").has_no_errors:
-        return ()  # every use of its variables would be reported too
+        return ()  # otherwise, every use of a variable would be reported too
     variables = dict.fromkeys(matcher.variables, _TEXT)
     inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
     scope = context.scope(inputs, problems)
@@ -98,7 +98,7 @@ def compile_resource(
 def _compile_relayed(
     name: str, config: models.Resource, relayed: RelayBackend, *, problems: Problems, context: CompileContext
 ) -> Resource | ResourceTemplate:
-    """Compile a resource or template of an upstream, keeping its URI unchanged even if it is invalid."""
+    """Compile a resource or template of an upstream. The URI stays unchanged, even if it is invalid."""
     uri = config.uri or ""
     scope = context.scope(Inputs(schemas={URI: _TEXT}), problems)
     executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
@@ -139,7 +139,7 @@ def resource_fields(name: str, config: models.Resource, *, scope: Scope, context
 
 
 def _is_document(config: models.Resource) -> bool:
-    """Whether the content is a document of the operator or an upstream. Documents are not sanitized."""
+    """Whether the content comes from the operator or an upstream. Control characters in such content are kept."""
     backend = config.backend
     return config.files is not None or backend == "upstream" or BACKENDS[backend].is_of_operator
 
@@ -149,7 +149,7 @@ def _is_shared(config: models.Resource) -> bool:
 
 
 def _written(source: str) -> str:
-    """Encode interpolated text, so that it cannot be read as an expression."""
+    """Return the URI with encoded interpolated text, so that the text is not read as a template expression."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
@@ -204,7 +204,7 @@ def _compile_files(
     refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
-    # Names that are not UTF-8 cannot be sent back as text.
+    # Skip names that are not UTF-8, because clients could not send them back.
     paths = fixed_values([each.path for each in listed if visible_path(each.path) == each.path])
     requested = ServedFile(files=files, variable=variable)
     template = ResourceTemplate(
@@ -231,7 +231,7 @@ def _compile_files(
 
 
 def _default_prefix(name: str, *, problems: Problems) -> tuple[str, str] | None:
-    """Return the common prefix of the URIs, and the name of the variable for the path."""
+    """Return the prefix of all URIs and the name of the path variable, for a definition without `uri`."""
     if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
         return f"{name}:///", "path"
     rule = "is a web scheme" if name in _WEB_SCHEMES else "is not a valid URI scheme (a-z, then a-z 0-9 + - .)"

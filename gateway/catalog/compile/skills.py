@@ -1,4 +1,4 @@
-"""Compiles a skill into one resource per file. The SKILL.md carries the skill's entry (SEP-2640)."""
+"""Compiles a skill into one resource per file. The resource of SKILL.md contains the skill's entry (SEP-2640)."""
 
 import os
 from collections import defaultdict
@@ -24,7 +24,7 @@ _ALL_FILES: Final = "**"
 
 
 def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
-    """Return the files of a skill, SKILL.md first. With `is_pinned`, changed files cannot be read."""
+    """Return one resource per file, SKILL.md first. With `is_pinned`, files that have changed cannot be read."""
     key = key_of(found.name)
     # A skill is compiled like a `files` resource.
     given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
@@ -68,7 +68,7 @@ def compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileCont
 
 
 def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
-    """Return the entries of each directory. Subdirectories have the type `inode/directory`."""
+    """Return the definitions of the files and subdirectories in each directory, by the URI of the directory."""
     children: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for path, definition in files.items():
         children[dirname(path)].append(definition)

@@ -160,7 +160,7 @@ def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) ->
     for name in scope.inputs.schemas:
         # Values of `bind` and `settings` can also use inputs.
         if name not in names and name not in scope.used:
-            # Avoid a second report of an unused input.
+            # Mark the input as used, so that it is not reported twice.
             scope.used.add(name)
             scope.problems.at(*place_of_input(config, name)).error(
                 f"no query uses `{name}`; bind it as `:{name}`, or remove it"

@@ -29,10 +29,10 @@ from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-"""MCP 2026-07-28 server/tools, "Tool Names"."""
+"""The tool names that MCP allows (MCP 2026-07-28 server/tools, "Tool Names")."""
 
 _MAX_NAME_LENGTH: Final = 64
-"""Maximum length that the APIs of several models accept."""
+"""Maximum length of a tool's name that the APIs of several models accept."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -112,7 +112,7 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
     if config.content is not None:
-        # The file's defaults apply to backends. For fixed content, they would do nothing or fail.
+        # Most defaults of the file would have no effect on fixed content, or would be invalid.
         defaults = defaults_of(Output, **{name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
     merged = with_defaults(config.output, defaults)
     if signature is None or signature.output_schema is None or _reshapes(merged):
@@ -128,10 +128,10 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
 
 
 def _most_bytes(config: models.Tool, output: Output) -> int:
-    """Return the maximum size of a backend's result. `select` and the output store need more than `max_size`.
+    """Return the maximum size of a backend's result, in bytes.
 
-    Other results are truncated to `max_size` later, so the backend can stop early: commands at twice the size, because
-    sanitizing removes characters, and rows at the size.
+    If `output` truncates the result later, the backend can stop early: rows at `max_size`, and commands at twice
+    `max_size`, because sanitizing removes characters. Otherwise, `select` and the output store can need more.
     """
     cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
     is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)

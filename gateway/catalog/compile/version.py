@@ -1,4 +1,4 @@
-"""Computes versions: digests that change when an edit of the files changes a primitive. Opens no files."""
+"""Computes versions of primitives: digests that change when an edit of the files changes the primitive."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
 def definition_version(
     config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """Digest the text of a definition, its plugin's code, its queries and the entries that it refers to."""
+    """Digest a definition, its plugin's code, its queries, and the connections and databases that it refers to."""
     queries = query_digests(config, problems.directory)
     return _digest(config, context.defaults, context.entries_of(config), queries, _code_of(signature))
 
@@ -32,7 +32,7 @@ def definition_version(
 def resource_version(
     config: Resource, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """Digest a resource's backend, code and queries, or its file."""
+    """Digest the parts of a resource that determine its content: backend, code, queries and file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
     entries, queries = context.entries_of(config), query_digests(config, problems.directory)
     return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
@@ -47,7 +47,7 @@ def file_version(config: Resource, facts: FileFacts) -> str:
 
 
 def _code_of(signature: Signature | None) -> str:
-    return signature.function.__module__ if signature else ""  # this name contains a digest of the plugin directory
+    return signature.function.__module__ if signature else ""  # the name contains a digest of the plugin directory
 
 
 def _digest(*facts: object) -> str:
@@ -55,10 +55,10 @@ def _digest(*facts: object) -> str:
 
 
 def _plain(value: object) -> Json:
-    """Return the given fields of a model. Values that JSON cannot represent become their `repr`."""
+    """Convert a model to its name and its set fields, and any other value to its `repr`."""
     if not isinstance(value, Model):
         return repr(value)
-    # Sets of strings are ordered differently in each process.
+    # Sort the names, because sets of strings are ordered differently in each process.
     names = sorted(value.model_fields_set & _deciding_fields(type(value)))
     return type(value).__name__, [(name, getattr(value, name)) for name in names]
 

@@ -1,4 +1,4 @@
-"""Compiles `views:`, and the two tools of `search`."""
+"""Compiles `views:`, and the two tools of views with `search`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,15 +37,15 @@ from gateway.language.scope import Inputs, Scope
 from gateway.plugin import ListKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-"""Path segments that clients and proxies do not rewrite."""
+"""Valid names of views: path segments that clients and proxies do not rewrite."""
 _CARD: Final = "server-card"
 """The path segment that SEP-2127 reserves under an MCP endpoint."""
 _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
-"""The daemon's paths under `listen.path: /`."""
+"""Paths that the daemon itself serves if `listen.path` is `/`."""
 
 
 def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
-    """Compile every view. `primitives` come from the files, and `problems` is the view of the section."""
+    """Compile every view of `primitives`, which come from the files. `problems` reports at `views`."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"
@@ -76,7 +76,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
 
 
 def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, PutSearch]:
-    """Compile the `search` of views. `problems` is the view of the section."""
+    """Compile the `search` of views. `problems` reports at `views`."""
     return {
         name: _compile_search(
             always=any_of(config.always) if config.always else None,
@@ -168,7 +168,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""Written as in a file. The content uses both inputs, and is replaced by an executor."""
+"""Written as in a file. The content mentions both inputs, so that they count as used. An executor replaces it."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",
@@ -181,7 +181,7 @@ _CALL: Final[JsonObject] = {
 
 
 def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
-    """Compile the two tools, and return a function that adds them to a catalog."""
+    """Compile the two search tools, and return a function that adds them to a catalog."""
     threads = context.services.worker_threads
     search = _compiled(SEARCH_TOOLS, _SEARCH, SearchExecutor((), threads=threads), context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
@@ -204,6 +204,6 @@ def _compiled(
 ) -> Tool:
     config = definitions.Tool.model_validate(definition)
     tool = compile_tool(name, config, problems=problems, context=context)
-    assert tool is not None  # noqa: S101 - only a function can be missing
-    # The view has admitted the caller, and each caller finds only visible tools.
+    assert tool is not None  # noqa: S101 - only a tool with a Python function can fail to compile
+    # No further scopes are needed: the view admits the caller, and a search finds only visible tools.
     return replace(tool, executor=executor, access=EVERYBODY)

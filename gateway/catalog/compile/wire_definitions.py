@@ -21,7 +21,7 @@ _ANNOTATIONS: Final = {"title": "title", **HINTS}
 
 
 def server_info(server: Server) -> JsonObject:
-    """Return the `Implementation` of the server."""
+    """Return the server's `Implementation` object (2026-07-28 schema)."""
     return _given(
         name=server.name,
         title=server.title,
@@ -42,7 +42,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
     output_schema: JsonObject | None,
     meta: JsonObject | None = None,
 ) -> JsonObject:
-    """`meta` is added to the `_meta` in the file."""
+    """Return the definition of a tool. The members of `meta` are added to the `_meta` of the file."""
     definition = _described(
         name,
         config,
@@ -63,7 +63,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """Return the definition of one file of a glob, named by its path because all files share the title."""
+    """Return the definition of one file of a glob. Its name is the path, because all files share one title."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,
@@ -92,7 +92,7 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
 
 
 def _timestamp(seconds: float) -> str | None:
-    """Format a time (2025-11-25 schema, Annotations). Return None if the time is out of range."""
+    """Format a Unix time (2025-11-25 schema, Annotations). Return None if the time is out of range."""
     try:
         return timestamp(seconds, timespec="seconds")
     except (ValueError, OverflowError, OSError):
@@ -106,7 +106,7 @@ def prompt_definition(
         _given(name=key, title=value.title, description=value.description, required=value.required)
         for key, value in arguments.items()
     ]
-    # Arguments of an upstream's prompt keep all members.
+    # Keep the arguments of an upstream's prompt unchanged, with all members.
     written = {} if relayed_of(config) else {"arguments": described or None}
     return _described(name, config, description=description, **written)
 
@@ -119,7 +119,7 @@ def _described(name: str, config: Tool | Resource | Prompt, *, description: str 
 
 
 def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
-    """Override members of an upstream's definition with those of the file. Resources keep their names."""
+    """Override members of an upstream's definition with members from the file. Resources keep their names."""
     if "uri" in definition or "uriTemplate" in definition:
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}

@@ -22,12 +22,12 @@ from gateway.config.reading.source_file import digest_of_json
 from gateway.json_types import DocumentPath
 
 Name = tuple[str, str]
-"""A section, and a key in it."""
+"""A section of the file, and a key in that section."""
 
 DefinitionDigest = Mapping[str, str]
-"""Part of a definition → SHA-256. Parts are the `definition`, its `connection` or `database`, the file's `defaults`,
-the `code` of its plugins, its queries or the `files` of a skill, its `page`, and the `origin` of a definition from a
-source.
+"""Maps each part of a definition to its SHA-256. The parts are the `definition`, its `connection` or `database`, the
+file's `defaults`, the `code` of its plugins, the `files` of its queries or of a skill, its `page`, and the `origin` of
+a definition from a source.
 """
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
@@ -35,9 +35,9 @@ DefinitionDigests = Mapping[Name, DefinitionDigest]
 _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
 CLAIMS: Final = "claims"
-"""Section of the names that more than one entry offers."""
+"""Section for names that more than one source entry offers."""
 PAGES: Final = "pages"
-"""Section of upstream pages, by URI. Only `mcp-gateway lock` and requests read them."""
+"""Section for pages of upstreams, by URI. Only `mcp-gateway lock` and requests read the pages."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Locked like a description, because models follow instructions."""
 
@@ -53,7 +53,7 @@ def instructions_of_view(view: str) -> Name:
 def digests_of(
     loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[SkillSnapshot] = ()
 ) -> dict[Name, dict[str, str]]:
-    """Digest all definitions, skills with their files, and instructions. `plugins` must be open."""
+    """Digest all definitions, skills with their files, and instructions. Call `plugins.open` first."""
     document = loaded.document
     pins: dict[Name, dict[str, str]] = {}
     if document.server.instructions is not None:

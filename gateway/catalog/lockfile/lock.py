@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     change: LockChange
     parts: tuple[str, ...] = ()
-    """Changed parts."""
+    """The parts of the definition that have changed."""
 
     def __str__(self) -> str:
         return f"{'.'.join(self.name)} {self.how}"
@@ -70,9 +70,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """Why the file is unusable."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
-    """Locked lists in wire form, by kind and server."""
+    """Locked lists of upstreams in wire form, by server and kind."""
     excludes: bool = True
-    """Whether enforcement leaves out changed definitions or only reports them."""
+    """Whether an enforced lock leaves out changed definitions, instead of only reporting them."""
 
     def compare(
         self,
@@ -152,7 +152,7 @@ def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
 
 
 def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, list[JsonObject]]]:
-    """Collect the lists of other servers, to serve locked versions after a restart."""
+    """Collect the lists of upstreams, so that locked versions can be served after a restart."""
     found: dict[str, dict[str, list[JsonObject]]] = {}
     for name, origin in sorted(origins.items()):
         if origin.path[0] == "upstreams":
@@ -184,7 +184,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
-    """Return the message for definitions with the same difference, reported at the first one."""
+    """Return one warning about all definitions with the same difference. The warning is reported at `first`."""
     subject = f"`{'.'.join(first.name)}` " if first.change is LockChange.REMOVED else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
@@ -211,7 +211,7 @@ def _mapping(value: Json, place: str) -> Mapping[str, Json]:
 
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {"markup": ("text", "blob"), "media_type": ("mimeType",)}
-"""Part of a digest → the members of the contents that it covers."""
+"""Maps each part of a page's digest to the members of the contents that the part covers."""
 
 
 class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +219,7 @@ class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
 
     pins: DefinitionDigests
     required: frozenset[str]
-    """URIs that tools refer to. These pages must be in the lock."""
+    """URIs of the pages that tools refer to. These pages must be in the lock."""
     differing: dict[str, str] = msgspec.field(default_factory=dict)
     """Pages that differed when they were last read, and the reason."""
 

@@ -26,9 +26,9 @@ from gateway.wire.headers import HeaderParameter
 
 class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
-    """All of these are required."""
+    """Callers need all of these scopes."""
     is_visible: bool = False
-    """List the primitive to callers without the scopes, so that they can request them."""
+    """Whether lists show the primitive to callers without the scopes, so that they can request the scopes."""
 
     def is_listed_for(self, held: frozenset[str]) -> bool:
         return self.is_visible or self.scopes <= held
@@ -40,7 +40,7 @@ EVERYBODY: Final = RequiredScopes()
 ShapeResult = Callable[[Outcome, Invocation], ToolResult]
 
 ShapeContents = Callable[[Outcome, str], Sequence[JsonObject]]
-"""Converts a resource's outcome and URI to `ReadResourceResult.contents`: UTF-8 as text, otherwise a blob.
+"""Converts a resource's outcome and URI to `ReadResourceResult.contents`: UTF-8 data as text, other data as a blob.
 
 Raises:
     ExecutionError: the outcome is a failure or exceeds `max_size`.
@@ -50,15 +50,15 @@ Raises:
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     values: Sequence[str]
     total: int | None
-    """Number of all values, or None if unknown."""
+    """Number of all matching values, or None if the number is unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
     """`_meta` of the result."""
 
 
 Completer = Callable[[str, Mapping[str, str], Invocation], Awaitable[Suggestions]]
-"""Returns the values for the text so far and the other arguments: those that start with the text, then those that
-contain it, ignoring case.
+"""Suggests values for the text typed so far and the other arguments. Values that start with the text come first, then
+values that only contain the text, ignoring case.
 """
 
 
@@ -66,7 +66,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that tools, resources, resource templates and prompts share."""
 
     kind: ClassVar[ListKind]
-    """Section of the file, and list that is announced. Templates belong to resources."""
+    """The section of the file and the list that contain the primitive. Templates belong to "resources"."""
     name: str
     definition: JsonObject
     timeout: timedelta
@@ -74,7 +74,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     rate_limit: RateLimit | None = None
     rate_key: TextTemplate | None = None
-    """Callers with equal keys share one rate limit. None: each caller has a separate limit."""
+    """Callers with equal keys share one rate limit. If None, each caller has a separate limit."""
     caller_facts: frozenset[str] = frozenset()
     """Facts of the caller that templates use: `subject`, `claims.team`, or `claims` for all claims."""
     ask_timeout: timedelta = ASK_TIMEOUT
@@ -83,11 +83,11 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     upstream: str = ""
-    """Name of the upstream, or ""."""
+    """Name of the upstream that serves the primitive, or "" if there is none."""
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
     """Required client capabilities, as in ClientCapabilities."""
     version: str = ""
-    """Changes with the definition in the files and the plugin's code, even if clients see no difference."""
+    """Digest of the definition in the files and the plugin's code. It can change even if clients see no difference."""
     digest: bytes = b""
     """Digest of the definition as clients see it, or b"" until it is known."""
 
@@ -108,7 +108,7 @@ class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """How often the tool is started again after the process died."""
+    """How many times a task is restarted if the process dies."""
 
 
 class Tool(Primitive, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class Tool(Primitive, frozen=True, kw_only=True):
     result: ShapeResult
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
-    """Name of the tool in pages of this server, if it differs."""
+    """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call the tool."""
     task: TaskRules | None = None
 
 
@@ -127,7 +127,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     entry: JsonObject
     """Entry of `skills/list` and `skills/get`: URI of the SKILL.md, front matter, digests of the files."""
     directories: Mapping[str, tuple[JsonObject, ...]]
-    """URI of a directory → definitions of its entries."""
+    """Maps the URI of each directory to the definitions of its entries."""
     index: int = 0
     """Index in `skills:`, from 0."""
 
@@ -137,7 +137,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resource(Primitive, frozen=True, kw_only=True):
-    """A resource with a fixed URI: a definition, or one file of a glob or skill."""
+    """A resource with a fixed URI, from a definition or from one file of a glob or skill."""
 
     kind = "resources"
     uri: str
@@ -147,17 +147,17 @@ class Resource(Primitive, frozen=True, kw_only=True):
     is_shared: bool = True
     """Whether all callers read the same content."""
     skill: Skill | None = None
-    """Set for the SKILL.md of a skill."""
+    """The skill, if the resource is the SKILL.md of a skill."""
 
 
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     kind = "resources"
     uri_template: str
     match: Callable[[str], Mapping[str, str] | None]
-    """Returns the percent-decoded variables that expand to a URI, or None."""
+    """Returns the percent-decoded variables in a URI, or None if the URI does not match the template."""
     rank: Callable[[str], tuple[bool, int]] | None = None
-    """How closely an upstream's template matches a URI. The highest value wins. None for templates of the files, where
-    the first match wins.
+    """Returns how closely an upstream's template matches a URI. The template with the highest rank serves the URI. None
+    for templates of the files, where the first match serves the URI.
     """
     executor: Executor
     contents: ShapeContents
@@ -171,7 +171,7 @@ class Prompt(Primitive, frozen=True, kw_only=True):
     arguments: Mapping[str, PromptArgument]
     executor: Executor
     messages: Callable[[Outcome, Invocation], Awaitable[Blocks | Relayed]]
-    """Converts the outcome to messages without secrets.
+    """Converts the outcome to messages, and masks secrets in them.
 
     Raises:
         ExecutionError: the messages are too large.
@@ -192,7 +192,7 @@ def fingerprint(digests: Iterable[bytes]) -> str:
 def definition_digest(definition: JsonObject) -> bytes:
     """Digest a definition as clients see it.
 
-    The size and time of a file are left out, because a changed file is an update for subscribers, not a changed list.
+    The size and time of a file are left out, because a changed file is not a change of the list.
     """
     return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 

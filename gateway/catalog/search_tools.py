@@ -27,22 +27,22 @@ from gateway.wire import downgrade
 from gateway.wire.jsonrpc import Request
 
 _K1: Final = 1.2
-"""Saturation of repeated words."""
+"""BM25 parameter: how soon repeated words stop increasing the score."""
 _B: Final = 0.75
-"""Penalty for long descriptions."""
+"""BM25 parameter: how strongly a long description reduces the score, from 0 to 1."""
 _NAME_WEIGHT: Final = 3
-"""Weight of words in names and titles."""
+"""How many times each word in names and titles counts."""
 _MIN_STEM: Final = 3
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Scripts that do not separate words by spaces, and Korean, which appends particles."""
+"""Scripts without spaces between words, and Korean, which appends particles to words."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
 _VOWEL: Final = re.compile("[aeiouy]")
 _DOUBLED: Final = re.compile(r"(?<=([bgmnprt]))\1$")
-"""Letter doubled by an ending, as in `running`."""
+"""Matches a letter that an ending has doubled, as in `running`."""
 _FINAL_Y: Final = re.compile("(?<=[^aeiou])y$")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -55,13 +55,13 @@ class ToolIndex:
         self._holders: Final = Counter(word for count in self._counts for word in count)
 
     def ranked(self, query: str, *, limit: int) -> Sequence[int]:
-        """Return the indexes of matching tools, best first. Ties keep their order."""
+        """Return the indexes of matching tools, best first. Tools with equal scores keep their order."""
         terms = {term for word in words(query) for term in self._terms(word)}
         scores = ((self._score(position, terms), -position) for position in range(len(self._counts)))
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
     def _terms(self, word: str) -> Iterable[str]:
-        """Return a known word, or the known words that start with it (`calc` finds `calculator`)."""
+        """Return the word if a tool contains it, or all known words that start with it (`calc` finds `calculator`)."""
         if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
             return [known for known in self._holders if word in known]
         if word in self._holders or len(word) < _MIN_STEM:
@@ -85,7 +85,7 @@ def _gain(occurrences: int, relative_length: float) -> float:
 def words(text: str) -> list[str]:
     """Return the stems of the words, splitting `snake_case` and `camelCase`.
 
-    Text without spaces is split into pairs of characters.
+    Text in scripts without spaces is split into pairs of characters.
     """
     # NFKC unifies characters that look alike, such as half-width forms.
     parts = _WORD.findall(unicodedata.normalize("NFKC", text))
@@ -135,7 +135,7 @@ MAX_FOUND: Final = 50
 def with_search(
     part: Catalog, *, tools: Mapping[str, Tool], always: re.Pattern[str] | None, threads: DaemonThreadPool
 ) -> Catalog:
-    """Add the two tools, and list only them and the tools that match `always`."""
+    """Add the two search tools, and list only these two and the tools that match `always`."""
     listed = [tool for name, tool in part.tools.items() if always is not None and always.match(name)]
     found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
     own = {**tools, SEARCH_TOOLS: replace(tools[SEARCH_TOOLS], executor=found)}
@@ -144,7 +144,7 @@ def with_search(
 
 
 def _is_for_models(tool: Tool) -> bool:
-    """Whether models can call the tool (SEP-1865, "Visibility"). The metadata of upstreams is untrusted."""
+    """Whether models can call the tool (SEP-1865, "Visibility"). Malformed metadata is ignored."""
     match tool.definition.get("_meta"):
         case {"ui": {"visibility": [*whom]}}:
             return "model" in whom
@@ -176,7 +176,7 @@ class SearchExecutor:
 
 
 def refuse_call(invocation: Invocation) -> NoReturn:
-    """Explain why a call of `call_tool` was not rewritten."""
+    """Raise an error that explains why a call of `call_tool` was not rewritten."""
     name = invocation.arguments["name"]
     if name == CALL_TOOL:
         raise ExecutionError(f"`{CALL_TOOL}` cannot call itself. Give it the name of another tool")
@@ -184,7 +184,7 @@ def refuse_call(invocation: Invocation) -> NoReturn:
 
 
 def unwrapped(request: Request, catalog: Catalog) -> Request:
-    """Rewrite a valid call of `call_tool`. Return other requests unchanged."""
+    """Rewrite a valid call of `call_tool` to a call of the named tool. Return other requests unchanged."""
     if catalog.listed_tools is None or request.method != "tools/call" or request.params.get("name") != CALL_TOOL:
         return request
     given = request.params.get("arguments")
@@ -197,7 +197,7 @@ def unwrapped(request: Request, catalog: Catalog) -> Request:
 
 
 def _object(value: Json) -> Json:
-    """Parse a JSON string, which some models send instead of an object. Null means no arguments."""
+    """Parse a JSON string, which some models send instead of an object. Convert null to an empty object."""
     if not isinstance(value, str):
         return {} if value is None else value
     try:

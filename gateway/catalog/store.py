@@ -11,7 +11,7 @@ from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
 
 Callback = Callable[[Catalog, Catalog], None]
-"""Called on the event loop with the old and the new catalog. Must not block."""
+"""Function that is called on the event loop with the old and the new catalog. It must not block."""
 
 Disabled = frozenset[tuple[ListKind, str]]
 """Kind and name of each primitive that a plugin has disabled."""
@@ -24,7 +24,7 @@ class CatalogStore:
 
     def __init__(self, catalog: Catalog) -> None:
         self._whole = catalog
-        """All primitives of the files, including disabled ones."""
+        """The compiled catalog, including disabled primitives."""
         self._disabled: Disabled = frozenset()
         self._current = catalog
         self._announced = catalog
@@ -39,10 +39,10 @@ class CatalogStore:
         return self._disabled
 
     def swap(self, catalog: Catalog) -> None:
-        """Serve `catalog` without the disabled primitives, with a new generation. Then call `announce`."""
+        """Serve `catalog` without the disabled primitives, as a new generation. Call `announce` afterwards."""
         disabled = self._disabled and self._disabled & _names(catalog)
         offered = _without(catalog, disabled)
-        # Everything that can fail is done. The assignments make the new catalog visible.
+        # Nothing can fail from here on. The assignments make the new catalog visible.
         self._whole, self._disabled = catalog, disabled
         self._serve(offered)
 
@@ -62,7 +62,7 @@ class CatalogStore:
         """Hide a primitive until it is enabled, even across reloads.
 
         Raises:
-            ExecutionError: the file does not define it.
+            ExecutionError: the file does not define the primitive.
         """
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled | {(kind, name)})
@@ -71,7 +71,7 @@ class CatalogStore:
         """Show a disabled primitive again.
 
         Raises:
-            ExecutionError: the file does not define it.
+            ExecutionError: the file does not define the primitive.
         """
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
@@ -86,7 +86,7 @@ class CatalogStore:
             self.announce()
 
     def _serve(self, catalog: Catalog) -> None:
-        # `CallerCatalogs` uses the generation as a key.
+        # Increase the generation, because `CallerCatalogs` uses it as a key.
         generation = self._current.generation + 1
         self._current = catalog if catalog.generation == generation else replace(catalog, generation=generation)
 

@@ -1,6 +1,6 @@
-"""Converts the selected operations of one document to definitions, and records why the others were skipped.
+"""Converts the selected operations of a document to definitions, and records why other operations were skipped.
 
-Performs no I/O. Used by the server and by `import openapi`.
+The server and `mcp-gateway import openapi` use this module, which performs no I/O itself.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ def definitions_of(
 
 
 class DocumentDefinitions:
-    """The definitions of a document. All attributes are lists in the order of the document."""
+    """Converts one document. The attributes list definitions, skipped operations and problems in document order."""
 
     def __init__(self, reader: Reader) -> None:
         self.made: Final[list[MadeDefinition]] = []
@@ -83,11 +83,11 @@ class DocumentDefinitions:
         self._reader: Final = reader
         self._operations: Final[list[Operation]] = []
         self._missing: Final[dict[str, list[str]]] = {}
-        """Security schemes that the connection lacks → the operations that need them."""
+        """Maps each security scheme without credentials to the operations that need the scheme."""
         self._without_host: Final[dict[str, list[str]]] = {}
-        """Messages about unusable servers → the affected operations."""
+        """Maps messages about unusable servers to the affected operations."""
         self._without_document: Final[dict[str, list[str]]] = {}
-        """Messages about missing documents → the affected operations."""
+        """Maps messages about missing documents to the affected operations."""
         self._convert()
 
     def _convert(self) -> None:
@@ -127,7 +127,7 @@ class DocumentDefinitions:
     def _wanted(self, operation: Operation, override: OperationOverride) -> str:
         if override.name:
             return override.name
-        # `x-mcp.name` of the root is the name of the document.
+        # Ignore `x-mcp.name` of the root, which is the name of the document.
         said = operation.extension("name")
         if isinstance(said, str) and said.strip():
             return said

@@ -1,7 +1,7 @@
 """Reads JSON and YAML documents, and resolves `$ref` when it is used.
 
-Threat: a document that makes the daemon read other files or URLs. References can only lead to the document's directory
-or origin.
+Threat: a document could make the daemon read other files or URLs. References can therefore only lead to the document's
+directory or origin.
 """
 
 import os
@@ -28,7 +28,7 @@ from gateway.net.request import parse_url
 from gateway.openapi.swagger import converted, is_swagger
 
 MAX_BYTES: Final = 32 * 2**20
-"""The limit in bytes for a document with all documents that it references."""
+"""Maximum size, in bytes, of a document together with all documents that it references."""
 _MAX_NODES: Final = 3_000_000
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -64,9 +64,9 @@ def read(data: bytes, *, name: str) -> JsonObject:
     """Decode a document. `name` is the name of the file, for messages.
 
     Raises:
-        DocumentError: the document is malformed or its root is not an object. The message starts with the position.
+        DocumentError: the document is malformed or its root is not an object. The message starts with its position.
     """
-    # A URL need not end in .json, and servers use many media types.
+    # Detect JSON by content, because a URL need not end in .json, and servers use many media types.
     is_json = data.lstrip()[:1] == b"{" or data.startswith(b"\xef\xbb\xbf{")
     root = _from_json(data, name) if is_json else _from_yaml(data, name)
     if not isinstance(root, dict):
@@ -80,7 +80,7 @@ class LocalDocuments:
     def __init__(self, path: Path) -> None:
         self.uri: Final = path.absolute().as_uri()
         self.files: Final[dict[Path, str]] = {}
-        """The SHA-256 of each requested file, or an empty string if it cannot be read."""
+        """SHA-256 of each requested file, or an empty string if the file cannot be read."""
         self._sources: Final[dict[str, bytes]] = {}
         self._path: Final = path.absolute()
         self._directory: Final = os.path.realpath(path.parent)
@@ -95,7 +95,7 @@ class LocalDocuments:
         return read(self.source(uri), name=self._place(uri).name)
 
     def source(self, uri: str) -> bytes:
-        """Return the bytes of a document. Raises like `open`."""
+        """Return the bytes of a document. Raises the same errors as `open`."""
         if uri not in self._sources:
             self._sources[uri] = self._read(self._place(uri))
         return self._sources[uri]
@@ -141,7 +141,7 @@ def version_of(root: JsonObject) -> str:
 
 def _from_json(data: bytes, name: str) -> Json:
     try:
-        # RFC 8259 §8.1 lets a parser ignore a byte order mark. orjson rejects it.
+        # RFC 8259 §8.1 allows parsers to ignore a byte order mark, but orjson rejects it.
         return orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
         raise DocumentError(f"{name}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
@@ -162,7 +162,7 @@ def _from_yaml(data: bytes, name: str) -> Json:
 
 
 _MAX_CHAIN: Final = 32
-"""The longest chain of references to one value."""
+"""Maximum number of references in a chain that leads to one value."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -171,7 +171,7 @@ class Node(msgspec.Struct, frozen=True):
     pointer: tuple[str, ...] = ()
 
     def at(self, *steps: str) -> "Node":
-        """Return a member, with a null value if it is missing."""
+        """Return the member at the given steps. If the member is missing, its value is None."""
         value = self.value
         for step in steps:
             value = value.get(step) if isinstance(value, dict) else None
@@ -197,7 +197,7 @@ class References:
     """Resolves references. Reads each document once."""
 
     def __init__(self, open_document: Callable[[str], Json]) -> None:
-        """`open_document` raises `DocumentError` if the document must not be read."""
+        """Create the resolver. `open_document` raises `DocumentError` if a document must not be read."""
 
         @cache
         def retrieve(uri: str) -> Resource[Json]:
@@ -237,7 +237,7 @@ class References:
         return Node(found.contents, uri, _steps(fragment))
 
     def follow(self, node: Node) -> Node:
-        """Follow references to a value.
+        """Follow a chain of references to the first node that is not a reference.
 
         Raises:
             DocumentError: a target does not exist, or the references form a cycle.
@@ -253,5 +253,5 @@ class References:
 def _steps(fragment: str) -> tuple[str, ...]:
     if not fragment:
         return ()
-    # RFC 6901 §4: in this order, so that `~01` becomes `~1` and not `/`.
+    # RFC 6901 §4 requires this order, so that `~01` becomes `~1` and not `/`.
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in fragment.split("/")[1:])

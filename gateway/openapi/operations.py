@@ -12,7 +12,7 @@ from gateway.openapi.document import DocumentError, Node, References
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace")
 _OTHER_METHODS: Final = frozenset({"query", "additionalOperations"})
-"""OpenAPI 3.2 "Path Item Object"."""
+"""Keys of operations whose methods are not supported (OpenAPI 3.2 "Path Item Object")."""
 MAX_NAME: Final = 64
 _HASH_DIGITS: Final = 6
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
@@ -24,7 +24,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     node: Node
     items: tuple[Node, ...]
-    """The path item. If it is a reference, its target follows."""
+    """The path item, followed by its target if the path item is a reference."""
 
     @property
     def key(self) -> str:
@@ -58,7 +58,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         if pattern == "*":  # also matches an operation without an operationId
             return True
         if space and path.startswith(("/", "*")):
-            # Compared for equality first: `fnmatch` would read brackets in a path as a character set.
+            # Compare for equality first, because `fnmatch` would read brackets in a path as a character set.
             return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
 
@@ -69,7 +69,7 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
     if not isinstance(paths.value, dict):
         return
     for path in paths.value:
-        if not path.startswith("/"):  # extensions
+        if not path.startswith("/"):  # an extension (`x-…`)
             continue
         try:
             target = references.follow(paths.at(path))
@@ -118,7 +118,7 @@ def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     counts: dict[str, int] = {}
     for name in plain.values():
         counts[name] = counts.get(name, 0) + 1
-    # If one of them kept its name, names would depend on the order of the document.
+    # Hash all duplicates. If one kept its name, the names would depend on the order of the document.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
     return {
         key: f"{_whole_words(name, at_most=MAX_NAME - _HASH_DIGITS - 1)}_{hash_of(key)}" if key in hashed else name
@@ -136,7 +136,7 @@ def name_by_path(operation: Operation) -> str:
 
 
 def hash_of(key: str) -> str:
-    """Return six digits that make a name unique."""
+    """Return six hexadecimal digits that make a name unique."""
     return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
 
 
@@ -144,7 +144,7 @@ def _whole_words(name: str, *, at_most: int) -> str:
     if len(name) <= at_most:
         return name.rstrip("_-")
     ends = [match.start() for match in _WORDS.finditer(name) if match.start() <= at_most]
-    # A very long last word is shortened.
+    # If the last word is very long, shorten it instead of removing it.
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 

@@ -1,4 +1,4 @@
-"""Inputs of operations and their names, and the parameters that they fill (OpenAPI 3.1, "Style Values")."""
+"""Parameters of operations, and the names of the inputs that fill the parameters (OpenAPI 3.1, "Style Values")."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from gateway.openapi.schemas import Schemas
 
 Place = Literal["path", "query", "header", "cookie", "body"]
 PLACES: Final[tuple[Place, ...]] = ("path", "query", "header", "cookie", "body")
-"""In order of precedence: if two inputs share a name, the later place becomes its suffix."""
+"""Places in order of precedence. If inputs in two places share a name, the later place becomes a suffix."""
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _OTHERS_IN_PATH: Final = re.compile(r"[^A-Za-z0-9_]+")
@@ -49,7 +49,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
         for key, name in own.items():
             is_shared = sum(other == name for other in own.values()) > 1
             if is_shared and name != key[1]:
-                # Eight characters: two underscores and six digits.
+                # The suffix has eight characters: two underscores and six digits.
                 given[key] = f"{name[: MAX_NAME - 8]}__{hash_of(key[1])}"
     found: dict[tuple[Place, str], str] = {}
     for place in PLACES:
@@ -72,7 +72,7 @@ def _free(name: str, key: tuple[Place, str], *, taken: set[str], others: set[str
 
 
 def expression(name: str, *, filtered: str = "") -> str:
-    """Return the template of an input's value, with an optional Jinja filter."""
+    """Return the template expression for an input's value, with an optional Jinja filter."""
     is_plain = _IDENTIFIER.fullmatch(name) is not None and name not in _JINJA_KEYWORDS
     value = name if is_plain else f"inputs['{name}']"
     return f"{{{{ {value} | {filtered} }}}}" if filtered else f"{{{{ {value} }}}}"
@@ -114,11 +114,11 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     explode: bool
     allows_reserved: bool = False
     media_type: str | None = None
-    """The media type of `content`, or None if the parameter has a style."""
+    """The media type in `content`, or None if the parameter has a style instead."""
     is_scalar: bool = True
 
     def in_path(self, name: str) -> str:
-        """Return the URI template expression (RFC 6570).
+        """Return the URI template expression (RFC 6570) of a path parameter.
 
         Raises:
             DocumentError: URI templates cannot express the style.
@@ -155,7 +155,7 @@ def parameters_of(
 ) -> list[Parameter]:
     """Return the parameters of an operation and its path, without protected header fields.
 
-    An optional parameter without a name is ignored, with a message to `note`.
+    An optional parameter without a name is ignored, and `note` receives a message about it.
 
     Raises:
         DocumentError: a parameter cannot be sent.
@@ -168,11 +168,11 @@ def parameters_of(
             if parameter is not None:
                 found[parameter.input.key] = parameter
     in_template = re.findall(r"\{([^{}]+)\}", operation.path)
-    for name in in_template:  # add undeclared ones
+    for name in in_template:  # add parameters that the document does not declare
         key: tuple[Place, str] = ("path", name)
         implied = Input(place="path", wire_name=name, schema={"type": "string"}, is_required=True)
         found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
-    # A path parameter that is not in the template cannot be sent.
+    # Drop path parameters that are not in the template, because they cannot be sent.
     return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
 
 
@@ -205,7 +205,7 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
             place=place,
             wire_name=name,
             schema=_described(schemas.convert(schema), given),
-            # OpenAPI 3.0.3 "Parameter Object": a path parameter must be required, but documents omit it.
+            # OpenAPI 3.0.3 "Parameter Object": a path parameter must be required, but many documents omit `required`.
             is_required=given.get("required") is True or place == "path",
         ),
         style=style,

@@ -1,4 +1,4 @@
-"""Fetches documents with URLs and their references, refreshes them every `refresh`, and stores them across restarts.
+"""Fetches documents from URLs with their references, refreshes them every `refresh`, and stores them for restarts.
 
 References are fetched only from the document's origin, and credentials are sent only to the connection's origin. If a
 fetch fails or the document is malformed, the last valid version stays in use.
@@ -43,7 +43,7 @@ _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openap
 
 
 Fetch = Callable[[str, str], Awaitable[tuple[bytes, str] | None]]
-"""Returns the document at a URL and its ETag, or None if it still has the given ETag (RFC 9110 §15.4.5).
+"""Returns the document at a URL and its ETag, or None if the document still has the given ETag (RFC 9110 §15.4.5).
 
 Raises:
     DocumentError: the server does not return the document.
@@ -53,14 +53,14 @@ Raises:
 
 
 def compile_fetcher(config: OpenApi, connection: Connection | None, *, document: Document, services: Services) -> Fetch:
-    """Compile the fetcher of an entry. Problems of the connection are reported elsewhere."""
+    """Compile the function that fetches documents of an entry. The connection's problems are reported elsewhere."""
     problems = Problems()
     sender, headers, authorization, home = Sender(clients=services.http), {}, None, ""
     if connection is not None:
         sender, home = compile_sender(connection, problems, clients=services.http), connection.base_url
-        # Templates need the arguments of a call.
+        # Skip templates, because they need the arguments of a call.
         headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
-        # There is no caller, so no token of a caller.
+        # Skip tokens of callers, because a fetch has no caller.
         if connection.auth is not None and not connection.auth.is_per_caller:
             issuers = [] if document.auth is None else document.auth.issuers
             authorization = compile_connection(
@@ -69,7 +69,7 @@ def compile_fetcher(config: OpenApi, connection: Connection | None, *, document:
     if config.allow_private is not None:
         sender = replace(sender, policy=compile_policy(config.allow_private, problems))
     sender = replace(sender, max_redirects=_MAX_REDIRECTS, max_bytes=MAX_BYTES)
-    # The connection's `Accept` is for API responses.
+    # Drop the connection's `Accept`, which is meant for API responses.
     own = [each for each in bound(headers) if each.name.lower() != "accept"]
 
     async def fetch(url: str, etag: str) -> tuple[bytes, str] | None:
@@ -96,7 +96,7 @@ def compile_fetcher(config: OpenApi, connection: Connection | None, *, document:
 log: Final = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 30.0
-"""The time that a start waits for all documents. Documents that arrive later are announced."""
+"""Seconds that a start waits for all documents. Documents that arrive later trigger a reload."""
 _MAX_DOCUMENTS: Final = 64
 _REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
 
@@ -105,7 +105,7 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """A document with the documents that it references."""
 
     documents: Mapping[str, bytes]
-    """By URL. The first is the document itself."""
+    """Contents by URL. The first URL is the URL of the document itself."""
     etags: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
     """Reasons why referenced documents could not be fetched, by URL."""
@@ -116,7 +116,7 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> Mapping[Path, str]:
-        """Empty: there are no files to watch."""
+        """Always empty, because there are no files to watch."""
         return {}
 
     def open(self, uri: str) -> JsonObject:
@@ -142,7 +142,7 @@ def _name_of(url: str) -> str:
 
 class RemoteDocuments:
     def __init__(self, *, services: Services, documents: DocumentStore | None) -> None:
-        """Without `documents`, nothing is stored."""
+        """Create the collection. Without a store in `documents`, fetched documents are not stored."""
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _RefreshedDocument] = {}
@@ -150,7 +150,7 @@ class RemoteDocuments:
         self._is_at_start = True
 
     def opened(self, name: str) -> FetchedDocuments | None:
-        """Return the last fetched document of an entry, or None. The URL of the entry can have changed since."""
+        """Return the last fetched document of an entry, or None. The entry's URL can have changed since the fetch."""
         followed = self._followed.get(name)
         return None if followed is None else followed.fetched
 
@@ -160,10 +160,10 @@ class RemoteDocuments:
         return "" if followed is None else followed.reason
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Follow the documents of a configuration. The first call waits for them, up to `FIRST_SECONDS`."""
+        """Keep the documents of a configuration up to date. The first call waits for them, up to `FIRST_SECONDS`."""
 
         def notify() -> None:
-            # A start reads the definitions after its documents have arrived, so it needs no reload.
+            # At the start, definitions are read after the documents have arrived, so no reload is needed.
             if not self._is_at_start:
                 changed()
 
@@ -331,7 +331,7 @@ async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None
         documents[each] = data
         etags |= {each: etag} if etag else {}
         waiting += _references(each, data)
-    read(documents[url], name=_name_of(url))  # a malformed one is not kept
+    read(documents[url], name=_name_of(url))  # raises an error for a malformed document
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
 

@@ -18,7 +18,7 @@ from gateway.openapi.schemas import Schemas
 Names = Mapping[tuple[Place, str], str]
 BODY: Final = "body"
 _MAX_SCHEMAS: Final = 100
-"""The maximum number of schemas in one flattened body. Stops an `allOf` that refers to itself."""
+"""Maximum number of schemas in one flattened body. The limit stops an `allOf` that refers to itself."""
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
             return [] if self.whole is None else [self.whole]
         if self.is_required:
             return [*self.members]
-        # If an optional body is sent, all its required members must be: see `dependencies`.
+        # If an optional body is sent, it needs all required members: see `dependencies`.
         return [msgspec.structs.replace(each, is_required=False) for each in self.members]
 
     def dependencies(self, names: Names) -> dict[str, list[str]]:
-        """Return `dependentRequired`: each member of an optional body needs the required members."""
+        """Return `dependentRequired`, so that each member of an optional body requires all required members."""
         if self.is_required or not self.members:
             return {}
         required = [names[each.key] for each in self.members if each.is_required]
@@ -73,9 +73,9 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     has_files: bool = False
     can_be_open: bool = False
     needs_content_type: Callable[[str], bool] = lambda _: False
-    """Whether `Content-Type` differs from the backend's default."""
+    """Returns whether a media type differs from the backend's default `Content-Type`."""
     sent_as: str | None = None
-    """The media type that replaces one with a wildcard."""
+    """The media type to send if the document's media type contains a wildcard."""
 
 
 def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
@@ -143,7 +143,7 @@ def _body(
 
 
 def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
-    # Prefer plain JSON, then a merge patch (RFC 7396): its members become inputs too.
+    # Prefer plain JSON, then a merge patch (RFC 7396), because the members of both become inputs.
     preferred = sorted(content, key=lambda each: ("application/json" not in each, "/merge-patch" not in each))
     for body_format in _FORMATS:
         for media_type in preferred:
@@ -168,7 +168,7 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 class _Members(msgspec.Struct, kw_only=True):
     properties: dict[str, list[Node]] = msgspec.field(default_factory=dict)
-    """The schemas of each member. Several are alternatives."""
+    """The schemas of each member. Several schemas of one member are alternatives."""
     required: set[str] = msgspec.field(default_factory=set)
     read_only: set[str] = msgspec.field(default_factory=set)
     min_members: int = 0
@@ -190,7 +190,7 @@ class _Members(msgspec.Struct, kw_only=True):
 
 
 def _any_of(branches: list[_Members]) -> _Members:
-    """Combine alternatives. A member is required if all of them require it."""
+    """Combine alternatives. A member is required only if all alternatives require it."""
     made = _Members(
         required=set.intersection(*(each.required for each in branches)),
         read_only=set().union(*(each.read_only for each in branches)),
@@ -204,9 +204,9 @@ def _any_of(branches: list[_Members]) -> _Members:
 
 
 class _Flattening:
-    """Collects the members of an object schema and of schemas in its `allOf`.
+    """Collects the members of an object schema and of the schemas in its `allOf`.
 
-    A form must be an object, so it has the members of all alternatives too.
+    A form must be an object, so the members of all its alternatives are collected too.
     """
 
     def __init__(self, body_format: BodyFormat, references: References, schemas: Schemas) -> None:
@@ -311,7 +311,7 @@ def _file(value: Mapping[str, Json], media_types: Json = None) -> dict[str, Json
         made["description"] = description
     named = [each.strip() for each in media_types.split(",")] if isinstance(media_types, str) else []
     is_narrow = named not in ([], ["*/*"], ["application/octet-stream"])
-    # A malformed media type would reject every file.
+    # Ignore malformed media types, which would reject every file.
     if is_narrow and all(re.fullmatch(r"[\w.+-]+/(\*|[\w.+-]+)", each) for each in named):
         made["media_types"] = named
     return made
@@ -420,4 +420,4 @@ _FORMATS: Final = (
         needs_content_type=lambda type_: "*" not in type_,
     ),
 )
-"""In order of preference."""
+"""The supported formats in order of preference."""

@@ -1,4 +1,4 @@
-"""Responses of operations: the output schema and the requested media type."""
+"""Derives the output schema and the `Accept` header of an operation from its responses."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,10 @@ _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
 def response_of(
     operation: Operation, references: References, schemas: Schemas
 ) -> tuple[Mapping[str, Json], str | None]:
-    """Return the keys of `output:`, if all successful responses are JSON, and the media type for `Accept`, if known."""
+    """Return the keys of `output:` if all successful responses are JSON, and the media type for `Accept`, if known."""
     try:
         successes = list(_successes(operation, references))
-    except DocumentError:  # treated as undeclared
+    except DocumentError:  # treat the responses as undeclared
         return {}, None
     found = [(node, _json_type(node)) for node in successes]
     types = {media_type for _, media_type in found if media_type is not None}
@@ -57,7 +57,7 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    """Return the schema with its definitions, or only its type if they are too large."""
+    """Combine the schemas and their definitions into one schema. If it is too large, return only its type."""
     converted = [schemas.convert(node) for node in nodes]
     each = list({orjson.dumps(schema): schema for schema in converted}.values())
     schema: Json = each[0] if len(each) == 1 else {"anyOf": each}

@@ -1,7 +1,7 @@
 """Converts Schema Objects of OpenAPI 3.0 and 3.1 to JSON Schema 2020-12.
 
-`$ref` is kept and its targets become `$defs`, so cycles are harmless. Malformed keywords are dropped, because many
-documents contain some.
+Each `$ref` is kept and its target becomes an entry of `$defs`, so cycles are harmless. Malformed keywords are dropped,
+because many documents contain such keywords.
 """
 
 import re
@@ -24,7 +24,7 @@ MAX_SUBTYPES: Final = 40
 
 TYPES: Final = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 _MAX_EXAMPLE: Final = 256
-"""The limit in bytes for an example."""
+"""Maximum size of an example or default, in bytes."""
 
 
 def _is_text(value: Json) -> bool:
@@ -32,7 +32,7 @@ def _is_text(value: Json) -> bool:
 
 
 def _is_number(value: Json) -> bool:
-    # `True` is an int.
+    # `bool` is a subclass of `int`.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -50,7 +50,7 @@ _PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
     "enum": lambda value: isinstance(value, list) and bool(value),
     "const": lambda _: True,
 }
-"""Keywords without subschemas, and the check of their values."""
+"""Maps keywords without subschemas to functions that check the value of the keyword."""
 _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems")
 _FORBIDDING: Final = frozenset({
     "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
@@ -75,11 +75,11 @@ class Schemas:
         self._is_response: Final = is_response
         self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
         self._nodes: Final[dict[str, tuple[Node, bool]]] = {}
-        """The schema of each name under `$defs`, and whether the name covers its subtypes."""
+        """The schema of each name under `$defs`, and whether the definition includes the schema's subtypes."""
         self._definitions: Final[dict[str, Json]] = {}
 
     def definitions(self, *schemas: Json) -> dict[str, Json]:
-        """Return the `$defs` of converted schemas, with everything that they refer to.
+        """Return the `$defs` that the converted schemas refer to, directly or through other definitions.
 
         Raises:
             DocumentError: a reference cannot be resolved.
@@ -107,10 +107,10 @@ class Schemas:
         return isinstance(value, dict) and value.get("readOnly") is True
 
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
-        """Return whether a schema is a reference to one with subtypes (OpenAPI 3.1, "Discriminator Object").
+        """Return whether a node is a reference to a schema with subtypes (OpenAPI 3.1, "Discriminator Object").
 
-        `whole` is the schema whose `allOf` contains the reference. A subtype refers to its parent without other
-        subtypes.
+        `whole` is the schema whose `allOf` contains the reference. If `whole` is one of the subtypes, the result is
+        False, because a subtype extends only its parent.
         """
         if not isinstance(node.value, dict) or "$ref" not in node.value:
             return False
@@ -118,7 +118,7 @@ class Schemas:
         return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
-        """Return the keywords beside a reference as a schema, if any. OpenAPI 3.1 applies both."""
+        """Return the keywords beside a `$ref` as a schema, if any. OpenAPI 3.1 applies both schemas."""
         if self._is_3_0 or not isinstance(node.value, dict) or "$ref" not in node.value:
             return []
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
@@ -127,7 +127,7 @@ class Schemas:
     def _mapped(self, node: Node) -> list[Alternative]:
         found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
         for value, target in node.at("discriminator", "mapping").members():
-            # A component name or a URI reference.
+            # The target is a component name or a URI reference.
             reference = str(target.value)
             if "#" not in reference and "/" not in reference:
                 reference = f"#/components/schemas/{reference}"
@@ -137,9 +137,9 @@ class Schemas:
         return list(found.values())
 
     def _subtypes_of(self, node: Node) -> list[Alternative]:
-        """Return the subtypes of a schema: from its mapping, or else the schemas that extend it.
+        """Return the subtypes in the schema's discriminator mapping or, without a mapping, the schemas that extend it.
 
-        Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
+        The list is empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
         """
         if not isinstance(node.at("discriminator", "propertyName").value, str):
             return []
@@ -149,14 +149,14 @@ class Schemas:
             found = self._mapped(node)
             if not found and node.uri == self._uri:
                 found = [(each, []) for each in (*self._extending.get(node.shown, ()), node)]
-            # A model must be able to choose one of them.
+            # Ignore too many subtypes, because models could not choose among them.
             is_usable = len(found) <= MAX_SUBTYPES and any(each.place != node.place for each, _ in found)
             self._subtypes[node.place] = found if is_usable else []
         return self._subtypes[node.place]
 
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
-        """Components that extend others with `allOf`, by the reference to the extended component."""
+        """Components that extend another component with `allOf`, by the reference to the extended component."""
         found: dict[str, list[Node]] = {}
         root = Node(self._references.root(self._uri), self._uri)
         for _, component in root.at("components", "schemas").members():
@@ -165,11 +165,11 @@ class Schemas:
         return found
 
     def _named(self, node: Node, *, with_subtypes: bool) -> dict[str, Json]:
-        """Return a reference to the `$defs` entry of a schema. Its name does not depend on the order of conversions."""
+        """Return a reference to the schema's entry in `$defs`. Its name is independent of the order of conversions."""
         # RFC 6901 §6: the fragment can be percent-encoded.
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
-        # Only the names of the document's own components are unique.
+        # Add a hash to other names, because only the names of the document's own components are unique.
         if not is_component or last != node.pointer[-1] or with_subtypes:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
             last = f"{last}_{hash_of(f'subtypes of {place}' if with_subtypes else place)}"
@@ -184,7 +184,7 @@ class Schemas:
         """
         given = node.value
         if isinstance(given, bool):
-            return given or {}  # responses are not restricted, and no input is impossible
+            return given or {}  # ignore `false`, which would allow no value
         if not isinstance(given, dict):
             return {}
         if isinstance(given.get("$ref"), str):
@@ -220,8 +220,8 @@ class Schemas:
     def _reference(self, node: Node, whole: Node | None = None) -> Json:
         with_subtypes = not self._is_response and self.has_subtypes(node, whole)
         made = self._named(self._resolved(node), with_subtypes=with_subtypes)
-        for beside in self.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores them
-            # With `node` as the whole: `additionalProperties: false` would forbid the target's members.
+        for beside in self.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores these keywords
+            # Pass `node` as `whole`, because `additionalProperties: false` would forbid the target's members.
             schema = self.convert(beside, node)
             made |= schema if isinstance(schema, dict) else {}
         return made
@@ -262,7 +262,7 @@ class Schemas:
         return has_others or whole is not None or (node.uri == self._uri and node.shown in self._extending)
 
     def _is_of_other_direction(self, member: Node) -> bool:
-        """Requests have no `readOnly` members, and responses have no `writeOnly` members."""
+        """Return whether a member is `readOnly` in a request, or `writeOnly` in a response."""
         keyword = "writeOnly" if self._is_response else "readOnly"
         value = member.value
         if isinstance(value, dict) and "$ref" in value:
@@ -271,7 +271,7 @@ class Schemas:
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
         for keyword in _ONE:
-            # The other keywords only restrict.
+            # Responses keep only `items`, because the other keywords only restrict values.
             if isinstance(node.value.get(keyword), dict) and not (self._is_response and keyword != "items"):
                 made[keyword] = self.convert(node.at(keyword))
         if parts := node.at("allOf").items():
@@ -369,7 +369,7 @@ def _types(given: Json) -> Json:
 
 
 def _nullable(made: dict[str, Json]) -> Json:
-    """OpenAPI 3.0.3 "Schema Object": `nullable` adds null to the type beside it only."""
+    """Allow null. OpenAPI 3.0.3 "Schema Object": `nullable` only extends a `type` beside it."""
     if "type" not in made or made["type"] == "null":
         return {"anyOf": [made, {"type": "null"}]} if "allOf" in made or "oneOf" in made or "anyOf" in made else made
     made["type"] = [made["type"], "null"]
@@ -419,9 +419,9 @@ _IN_SETS: Final = frozenset("-&~")
 
 @lru_cache(maxsize=4096)
 def ecma_pattern(written: str) -> str | None:
-    """Return the equivalent pattern of ECMA-262 with the flag `u`, or None if there is none.
+    """Return the equivalent ECMA-262 pattern with the flag `u`, or None if no equivalent pattern exists.
 
-    Clients that compile patterns reject a tool with an invalid one.
+    Clients that compile patterns reject a tool with an invalid pattern.
     """
     pattern = written.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
     if not _ECMA.fullmatch(pattern):
@@ -430,7 +430,7 @@ def ecma_pattern(written: str) -> str | None:
 
 
 def _plain(escape: re.Match[str]) -> str:
-    """Unescape a character, unless the escape or the plain character has another meaning."""
+    """Remove the backslash of an escape, unless the character would get another meaning."""
     character = escape[1]
     if (character.isascii() and character.isalnum()) or character in _SYNTAX:
         return escape[0]

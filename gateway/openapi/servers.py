@@ -19,7 +19,7 @@ class UnusableServerError(DocumentError):
 
 
 def base_url(operation: Operation, root: Node) -> str:
-    """Return the URL of an operation's first server. Used if there is no connection.
+    """Return the URL of an operation's first server, for an entry without a connection.
 
     Raises:
         DocumentError: the server is not a usable URL.
@@ -64,7 +64,7 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """Return the security schemes that the connection lacks. Empty if it satisfies one alternative."""
+    """Return the security schemes that the connection lacks. The list is empty if one alternative is satisfied."""
     # OpenAPI 3.0.3 "Operation Object": the operation's list replaces the document's, even an empty one.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
@@ -142,7 +142,7 @@ def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
 
 
 def different_servers(operations: Iterator[Operation], base: str) -> list[str]:
-    """Return the operations whose server differs from the connection's, with the server."""
+    """List the operations whose server differs from the connection's base URL, each with its server."""
     found = []
     for each in operations:
         try:

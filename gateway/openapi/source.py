@@ -45,7 +45,7 @@ class OpenApiSource:
     """All documents of the configuration. Implements `DefinitionSource`."""
 
     def __init__(self, remote: RemoteDocuments | None = None) -> None:
-        """Without `remote`, documents with URLs are skipped."""
+        """Create the source. Without `remote`, documents with URLs are skipped."""
         self._remote: Final = remote
         self._known: dict[str, _LoadedEntry] = {}
 
@@ -56,7 +56,7 @@ class OpenApiSource:
             known = self._entry(name, entry, config, place, before.get(name))
             if known is not None:
                 self._known[name] = known
-                # Unchanged entries are reported again, because each load has a new report.
+                # Report the problems of unchanged entries again, because each load has a new report.
                 for path, message in known.errors:
                     place.at(*path).error(message)
                 for path, message in known.warnings:
@@ -99,7 +99,7 @@ class OpenApiSource:
             # Keep the entry's files, so that fixing the document triggers a reload.
             return _nothing(documents.files)
         written = config.sources.written(("openapi", name))
-        # Includes the text before interpolation, which the lock file pins.
+        # Include the text before interpolation, because the lock file pins that text.
         key = content_key(name, entry, connection, written)
         if before is not None and before.is_of(key, documents):
             return before
@@ -166,7 +166,7 @@ def _loaded(  # noqa: PLR0913 - what an entry is made of
     opened: dict[str, str] = {}
 
     def open_document(uri: str) -> JsonObject:
-        opened[uri] = _digest(documents, uri)  # also for a missing one, because it can appear later
+        opened[uri] = _digest(documents, uri)  # also if it is missing, because it can appear later
         return documents.open(uri)
 
     references = References(open_document)
@@ -218,7 +218,7 @@ _NO_OVERRIDE: Final = defaults_of(OperationOverride)
 
 
 def _uninterpolated(text: str) -> str:
-    """Remove interpolated values: a lock file contains no secrets and does not change when they rotate."""
+    """Remove interpolated values, so that a lock file contains no secrets and does not change when secrets rotate."""
     return "".join("${}" if isinstance(part, Interpolation) else part for part in parts_of(text))
 
 

@@ -1,4 +1,4 @@
-"""Converts Swagger 2.0 to OpenAPI 3.0. Unsupported constructs become invalid ones, so that reading them fails."""
+"""Converts Swagger 2.0 to OpenAPI 3.0. Unsupported constructs become invalid OpenAPI, so that reading them fails."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -81,7 +81,7 @@ def _operation(
 ) -> dict[str, Json]:
     given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
     # Swagger 2.0, "Operation Object": a parameter replaces its path's with the same name and `in`.
-    by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # of any type
+    by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # any types
     parameters = list(by_key.values())
     consumes = _types(operation, "consumes") or _types(root, "consumes")
     made: dict[str, Json] = {

@@ -26,7 +26,7 @@ from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import base_url, sent_fields
 
 MAX_DESCRIPTION: Final = 2048
-"""Bytes."""
+"""Maximum size of a description, in bytes."""
 _MAX_WORD: Final = 64
 _JOINER: Final = "\u200d"
 _IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
@@ -37,7 +37,7 @@ _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "put": {"idempotent": True},
     "delete": {"idempotent": True, "destructive": True},
 }
-"""RFC 9110 §9.2: safe and idempotent methods."""
+"""Annotations by method. RFC 9110 §9.2 defines safe and idempotent methods."""
 _FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "cookie": "cookies"}
 
 
@@ -54,7 +54,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     credentials: frozenset[tuple[str, str]]
     """Fields that callers must not set. See `credential_fields`."""
     notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """Warnings about ignored parts of the document → the affected operations."""
+    """Maps warnings about ignored parts of the document to the affected operations."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
 
 
 def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -> dict[str, Json]:
-    """Return the tool of an operation.
+    """Return the definition of an operation's tool.
 
     Raises:
         DocumentError: the operation cannot be a tool.
@@ -138,7 +138,7 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
 
 
 def resource_of(operation: Operation, reader: Reader, override: OperationOverride, *, scheme: str) -> dict[str, Json]:
-    """Return the resource or resource template of an operation.
+    """Return the definition of an operation's resource or resource template.
 
     Raises:
         DocumentError: the operation cannot be a resource.
@@ -155,7 +155,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
     ]:
         raise DocumentError(f"`{lacking[0]}` is not a single value, so it cannot be part of a URI")
     path = _IN_PATH.sub(
-        # A set value can be a secret, and URIs are listed.
+        # Hide values that the operator has set, because they can be secrets, and clients can list URIs.
         lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
         operation.path.partition("#")[0].partition("?")[0],
     )
@@ -177,7 +177,7 @@ def _is_variable(call: Call, each: Input) -> bool:
 
 
 def description_of(operation: Operation) -> str | None:
-    """Return summary and description, with a note if the operation is deprecated."""
+    """Return the summary and the description, with a note if the operation is deprecated."""
     said = operation.extension("description")
     texts = [said] if isinstance(said, str) else [operation.node.value.get(key) for key in ("summary", "description")]
     found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
@@ -233,7 +233,7 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
 def _least_inputs(call: Call) -> int:
     """Return `minProperties` of the inputs: the minimum of a required body, plus the other required inputs.
 
-    Optional parameters are counted too, so the bound can be too low.
+    A call can also reach this number with optional parameters, so the bound can be too low.
     """
     body = call.body
     if body is None or not body.is_required or not body.min_members:
@@ -258,7 +258,7 @@ def _short(each: Input) -> Json:
     # The short form has no name for the null type.
     if schema.keys() == {"type"} and isinstance(schema["type"], str) and schema["type"] != "null":
         return schema["type"] if each.is_required else f"{schema['type']}?"
-    if "required" in schema:  # the object keyword, which conflicts with that of the short form
+    if "required" in schema:  # the JSON Schema keyword, which conflicts with `required` of the short form
         return {"allOf": [schema]} if each.is_required else {"allOf": [schema], "required": False}
     return schema if each.is_required else {**schema, "required": False}
 
@@ -283,7 +283,7 @@ def http_of(call: Call, reader: Reader, accepts: str | None) -> dict[str, Json]:
             fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
     shown = {key: name for key, name in call.names.items() if key not in call.hidden}
     body = {} if call.body is None else call.body.http(shown, call.values)
-    # Keep the connection's `Accept`.
+    # Do not override the connection's `Accept`.
     if accepts is not None and (reader.connection is None or "accept" not in map(str.lower, reader.connection.headers)):
         fields["headers"] = {"Accept": accepts, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
@@ -294,7 +294,7 @@ def _path(call: Call) -> Iterator[Part]:
     by_name = {each.input.wire_name: each for each in call.parameters if each.input.place == "path"}
     for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
         if index % 2 == 0:
-            # Keep characters that the document has encoded.
+            # Do not encode characters that the document has already encoded.
             yield quote(part, safe=RESERVED + "%")
         elif ("path", part) in call.values:
             yield from _in_url(call.values["path", part])
@@ -305,14 +305,14 @@ def _path(call: Call) -> Iterator[Part]:
 def _in_url(value: Json) -> Iterator[Part]:
     for part in parts_of(_as_text(value)):
         if isinstance(part, Interpolation):
-            # Still marked as a secret in its encoded form, so that `explain` masks it.
+            # Keep the encoded text marked as a secret, so that `explain` masks it.
             yield Interpolation(quote(part.text, safe=""), part.secret)
         else:
             yield quote(part, safe="")
 
 
 def _as_text(value: Json) -> str:
-    """Return a set value as text. Interpolated parts stay marked."""
+    """Return a value that the operator has set as text, in which interpolated parts are still marked."""
     if isinstance(value, str):
         return value
     return _text_of(_json_parts(value))

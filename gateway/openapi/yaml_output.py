@@ -17,7 +17,7 @@ def as_yaml(value: Mapping[str, Json]) -> str:
     text = yaml.dump(
         _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
     )
-    # YAML allows characters that reorder text. `_text` has quoted them, so escapes work here.
+    # YAML allows characters that reorder text. `_text` has quoted such texts, so escapes work here.
     return visible(text, has_lines=True)
 
 
@@ -32,7 +32,7 @@ def _escaped(value: Json) -> Json:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes no anchors: repeats values that occur twice."""
+    """Writes a value that occurs twice in full, because anchors are harder to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - of the base
         return True

@@ -1,4 +1,4 @@
-"""Finds changes that can break clients: removed names, stricter inputs and missing output fields. No I/O."""
+"""Finds changes that can break clients: removed names, stricter inputs and missing output fields."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.schemas.keywords import properties_of, referenced, rewritten
 
 _MOST: Final = 20
-"""Maximum reasons per schema, and maximum references that are followed in a row."""
+"""Maximum number of reasons per schema, and of references that are followed in a row."""
 _NOTES: Final = ("$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly")
 _LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
@@ -17,13 +17,13 @@ _OTHERS: Final = (
     *("pattern", "multipleOf", "uniqueItems", "format", "not", "if", "then", "else", "contains", "prefixItems"),
     *("propertyNames", "patternProperties", "dependentRequired", "dependentSchemas"),
 )
-"""Keywords that are considered stricter when their value differs."""
+"""Keywords that count as stricter if their value is new or different."""
 _CHOICES: Final = ("anyOf", "oneOf")
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
 BreakingChange = tuple[str, str]
-"""The place, such as `tools.deploy`, and what changed."""
+"""The name of the primitive, such as `tools.deploy`, and what changed."""
 
 
 _Reason = tuple[str, str]
@@ -31,7 +31,7 @@ _Reason = tuple[str, str]
 
 
 def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:
-    """Compare the contracts of two manifests. Audiences that only one of them has are ignored."""
+    """Compare the contracts of two manifests. Audiences that exist in only one manifest are ignored."""
     offered = new.contracts or {}
     return tuple(
         (place, what)
@@ -75,7 +75,7 @@ class _Comparison:
     def _between(self, path: str, old: Json, new: Json) -> list[_Reason]:
         key = json.dumps([old, new])
         if key not in self._found:
-            self._found[key] = []  # for a schema that refers to itself
+            self._found[key] = []  # ends the recursion for a schema that refers to itself
             before, after = _resolved(old, self._old), _resolved(new, self._new)
             if before.keys().isdisjoint(_CHOICES) and after.keys().isdisjoint(_CHOICES):
                 reasons = self._stricter(before, after) if self._is_input else self._missing(before, after)
@@ -85,7 +85,7 @@ class _Comparison:
         return [(path + inner, text) for inner, text in self._found[key]]
 
     def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
-        """Every old input must match a new choice, and every new output an old choice."""
+        """Compare each old choice of an input, or each new choice of an output, with its closest counterpart."""
         for each in olds if self._is_input else news:
             pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]
             yield from min((self._between("", *pair) for pair in pairs), key=len, default=[])
@@ -123,7 +123,7 @@ class _Comparison:
             yield from self._between("[]", before["items"], after.get("items", True))
 
     def _changed_type(self, olds: frozenset[str] | None, news: frozenset[str] | None) -> Iterator[_Reason]:
-        """None means any type."""
+        """Compare the allowed types. None means any type."""
         if olds is not None and news is not None:
             if olds - news if self._is_input else news - olds:
                 yield ("", f"the type of {{}} changed from {_listed(olds)} to {_listed(news)}")
@@ -134,7 +134,7 @@ class _Comparison:
 
 
 def _fewer_values(olds: Sequence[Json] | None, news: Sequence[Json] | None) -> Iterator[_Reason]:
-    """None means any value."""
+    """Compare the allowed values. None means any value."""
     if news is None:
         return
     if olds is None:

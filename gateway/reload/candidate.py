@@ -20,7 +20,7 @@ from gateway.reload.watch_plan import WatchPlan
 from gateway.transports.listener.server_tls import ServerIdentity
 
 Place = tuple[str, str]
-"""A section and a name: `("tools", "deploy")`."""
+"""A section and a name, such as `("tools", "deploy")`."""
 
 
 class DefinitionPlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class DefinitionPlaces(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[Place, tuple[Path, int]] = msgspec.field(default_factory=dict)
     """The file and line of each definition, or of the entry that generated it."""
     origins: Mapping[Place, Place] = msgspec.field(default_factory=dict)
-    """The entry that generated a definition: `("upstreams", "github")`."""
+    """The entries that generated definitions, such as `("upstreams", "github")`."""
 
     def source_of(self, place: Place) -> str | None:
         """Return `file:line` of a definition."""
@@ -58,15 +58,15 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded and compiled configuration, ready to serve or being served.
 
-    It does not contain the locations of all values, which would take more memory than the rest.
+    The locations of all values are not kept, because they would take more memory than all other fields.
     """
 
     document: Document
     root: Path
     files: Mapping[Path, str]
-    """SHA-256 of every file and plugin directory (keyed for secrets)."""
+    """SHA-256 of every file and plugin directory. Digests of secret files are keyed."""
     digest: str
-    """A digest of all files except secrets, the same in every process."""
+    """Digest of all files except secret files, equal in every process."""
     catalog: Catalog
     identity: ServerIdentity | None
     watch: WatchPlan
@@ -78,7 +78,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     owners: Mapping[DocumentPath, DocumentPath]
     """`LoadedConfig.owners`, so that the next load assigns contested names to the same owners."""
     exposures: Mapping[str, Problem]
-    """Keys with addresses that must not be served without authentication, and why."""
+    """Problems with addresses that must not be served without authentication, by key of `listen`."""
     places: DefinitionPlaces = NO_PLACES
     """Locations of definitions for the console. Empty without a console."""
     audit_place: tuple[Location | None, str]

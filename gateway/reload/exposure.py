@@ -1,7 +1,7 @@
 """Refuses to serve other machines without authentication, unless that is explicitly allowed.
 
-A start option can allow it, but a reload cannot. An edit that removes `auth` must not open a protected gateway,
-neither directly nor through the proxy of `listen.public_url`.
+A start option can allow anonymous access, but a reload cannot. An edit that removes `auth` must not open a protected
+gateway, neither directly nor through the proxy of `listen.public_url`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _KEYS: Final = ("http", "admin")
 
 
 def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
-    """Return the keys of `listen` with addresses that are not allowed without authentication, and why."""
+    """Return a problem for each key of `listen` with an address that is not allowed without authentication."""
     document = loaded.document
     if document.auth is not None or loaded.is_hidden("auth"):
         return {}

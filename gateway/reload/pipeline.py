@@ -57,7 +57,7 @@ CHECKS: Final = (check_auth, check_labels, check_audit_is_apart)
 """Checks of sections that are not part of the catalog."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
-"""Keys of `limits` that are read for each call, so a reload changes them."""
+"""Keys of `limits` that are read for each call, so that a reload can change them."""
 
 
 class ReloadPipeline:
@@ -95,8 +95,8 @@ class ReloadPipeline:
         self._authenticator: Final = authenticator
         self._audit: Final = audit
         self._plugins: Final = Plugins()
-        # A separate thread for reloads: calls cannot delay them, and a plugin that hangs at import does not delay the
-        # exit.
+        # Use a separate thread for reloads, so that calls cannot delay a reload. A plugin that hangs at import does not
+        # delay the exit.
         self._thread: Final = DaemonThreadPool(1)
         self._attempted = WatchPlan()
         """The watch plan of the last read files, even if they are not served."""
@@ -123,7 +123,7 @@ class ReloadPipeline:
 
     @property
     def watch_plan(self) -> WatchPlan:
-        """The watch plan of the served and of the last read files."""
+        """The combined watch plan of the served files and the last read files."""
         return self.served.watch | self._attempted
 
     async def open(self, config: LoadedConfig) -> None:
@@ -184,20 +184,20 @@ class ReloadPipeline:
         Raises:
             ConfigError: Nothing could be read.
         """
-        forget_sandboxes()  # Availability can have changed.
+        forget_sandboxes()  # The availability of sandboxes can have changed.
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)
         return loaded
 
     def _load(self) -> LoadedConfig:
-        """Read the files and merge the sources. Names keep their owners unless the lock has changed."""
+        """Read the files and merge the sources. Each name keeps its owner unless the lock has changed."""
         served, config = self.served, load(self._path)
         lock = read_lock(config.lock_file)
         owners = served.owners if lock == served.lock else NO_OWNERS
         return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
-        """Compile a candidate. Blocking. Updates the watch plan even on failure.
+        """Compile a candidate. Blocking. The watch plan is updated even on failure.
 
         Raises:
             ConfigError: The files cannot be served.
@@ -301,7 +301,7 @@ class ReloadPipeline:
 
 
 _YOUNG: Final = 3_000
-"""Objects per young collection during loads, which takes a millisecond or two."""
+"""Number of new objects that triggers a collection during loads. One collection takes a millisecond or two."""
 _NEVER: Final = 2**31 - 1
 
 
@@ -313,7 +313,7 @@ def gc_paused() -> Iterator[None]:
     Loaded objects have few cycles except plugin types, so reference counting frees them.
     """
     before = gc.get_threshold()
-    if before[1] == _NEVER:  # Another load has paused it.
+    if before[1] == _NEVER:  # Another load has already limited the collection.
         yield
         return
     gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # Survivors move to a generation that is not collected.
@@ -339,13 +339,13 @@ def _report(warnings: Iterable[Problem]) -> None:
 def with_identity(
     loaded: LoadedConfig, *, dependencies: FileDependencies
 ) -> tuple[LoadedConfig, ServerIdentity | None]:
-    """Load the certificate of `listen.tls`. The returned configuration contains its problems."""
+    """Load the certificate of `listen.tls`, and add its problems to the returned configuration."""
     tls = loaded.document.listen.tls
     if tls is None:
         return loaded, None
     problems = loaded.start_problems()
     place = problems.at("listen", "tls")
-    # Before reading, so that missing and invalid files are watched too.
+    # Add the files before reading, so that missing and invalid files are watched too.
     dependencies.files.update(identity_files(tls, place))
     identity = load_identity(tls, place)
     return replace(loaded, problems=tuple(problems)), identity

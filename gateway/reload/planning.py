@@ -1,6 +1,6 @@
-"""Computes how a new configuration would change the catalog, and for whom. No I/O.
+"""Computes how a new configuration would change the catalog, and for whom.
 
-It compares manifests instead of catalogs, so the old one can come from another process.
+Manifests are compared instead of catalogs, because the old manifest can come from another process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,14 +97,14 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
-    for place, reason in new.left_out.items():  # An operation of a document that is not a definition.
+    for place, reason in new.left_out.items():  # Operations of an OpenAPI document without a definition.
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
             sign = ChangeKind.CHANGED if place in old.left_out else ChangeKind.ADDED
             yield Change(sign=sign, place=place, what=f"not offered: {reason}")
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:
-    """Return definitions with aliases, by the path that the alias would have."""
+    """Map the path that each alias would have to the definition with that alias."""
     return {
         f"{place.partition('.')[0]}.{alias}": place
         for place, written in manifest.written.items()

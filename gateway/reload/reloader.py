@@ -26,12 +26,12 @@ from gateway.reload.watcher import Watcher
 log: Final = structlog.get_logger(__name__)
 
 _RETRY_SECONDS: Final = 10.0
-"""The longest delay before watching is retried."""
+"""Maximum delay, in seconds, before watching is retried."""
 
 _SETTLE_SECONDS: Final = 0.1
-"""The time between two snapshots, if no event burst announced the change."""
+"""Seconds between two snapshots, if no burst of events announced the change."""
 _MAX_LOOKS: Final = 16
-"""The number of snapshots after which constantly changing files are loaded anyway."""
+"""Number of snapshots after which the files are loaded even if they still change."""
 
 _OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
 
@@ -95,7 +95,7 @@ class Reloader:
         self.is_watching = False
 
     async def run(self) -> None:
-        """Watch until cancelled. If file events are unavailable, look at the files at every retry."""
+        """Reload when files change, until cancelled. Without file events, compare the files at every retry."""
         while True:
             self._is_armed = True
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
@@ -110,7 +110,7 @@ class Reloader:
                 await asyncio.sleep(min(self._poll.total_seconds() or _RETRY_SECONDS, _RETRY_SECONDS))
 
     async def run_for_sources(self) -> None:
-        """Reload when a definition source reports a change, until cancelled. Also used without file watching."""
+        """Reload when a definition source reports a change, until cancelled. This also runs without file watching."""
         while True:
             await self._pipeline.source_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # Several sources can change at once.
@@ -120,7 +120,7 @@ class Reloader:
     async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> ReloadStatus:
         """Load the files and serve them if they are valid. A started reload completes even if the caller is cancelled.
 
-        Requests share a reload that has not started. A started one could have read the files before they were written.
+        Requests share a reload that has not started. A started reload could have read the files before the latest edit.
         """
         if self._waiting is None:
             self._waiting = self._requested.begin(self._reload_now(trigger), name="reload on request")
@@ -161,10 +161,10 @@ class Reloader:
                     await self._reload(seen, trigger=Trigger.FILE)
                     return
             earlier = seen
-            await asyncio.sleep(_SETTLE_SECONDS)  # Without the lock, so that requested reloads do not wait.
+            await asyncio.sleep(_SETTLE_SECONDS)  # Sleep without the lock, so that requested reloads do not wait.
 
     async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
-        # Also on failure: invalid files are only loaded again after they change.
+        # Remember failed loads too, so that invalid files are only loaded again after a change.
         self._loaded, began = seen, time.monotonic()
         try:
             candidate = await self._pipeline.load_and_compile()

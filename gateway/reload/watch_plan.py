@@ -25,7 +25,7 @@ from gateway.executors.files.globs import Globs
 State = tuple[int, int, int, str]
 """Inode, change time in ns, size in bytes, and the resolved path.
 
-The change time of the inode (ctime) also covers renames and permissions, and cannot be set.
+The change time of the inode (ctime) also changes on renames and new permissions, and programs cannot set it.
 """
 
 MAX_DEPTH: Final = 64
@@ -51,7 +51,7 @@ class WatchPlan:
     """Patterns of new files. Patterns with `**` are covered by `trees`."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
-    """Directories in which only matching files matter, and their subdirectories that can contain matches."""
+    """Globs of directories in which only matching files, and subdirectories that can contain matches, are watched."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """The paths that existed when the files were read."""
 
@@ -71,7 +71,7 @@ class WatchPlan:
         return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
-        """Return whether an event on `path` requires a snapshot. Other files in the same directories do not."""
+        """Return whether an event on `path` requires a snapshot. Events on unrelated files do not."""
         place = Path(path)
         for real, root in self._real_roots:
             if place.is_relative_to(real):
@@ -87,13 +87,13 @@ class WatchPlan:
 
     @cached_property
     def _named(self) -> frozenset[Path]:
-        """The files and directories with all their parents, which can be removed or created."""
+        """The watched files and directories with all their parents, which can be removed or created too."""
         named = self.files | self._led_to | self.directories | self.roots
         return named.union(*(path.parents for path in named))
 
     @cached_property
     def _real_roots(self) -> tuple[tuple[Path, Path], ...]:
-        """The roots behind links, with their real paths, which FSEvents of macOS reports."""
+        """Pairs of a real path and a root that is reached through links. FSEvents on macOS reports real paths."""
         real = ((Path(os.path.realpath(root)), root) for root in self.roots)
         return tuple((place, root) for place, root in real if place != root)
 
@@ -111,7 +111,7 @@ class WatchPlan:
 
     def snapshot(self) -> "Snapshot":
         """Take a snapshot. Blocking. Unreadable paths count as missing."""
-        # Set first, so that concurrent changes count as later.
+        # Read the clock first, so that changes during the snapshot count as later.
         taken_at = time.time_ns()
         found: dict[str, State] = {}
         for path in self._paths():
@@ -142,7 +142,7 @@ def watch_loaded(config: LoadedConfig) -> WatchPlan:
 
 
 def watch_dependencies(lock_file: Path, dependencies: FileDependencies) -> WatchPlan:
-    """Return the plan for compiled dependencies and the lock."""
+    """Return the plan for the lock file and the other files that the catalog depends on."""
     return WatchPlan(
         files=frozenset({*dependencies.files, lock_file}),
         trees=frozenset(dependencies.trees),
@@ -156,14 +156,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: WatchPlan = msgspec.field(default_factory=WatchPlan)
     taken_at: int
-    """The start time in ns since the epoch."""
+    """Start time of the snapshot, in ns since the epoch."""
     states: Mapping[str, State] = msgspec.field(default_factory=dict)
 
     def differs_from(self, earlier: "Snapshot") -> bool:
         """Return whether something has changed since the earlier snapshot. Blocking.
 
-        Paths of only one of the two plans have no earlier state. A new path counts as changed if its change time is
-        later than the earlier snapshot, or if it is missing. A dropped path counts if it is missing.
+        A path of only one plan has just one state. A new path counts as changed if its change time is not before the
+        earlier snapshot, or if it has been removed. A dropped path counts as changed if it has been removed.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states

@@ -17,13 +17,13 @@ from gateway.config.machine_facts import is_directory
 from gateway.reload.watch_plan import WatchPlan
 
 _SETTLE_MS: Final = 100
-"""The quiet time that ends a burst of events. Editors and `git checkout` write many files at once."""
+"""Milliseconds without events that end a burst. Editors and `git checkout` write many files at once."""
 _MAX_BURST_MS: Final = 1600
 _NO_TIMEOUT: Final = 0
 
 
 class Watcher:
-    """Watches the directories of a plan while it is open. Reports that something may have changed."""
+    """Watches the directories of a plan while open, and reports that something may have changed."""
 
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan
@@ -39,20 +39,20 @@ class Watcher:
             if readable:
                 watching = self._watch(readable, recursive=recursive)
                 self._tasks.append(asyncio.create_task(watching, name="watch files"))
-        await asyncio.sleep(0)  # Let each task start its watch.
+        await asyncio.sleep(0)  # Yield to the event loop, so that each task starts its watch.
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed.set()  # The threads check it every `_SETTLE_MS`.
+        self._closed.set()  # The threads check `_closed` every `_SETTLE_MS`.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def wake(self) -> None:
         self._hinted.set()
 
     async def hint(self) -> bool:
-        """Wait for a burst of events (True) or for the polling interval (False)."""
+        """Wait for a burst of events and return True, or return False after the polling interval."""
         try:
             async with asyncio.timeout(self._poll):
                 await self._hinted.wait()
@@ -78,7 +78,7 @@ class Watcher:
                     self.wake()
         except Exception as error:  # noqa: BLE001 - Boundary: polling continues without events
             self.error = f"no file events: {error}"
-            self.wake()  # The error is read after each hint.
+            self.wake()  # `Reloader` reads `error` after each hint.
 
     def _can_read(self, path: Path) -> bool:
         """Return whether a directory can be watched, which requires read permission (inotify_add_watch(2))."""

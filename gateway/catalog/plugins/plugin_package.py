@@ -1,7 +1,7 @@
-"""Imports a plugin directory from memory as a package that is named by a digest of its content.
+"""Imports a plugin directory from memory as a package whose name contains a digest of the directory's content.
 
-Running calls of an old generation keep their code, even for late imports. Python's cache of compiled files is not used,
-because it compares only size and second. `sys.path` and the directory are not modified.
+Running calls keep the code of their generation, even for late imports. Python's cache of compiled files is not used,
+because that cache detects changes only by size and whole seconds. `sys.path` and the directory are not modified.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ _MAX_DEPTH: Final = 8
 
 
 PluginFile = tuple[Path, bytes]
-"""A path, and the code in the file."""
+"""The path of a file, and the code in that file."""
 
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """The same for the same directory and content, in every generation."""
+    """Name of the package. It is the same for the same directory and content, in every generation."""
     directory: Path
     sources: Mapping[str, PluginFile]
-    """Files by module name within the package. The package itself is ""."""
+    """Files by module name within the package. The name of the package itself is ""."""
     content: str
     """Digest of all files, without the path of the directory."""
 
@@ -43,12 +43,12 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def imported(self) -> list[ModuleType]:
-        """Modules imported so far, in order."""
-        # Copied, because other threads can import modules.
+        """Modules of the package that have been imported so far, in order."""
+        # Copy `sys.modules`, because other threads can import modules.
         return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
 
     def forget(self, *, but: Sequence[str] = ()) -> None:
-        """Remove the modules from `sys.modules`. Running functions are not affected."""
+        """Remove the modules from `sys.modules`, except the modules in `but`. Running functions are not affected."""
         for name in [name for name in tuple(sys.modules) if _belongs(name, self.name) and name not in but]:
             del sys.modules[name]
 
@@ -84,7 +84,7 @@ def _content_of(sources: Mapping[str, PluginFile]) -> str:
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):
-    """A finder for `sys.meta_path`."""
+    """Finds the modules of the plugin packages. It is added to `sys.meta_path`."""
 
     def __init__(self) -> None:
         self.packages: dict[str, PluginPackage] = {}
@@ -108,7 +108,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
 
 
 class _SourceLoader(importlib.abc.ExecutionLoader):
-    """Runs code from memory."""
+    """Loads a module from code in memory."""
 
     def __init__(self, path: Path, code: bytes) -> None:
         self._path, self._code = path, code
@@ -145,7 +145,7 @@ def _below(directory: Path, *, depth: int) -> Iterator[Path]:
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path
-        # Links are followed. The depth limit ends cycles.
+        # Follow links. The depth limit ends cycles of links.
         elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
             yield from _below(path, depth=depth - 1)
 
@@ -162,11 +162,11 @@ class NoSuchModuleError(ImportFailedError):
 
 
 def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
-    """Import a module. Errors are located in files below `beneath`.
+    """Import a module. Error messages name the position in files below `beneath`.
 
     Raises:
         NoSuchModuleError: the module does not exist.
-        ImportFailedError: the import raised an exception, including `SystemExit`, or took too long.
+        ImportFailedError: the import raised an exception, including `SystemExit`, or took longer than `seconds`.
     """
     outcome: list[ModuleType | BaseException] = []
 
@@ -199,7 +199,7 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """Return the position in the plugin's files, unless the message contains it."""
+    """Return the position in the plugin's files, unless the error message already contains the position."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

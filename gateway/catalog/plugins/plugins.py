@@ -39,7 +39,7 @@ _ENTRY_POINTS: Final = "mcp_gateway.plugins"
 
 
 class Plugins:
-    """The loaded plugin code. `stop` unloads it."""
+    """Loads plugin code, runs the hooks of its modules, and unloads the code."""
 
     def __init__(self, *, import_seconds: float = IMPORT_SECONDS) -> None:
         self._import_seconds = import_seconds
@@ -50,10 +50,10 @@ class Plugins:
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, and return their paths. Blocking.
 
-        `problems` collects problems at `plugins:`.
+        `problems` reports at `plugins:`.
         """
         if self._finder not in sys.meta_path:
-            # Safe as the first finder, because it only handles names that start with `PREFIX`.
+            # The finder can be first, because it only finds names that start with `PREFIX`.
             sys.meta_path.insert(0, self._finder)
         places = [problems.at(index) for index in range(len(directories))]
         paths = [Path(place.directory, each).absolute() for place, each in zip(places, directories, strict=True)]
@@ -73,12 +73,12 @@ class Plugins:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Directories of the newest generation."""
+        """Plugin directories of the newest generation."""
         return tuple(package.directory for package in self._opened.packages)
 
     @property
     def contents(self) -> Mapping[Path, str]:
-        """Digest of each directory's content."""
+        """Digest of the content of each plugin directory."""
         return {package.directory: package.content for package in self._opened.packages}
 
     def contains(self, reference: str) -> bool:
@@ -89,7 +89,7 @@ class Plugins:
     def code_of(self, reference: str) -> str:
         """Return a digest or version of the code of `module:callable` without importing it.
 
-        The digest covers all Python files of a plugin directory. Installed packages have a version.
+        The digest covers all files of a plugin directory, or one file of another module. Entry points have a version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -116,8 +116,8 @@ class Plugins:
     async def start(self, threads: DaemonThreadPool) -> None:
         """Run `startup()` of modules that are new in the newest generation.
 
-        A module with a pending `shutdown()` stays started. If the generation is rejected, its modules become unused
-        when the next generation is served.
+        A module with a pending `shutdown()` stays started. If the generation is rejected, the modules that only this
+        generation uses become unused when the next generation is served.
 
         Raises:
             ConfigError: a hook failed. Modules started by this call have been shut down.
@@ -144,15 +144,15 @@ class Plugins:
         return self._unused(self._started)
 
     async def shut_down(self, unused: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of modules from `unload_unused`, unless they are used again."""
-        # Later modules can depend on earlier ones. Modules can be used again during another shutdown.
+        """Run `shutdown()` of modules from `unload_unused`, except modules that are used again."""
+        # Reversed, because later modules can depend on earlier ones. A reload can use a module again in the meantime.
         for module in reversed(unused):
             if module in self._unused(self._started):
                 self._started.remove(module)
                 await self._shut_down([module], threads)
 
     def _unused(self, modules: Iterable[ModuleType]) -> list[ModuleType]:
-        # The newest generation can be refused later, so modules of the served one count too.
+        # Include modules of the served generation, because the newest generation can still be rejected.
         used = [*self._opened.modules(), *self._previous.modules()]
         return [module for module in modules if module not in used]
 
@@ -175,7 +175,7 @@ class Plugins:
             del self._finder.packages[package.name]
 
     async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
-        # Later modules can depend on earlier ones.
+        # Reversed, because later modules can depend on earlier ones.
         for module in reversed(modules):
             if problem := await run_hook(module, "shutdown", threads=threads):
                 log.warning("plugin shutdown failed", module=_short_name(module), reason=problem)
@@ -185,7 +185,7 @@ def _file_digest(module: str) -> str:
     """Digest a module's file if it can be found without an import."""
     top, _, rest = module.partition(".")
     try:
-        # A dotted name would import the parent packages.
+        # Look up only the top-level name, because a dotted name would import the parent packages.
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return ""
@@ -198,29 +198,29 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The modules that one version of the configuration can use, and those that it does use."""
+    """The modules that one generation of the configuration can use, and the modules that it does use."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """Module name → module, object of an entry point, or None after a failed import."""
+    """Maps module names to modules, to objects of entry points, or to None after a failed import."""
     _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
     @property
     def entry_points(self) -> Mapping[str, EntryPoint]:
-        """Loaded on demand, because this takes 10 ms."""
+        """Return entry points by name. They are loaded on demand, because loading takes 10 ms."""
         if self._entry_points is None:
             self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
         return self._entry_points
 
     def holder(self, module: str, problems: Problems) -> object:
-        """Return the object that contains the callable, or None after reporting an error once."""
+        """Return the module or object that contains the callable, or None after reporting an error once."""
         if module not in self._holders:
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
-                # Not cached, so that every reference is reported.
+                # Do not cache the failure, so that every reference is reported.
                 problems.error(f"unknown plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
@@ -299,7 +299,7 @@ def _attribute(holder: object, path: str) -> object:
 
 
 def _short_name(module: ModuleType) -> str:
-    """Remove the package name, which contains a digest."""
+    """Return the module's name without the package name, which contains a digest."""
     return module.__name__.partition(".")[2] or module.__name__
 
 
@@ -316,7 +316,7 @@ async def run_hook(
     """Run the hook if the module defines it. Return why it failed, or None."""
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
-        return None  # imported from another module
+        return None  # the hook was imported from another module
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         if inspect.iscoroutinefunction(hook):

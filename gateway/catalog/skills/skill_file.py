@@ -1,7 +1,7 @@
 """Reads a SKILL.md, and reports its problems.
 
 The rules come from the Agent Skills specification (agentskills.io/specification) and SEP-2640. The front matter is read
-as YAML 1.2, because hosts compare our result with theirs.
+as YAML 1.2, because hosts compare the gateway's result with their own.
 """
 
 import re
@@ -25,10 +25,10 @@ _MAX_CHARACTERS: Final = 64 * 2**10
 """Maximum length of the front matter after alias expansion, because every list contains it."""
 
 MAX_DESCRIPTION: Final = 1024
-"""Agent Skills specification, "description field"."""
+"""Maximum length of a description (Agent Skills specification, "description field")."""
 
 _NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-"""Agent Skills specification, "name field"."""
+"""Matches valid names of skills (Agent Skills specification, "name field")."""
 
 _RESERVED: Final = "io.modelcontextprotocol/"
 
@@ -100,10 +100,10 @@ def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:
 
 
 def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
-    """Report links after character `start` that leave the directory.
+    """Report links after character `start` that lead outside the skill's directory.
 
-    Links in code are ignored. Agents resolve links among the skill's files (SEP-2640, "Relative References"), so
-    targets are not checked.
+    Links in code are ignored. Missing targets are not reported, because agents resolve links among the skill's files
+    (SEP-2640, "Relative References").
     """
     first = source.text.count("\n", 0, start)
     fence = ""
@@ -113,7 +113,7 @@ def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
             fence = "" if fence else mark[1]
         if fence or mark:
             continue
-        # Spaces keep the columns.
+        # Replace code with spaces, so that the columns in messages stay correct.
         text = _CODE.sub(lambda code: " " * len(code[0]), line)
         for pattern in (_INLINE, _DEFINITION):
             for link in pattern.finditer(text):

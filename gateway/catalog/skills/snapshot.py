@@ -1,7 +1,7 @@
-"""Finds skills, and reads a snapshot of each: the digests of its files, and its front matter. Blocking.
+"""Finds skills, and reads a snapshot of each skill: its front matter and the digests of its files. Blocking.
 
-Only regular files inside the directory are read, and no hidden files. If a file changes
-during the read, the directory is read again, so a snapshot never mixes two versions.
+Only regular files inside the directory are read, and no hidden files. A file that changes during the read triggers
+another reload, which reads the whole directory again.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from gateway.json_types import JsonObject, empty
 
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
-"""Limits that every host must support (SEP-2640, "Limits")."""
+"""Limits per skill that every host must support (SEP-2640, "Limits")."""
 
 
 class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,21 +40,21 @@ class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """SHA-256 in hexadecimal."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     config: SkillDirectories
     index: int
-    """Index of its entry in `skills:`, from 0."""
+    """Index of the skill's entry in `skills:`, from 0."""
     name: str
-    """Name of the directory. A valid skill has the same name."""
+    """Name of the skill's directory. The name in the front matter must be the same."""
     globs: Globs
     frontmatter: JsonObject = msgspec.field(default_factory=empty)
     files: tuple[SkillFileFacts, ...] = ()
     """Sorted by path, including SKILL.md."""
     directories: tuple[str, ...] = ()
-    """Paths relative to the skill's directory, which is ""."""
+    """Paths of all directories, relative to the skill's directory. The skill's directory itself is ""."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -188,7 +188,7 @@ def find_skills(
 
 
 def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
-    """Yield the directories with a SKILL.md that match a glob, and watch for new ones."""
+    """Yield the directories with a SKILL.md that match a glob, and watch for new directories."""
     if "\0" in glob:
         problems.error("a path cannot contain NUL")
         return
@@ -204,13 +204,13 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
         if Path(real_path(directory)) != Path(real_path(root), directory.relative_to(root)):
-            # The directory is reached through a link, and changes are visible only at the target.
+            # Watch the target of a linked directory too, because changes are visible only there.
             dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
         yield str(directory)
 
 
 def watched(pattern: FilePattern) -> Globs:
-    """Return globs for everything in matching directories, including future ones."""
+    """Return globs that match everything in matching directories, including directories that do not exist yet."""
     below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
     return compile_globs(str(_root(pattern)), [below])
 
@@ -239,5 +239,5 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
 
 def _skill_at(match: Path) -> Path | None:
     directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
-    # Dangling links count, because reading them reports the error.
+    # Include dangling links, because reading the link reports the error.
     return directory if os.path.lexists(directory / SKILL_FILE) else None

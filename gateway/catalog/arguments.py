@@ -17,7 +17,7 @@ from gateway.wire.headers import HeaderParameter
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """Confines paths that callers pass to one directory (`within`).
+    """Restricts paths from callers to one directory (`within`).
 
     Rejects paths that are outside the directory or leave it through `..` or symbolic links, and paths with NUL.
     Relative paths are rejected too, because each program can resolve them differently.
@@ -71,7 +71,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     files: FilePlaces | None = None
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Return the arguments with defaults, coerced, validated, confined and with decoded files.
+        """Fill in defaults, coerce and validate the arguments, confine paths, and decode files.
 
         Raises:
             ArgumentsError: the arguments are invalid. The error names each invalid argument by JSON Pointer.

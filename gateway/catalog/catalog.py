@@ -43,10 +43,10 @@ Selection = Callable[[ListKind, Iterable[str], Iterable[str]], bool]
 class View(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     include: Selection | None = None
-    """None includes all primitives."""
+    """If None, the view includes all primitives."""
     exclude: Selection | None = None
     instructions: str | None = None
-    """None means that clients see the instructions of the whole catalog."""
+    """If None, clients see the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
@@ -171,7 +171,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
-        """Return a catalog with these primitives, and recompute its aliases, scopes and digests."""
+        """Return a catalog with the given primitives, and recompute its aliases, scopes and digests."""
         found = self._listing(primitives)
         lists: dict[str, Mapping[str, Primitive]] = {
             "tools": found.tools,
@@ -293,7 +293,7 @@ class CallerCatalogs:
         self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
-        """Return the catalog that a caller with these scopes sees in the view. None stands for all scopes."""
+        """Return the catalog that a caller with the given scopes sees in the view. None stands for all scopes."""
         # Ignore irrelevant scopes, so that many callers share one cached catalog.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:

@@ -113,7 +113,7 @@ _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 """Two-letter names that are clear without a description."""
 _MIN_TELLING_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
-"""Minimum similarity, from 0 to 1, of a misspelt keyword. Keys such as `within` and `enumNames` are less similar."""
+"""Minimum similarity, from 0 to 1, at which an unknown key counts as a misspelt keyword."""
 
 
 def lint(  # noqa: PLR0913 - everything that is checked
@@ -213,7 +213,7 @@ _WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about HTTP requests that change data without `annotations` (RFC 9110 §9.2.1, §9.3.5).
+    """Warn about HTTP requests that change data, if `annotations` do not reflect the change (RFC 9110 §9.2.1, §9.3.5).
 
     The effect of a command cannot be determined. An explicit `destructive` is always trusted.
     """

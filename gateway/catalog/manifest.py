@@ -34,7 +34,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The schemas and audiences that clients of a name or URI rely on."""
 
     input: Json = None
-    """JSON Schema of the arguments. None for resources."""
+    """JSON Schema of the arguments, or None for resources."""
     output: Json = None
     audiences: list[str]
     """Names of the audiences that can use the name or URI."""
@@ -100,7 +100,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _parts(document: Document, catalog: Catalog) -> Iterator[tuple[str, Catalog]]:
-    """Yield the catalogs for each API key, for tokens without scopes, for each relevant scope, and for each view."""
+    """Yield the part of the catalog for each API key, tokens without scopes, each relevant scope, and each view."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, catalog

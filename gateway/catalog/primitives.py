@@ -66,7 +66,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that tools, resources, resource templates and prompts share."""
 
     kind: ClassVar[ListKind]
-    """The section of the file and the list that contain the primitive. Templates belong to "resources"."""
+    """Section of the file that defines the primitive. Templates belong to "resources"."""
     name: str
     definition: JsonObject
     timeout: timedelta
@@ -87,7 +87,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
     """Required client capabilities, as in ClientCapabilities."""
     version: str = ""
-    """Digest of the definition in the files and the plugin's code. It can change even if clients see no difference."""
+    """Digest of the definition in the files and of the plugin's code, including changes that clients cannot see."""
     digest: bytes = b""
     """Digest of the definition as clients see it, or b"" until it is known."""
 
@@ -180,7 +180,7 @@ class Prompt(Primitive, frozen=True, kw_only=True):
 
 
 _FINGERPRINT_BYTES: Final = 12
-"""Short, because each session stores three fingerprints and each cursor contains one."""
+"""The length is short, because each session stores three fingerprints and each cursor contains one."""
 
 
 def fingerprint(digests: Iterable[bytes]) -> str:

@@ -77,7 +77,7 @@ class DocumentDefinitions:
         self.left_out: Final[list[tuple[str, str]]] = []
         """Operations that are skipped, with the reasons."""
         self.errors: Final[list[tuple[tuple[str, ...], str]]] = []
-        """Configuration errors, each with its path below the entry."""
+        """Configuration errors, each with a path below the `openapi:` entry."""
         self.warnings: Final[list[tuple[tuple[str, ...], str]]] = []
         self._config: Final = reader.config
         self._reader: Final = reader

@@ -160,7 +160,7 @@ class RemoteDocuments:
         return "" if followed is None else followed.reason
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep the documents of a configuration up to date. The first call waits for them, up to `FIRST_SECONDS`."""
+        """Keep all documents of a configuration up to date. The first call waits for them, up to `FIRST_SECONDS`."""
 
         def notify() -> None:
             # At the start, definitions are read after the documents have arrived, so no reload is needed.

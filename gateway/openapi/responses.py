@@ -57,7 +57,7 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    """Combine the schemas and their definitions into one schema. If it is too large, return only its type."""
+    """Combine the schemas and their definitions, or return only the type if the result is too large."""
     converted = [schemas.convert(node) for node in nodes]
     each = list({orjson.dumps(schema): schema for schema in converted}.values())
     schema: Json = each[0] if len(each) == 1 else {"anyOf": each}

@@ -165,7 +165,7 @@ class Schemas:
         return found
 
     def _named(self, node: Node, *, with_subtypes: bool) -> dict[str, Json]:
-        """Return a reference to the schema's entry in `$defs`. Its name is independent of the order of conversions."""
+        """Return a reference to the `$defs` entry of a schema. The entry's name is independent of conversion order."""
         # RFC 6901 §6: the fragment can be percent-encoded.
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")

@@ -42,7 +42,7 @@ OpenedDocuments = LocalDocuments | FetchedDocuments
 
 
 class OpenApiSource:
-    """All documents of the configuration. Implements `DefinitionSource`."""
+    """Implements `DefinitionSource` for all OpenAPI documents of the configuration."""
 
     def __init__(self, remote: RemoteDocuments | None = None) -> None:
         """Create the source. Without `remote`, documents with URLs are skipped."""
@@ -190,7 +190,7 @@ def _loaded(  # noqa: PLR0913 - what an entry is made of
         digests=opened,
         entry=SourceEntry(
             definitions=definitions,
-            fingerprint=contents.hexdigest(),  # of the definitions only, so that it is the same in every process
+            fingerprint=contents.hexdigest(),  # covers only the definitions, so that it is equal in every process
             files=dict(documents.files),
             left_out=tuple(
                 LeftOutOperation(section="openapi", name=f"{name}: {operation}", reason=reason)

@@ -76,7 +76,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     keeps_earlier: bool
     """Whether the lock keeps a definition of an earlier catalog."""
     owners: Mapping[DocumentPath, DocumentPath]
-    """`LoadedConfig.owners`, so that the next load assigns contested names to the same owners."""
+    """Owners of contested names (`LoadedConfig.owners`), which the next load keeps."""
     exposures: Mapping[str, Problem]
     """Problems with addresses that must not be served without authentication, by key of `listen`."""
     places: DefinitionPlaces = NO_PLACES

@@ -106,7 +106,7 @@ class ReloadPipeline:
         self._path: Final = path
         self._sources: Final = tuple(sources)
         self.source_changed: Final = asyncio.Event()
-        """Set by a source with new definitions, which triggers a reload."""
+        """A source with new definitions sets this event to trigger a reload."""
         self.redactor: Final = redactor
         self._is_exposed: Final = is_exposed
         self.served: Candidate
@@ -179,7 +179,7 @@ class ReloadPipeline:
         return await self._in_thread(lambda: look(self._load()))
 
     def load(self) -> LoadedConfig:
-        """Read the definitions. Blocking.
+        """Read the definitions. This method blocks.
 
         Raises:
             ConfigError: Nothing could be read.
@@ -197,7 +197,7 @@ class ReloadPipeline:
         return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
-        """Compile a candidate. Blocking. The watch plan is updated even on failure.
+        """Compile a candidate. This method blocks. The watch plan is updated even on failure.
 
         Raises:
             ConfigError: The files cannot be served.

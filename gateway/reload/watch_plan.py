@@ -1,4 +1,4 @@
-"""Watch plans, and snapshots of the watched files' metadata. Contents are never read.
+"""Computes which paths to watch, and takes snapshots of file metadata. File contents are never read.
 
 Directories are watched, because a watch on a file follows its inode and is lost when the file is replaced by rename.
 ConfigMaps are updated by renaming `..data` beside their links, which only the directory reports.
@@ -40,7 +40,7 @@ _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 
 
-# A dataclass, because a `msgspec.Struct` would also compare `present`.
+# Use a dataclass, because a `msgspec.Struct` would also compare `present`.
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
     """Files, directories, patterns of new files, and directory trees to watch."""
@@ -110,7 +110,7 @@ class WatchPlan:
         )
 
     def snapshot(self) -> "Snapshot":
-        """Take a snapshot. Blocking. Unreadable paths count as missing."""
+        """Take a snapshot. This method blocks. Unreadable paths count as missing."""
         # Read the clock first, so that changes during the snapshot count as later.
         taken_at = time.time_ns()
         found: dict[str, State] = {}
@@ -160,7 +160,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: Mapping[str, State] = msgspec.field(default_factory=dict)
 
     def differs_from(self, earlier: "Snapshot") -> bool:
-        """Return whether something has changed since the earlier snapshot. Blocking.
+        """Return whether something has changed since the earlier snapshot. This method blocks.
 
         A path of only one plan has just one state. A new path counts as changed if its change time is not before the
         earlier snapshot, or if it has been removed. A dropped path counts as changed if it has been removed.

@@ -31,7 +31,7 @@ from gateway.language.templates.templating import compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
-    """Return the signature of the function in `python:`, or None without `config` or after an error was reported."""
+    """Return the signature of the function in `python:`, or None if `python:` is not set or an error was reported."""
     if config is None:
         return None
     # A missing plugin directory, which has been reported, can contain the module.
@@ -237,8 +237,6 @@ _TEXT_OUTPUT: Final = OutputTraits()
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes one kind of backend."""
-
     compile: Callable[[_Definition], Executor]
     output: OutputTraits = _TEXT_OUTPUT
     """Properties of the backend's results that `output` depends on."""
@@ -247,7 +245,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     sees_caller: Callable[[object], bool] = _always
     """Whether the result can depend on the caller. If so, the result is not shared between callers."""
     cut: Literal["bytes", "rows"] | None = None
-    """Unit in which the backend can truncate a result early that `output` would truncate later."""
+    """Unit in which the backend can truncate a result early, if `output` would truncate the result later."""
     is_of_operator: bool = False
     """Whether the result is a text or file of the operator. Control characters in such a result are kept."""
 

@@ -62,7 +62,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
 ) -> Catalog:
-    """Compile every definition into a catalog, which also contains the warnings. Blocking.
+    """Compile every definition into a catalog, which also contains the warnings. This function blocks.
 
     `dependencies` is filled even if there are errors. With an enforced lock, definitions that differ from the lock are
     not compiled and their plugins are not imported. `checks` add problems to the same report.

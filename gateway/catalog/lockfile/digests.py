@@ -39,7 +39,7 @@ CLAIMS: Final = "claims"
 PAGES: Final = "pages"
 """Section for pages of upstreams, by URI. Only `mcp-gateway lock` and requests read the pages."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
-"""Locked like a description, because models follow instructions."""
+"""The server's instructions, which are locked like a description, because models follow them."""
 
 
 def instructions_of(upstream: str) -> Name:

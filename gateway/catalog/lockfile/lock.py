@@ -66,7 +66,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     pins: DefinitionDigests | None
-    """None if the file does not exist or is unusable."""
+    """The locked digests, or None if the file does not exist or is unusable."""
     problem: str = ""
     """Why the file is unusable."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
@@ -109,7 +109,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock file. Blocking."""
+    """Read a lock file. This function blocks."""
     if not path.exists():
         return Lock(path=path, pins=None)
     try:

@@ -31,7 +31,7 @@ PluginFile = tuple[Path, bytes]
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """Name of the package. It is the same for the same directory and content, in every generation."""
+    """Name of the package, which is equal for the same directory and content in every generation."""
     directory: Path
     sources: Mapping[str, PluginFile]
     """Files by module name within the package. The name of the package itself is ""."""
@@ -84,7 +84,7 @@ def _content_of(sources: Mapping[str, PluginFile]) -> str:
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the plugin packages. It is added to `sys.meta_path`."""
+    """Finder for `sys.meta_path` that finds the modules of plugin packages."""
 
     def __init__(self) -> None:
         self.packages: dict[str, PluginPackage] = {}
@@ -93,7 +93,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
         self,
         fullname: str,
         path: Sequence[str] | None,  # noqa: ARG002 - the import system's method
-        target: ModuleType | None = None,  # noqa: ARG002 - the same
+        target: ModuleType | None = None,  # noqa: ARG002 - the import system's method
     ) -> importlib.machinery.ModuleSpec | None:
         name, _, module = fullname.partition(".")
         package = self.packages.get(name)
@@ -116,10 +116,10 @@ class _SourceLoader(importlib.abc.ExecutionLoader):
     def is_package(self, fullname: str) -> bool:  # noqa: ARG002 - the import system's method
         return self._path.name == "__init__.py"
 
-    def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - the same
+    def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - the import system's method
         return str(self._path)
 
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - the same
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - the import system's method
         return importlib.util.decode_source(self._code)
 
 

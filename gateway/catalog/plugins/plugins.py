@@ -48,7 +48,7 @@ class Plugins:
         self._started: list[ModuleType] = []
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
-        """Read the directories of a new generation, and return their paths. Blocking.
+        """Read the directories of a new generation, and return the paths. This method blocks.
 
         `problems` reports at `plugins:`.
         """
@@ -100,7 +100,7 @@ class Plugins:
         return _file_digest(module)
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
-        """Return the signature of `module:callable`, or None after reporting an error. Blocking.
+        """Return the signature of `module:callable`, or None after reporting an error. This method blocks.
 
         A failed import is reported once.
         """
@@ -313,7 +313,7 @@ async def run_hook(
     threads: DaemonThreadPool,
     seconds: float = _HOOK_SECONDS,
 ) -> str | None:
-    """Run the hook if the module defines it. Return why it failed, or None."""
+    """Run a hook if the module defines it. Return a message if the hook fails, or None otherwise."""
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
         return None  # the hook was imported from another module

@@ -1,4 +1,4 @@
-"""Finds skills, and reads a snapshot of each skill: its front matter and the digests of its files. Blocking.
+"""Finds skills, and takes a snapshot of each skill's front matter and file digests. All functions block.
 
 Only regular files inside the directory are read, and no hidden files. A file that changes during the read triggers
 another reload, which reads the whole directory again.
@@ -52,7 +52,7 @@ class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     globs: Globs
     frontmatter: JsonObject = msgspec.field(default_factory=empty)
     files: tuple[SkillFileFacts, ...] = ()
-    """Sorted by path, including SKILL.md."""
+    """The skill's files, including SKILL.md, sorted by path."""
     directories: tuple[str, ...] = ()
     """Paths of all directories, relative to the skill's directory. The skill's directory itself is ""."""
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -1,4 +1,4 @@
-"""An in-memory cache of successful outcomes (`cache:`). Evicts the least recently used when full."""
+"""An in-memory cache of successful outcomes (`cache:`). A full cache evicts its least recently used entries."""
 
 import hashlib
 import time
@@ -28,7 +28,7 @@ from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
-"""Bytes counted for each entry in addition to its outcome."""
+"""The overhead in bytes that is counted for each entry, in addition to the size of the outcome."""
 
 
 ResponseCache = BoundedMap[Hashable, Outcome]
@@ -41,19 +41,19 @@ def _key_of_file(value: object) -> JsonObject:
 
 
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves outcomes from a cache. Concurrent calls with the same key all run.
+    """Serves outcomes from a cache. Concurrent calls with the same key all run the backend.
 
-    The key contains the arguments, the caller and its rights, unless `key_of` computes it. All keys contain the facts
-    of the caller that templates read.
+    By default, a key contains the arguments, the caller and the caller's rights. `key_of` replaces these three parts.
+    Every key also contains `key_prefix` and the facts about the caller that templates read.
     """
 
     executor: Executor
     ttl: timedelta
     cache: ResponseCache
     key_prefix: str
-    """Identifies the definition. Changes when a reload changes the definition."""
+    """Identifies the definition, so that a reload that changes the definition invalidates its entries."""
     key_of: Callable[[Invocation], Awaitable[bytes]] | None = None
-    """Returns a key such that calls with equal keys have equal outcomes for all callers."""
+    """Computes a key from an invocation. Calls with equal keys share one outcome, even from different callers."""
     clock: Callable[[], float] = time.monotonic
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -75,5 +75,5 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if self.key_of is not None:
             return await self.key_of(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
-        # Only the size of outcomes is limited, so large arguments are replaced by a digest.
+        # The cache limits only the size of outcomes, so the key contains a digest of the arguments.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

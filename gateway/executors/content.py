@@ -1,6 +1,6 @@
-"""Content blocks of the configuration, compiled at load and rendered for each call.
+"""Compiles the content blocks of the configuration at load, and renders the blocks for each call.
 
-Files are read for each call, so a changed file needs no reload. Blocks have the wire format of 2026-07-28.
+Files are read for each call, so a changed file needs no reload. Rendered blocks have the wire format of MCP 2026-07-28.
 """
 
 import base64
@@ -26,24 +26,24 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.language.uris.templates import Expand, compile_uri_template
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""The scheme of an absolute URI (RFC 3986 §3.1)."""
+"""Matches the scheme at the start of an absolute URI (RFC 3986 §3.1)."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A block with one of `fill` and `render`."""
+    """A compiled block. Either `fill` or `render` is set."""
 
     fill: Callable[[JsonObject], JsonObject] | None = None
-    """Creates a block that depends only on the arguments."""
+    """Creates the block from the variables of the invocation."""
     render: Callable[[Invocation], Awaitable[Sequence[JsonObject]]] | None = None
     reads: Callable[[Invocation], str] | None = None
-    """Returns the path or URI that `render` reads, if any."""
+    """Returns the path or URI that `render` reads. None if `render` reads no file and no resource."""
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
     parts: tuple[_Part, ...]
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
-        """Render the blocks with the arguments, files and resources.
+        """Render all blocks for a call, and read the files and resources that the blocks embed.
 
         Raises:
             ExecutionError: a file is missing, too large, or cannot be read.
@@ -96,7 +96,7 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
         fields = {**texts, **_present(mimeType=link.mime_type, size=link.size), **extra}
         return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri(arguments), **fields})
     media = block.image or block.audio
-    assert media is not None  # noqa: S101 - the model requires one of the five
+    assert media is not None  # noqa: S101 - the model requires exactly one kind of content
     return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
 
 
@@ -162,7 +162,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
         data = await read(invocation)
         try:
-            # MCP 2025-11-25 schema.ts, TextResourceContents: `text` must only be set for text.
+            # MCP 2025-11-25 schema.ts, TextResourceContents: `text` must only be set if the data is text.
             contents = {"text": data.decode()} if path is not None else {"blob": _in_base64(data)}
         except UnicodeDecodeError:
             contents = {"blob": _in_base64(data)}
@@ -172,8 +172,8 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
 
 def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
-    """Compile a resource of this server, as the caller would read it. Each of its contents becomes a block."""
-    use_all_facts(scope)  # the resource can read any of them
+    """Compile a reference to a resource of this server. Each item of the resource's contents becomes a block."""
+    use_all_facts(scope)  # the templates of the resource can read any fact about the caller
 
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
         contents = await invocation.context.read_resource(uri(invocation.variables))
@@ -183,7 +183,7 @@ def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
 
 
 def _compile_uri(source: str, *, scope: Scope) -> Expand:
-    # After a leading `{{`, an argument can contain the scheme.
+    # In a URI that starts with an expression, an argument can provide the scheme.
     if not (source.startswith("{") or ABSOLUTE.match(source)):
         scope.problems.error(f"`{source}` is not a URI. A URI starts with a scheme, as in docs:///guide.md")
     return compile_uri_template(source, scope)
@@ -192,7 +192,7 @@ def _compile_uri(source: str, *, scope: Scope) -> Expand:
 def _compile_data(
     given: Media | Embedded, *, scope: Scope, reader: FileReader
 ) -> tuple[Callable[[Invocation], Awaitable[bytes]], Callable[[Invocation], str] | None]:
-    """Return a function that reads the data, and one that returns the path if the data is in a file."""
+    """Return a function that reads the data, and a function that returns the path of the file (None for base64)."""
     if given.file is not None:
         path = _existing(given.file, scope=scope.at("file"))
 

@@ -20,21 +20,21 @@ from gateway.threads import Permit
 class InvocationSender(Protocol):
     @property
     def owner_key(self) -> str:
-        """The owner of stored outputs and cached outcomes: the principal, or a substitute without authentication."""
+        """Identifies the caller as the owner of stored outputs and cached outcomes, even without authentication."""
 
     @property
     def subject(self) -> Subject:
-        """The user on whose behalf requests to other services are authenticated."""
+        """The user on whose behalf the gateway sends authenticated requests to other services."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Header fields of the caller's HTTP request, with lower-case names. Empty on stdio."""
+        """The header fields of the caller's HTTP request by lower-case name. The mapping is empty on stdio."""
 
 
 class InvokedCall(Protocol):
     @property
     def id(self) -> str:
-        """Identifies the call in log lines, and in errors whose details are only logged."""
+        """The correlation id of the call in log lines, and in error messages that omit the details."""
 
     @property
     def caller(self) -> InvocationSender: ...
@@ -44,36 +44,36 @@ class InvokedCall(Protocol):
     def rights(self) -> Hashable:
         """The caller's access rights. Two calls with equal rights can use the same primitives.
 
-        The principal is not enough, because its tokens can have different rights.
+        The principal does not determine the rights, because two tokens of one principal can have different rights.
         """
 
     @property
     def client_key(self) -> str:
-        """Identifies the session, or the principal if there is no session. Empty if unknown."""
+        """The id of the session, or the principal if there is no session. Empty if the client is unknown."""
 
     @property
     def wants_progress(self) -> bool: ...
     @property
     def output_seconds(self) -> float | None:
-        """Seconds for which a long output is stored. None for the default."""
+        """The lifetime of a stored output in seconds. None selects the default lifetime."""
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """Queues a notification under a key. Also works after the end of the call. None without a session."""
+        """A function that queues a notification, even after the call has ended. None if there is no session."""
 
 
 class Invocation(Protocol):
-    """One run of a primitive. The arguments are validated and include defaults."""
+    """One run of a primitive, with arguments that are validated and include defaults."""
 
     @property
     def arguments(self) -> JsonObject: ...
     @property
     def variables(self) -> JsonObject:
-        """The arguments, and `caller` if a template of the primitive reads it."""
+        """The variables of templates: the arguments, and `caller` if a template reads `caller`."""
 
     @property
     def caller_values(self) -> bytes:
-        """A digest of the caller's facts that the primitive's templates read. Empty if they read none."""
+        """A digest of the facts about the caller that templates read. Empty if the templates read no such facts."""
 
     @property
     def context(self) -> Context: ...
@@ -87,45 +87,45 @@ class Invocation(Protocol):
     @property
     def trace(self) -> Trace: ...
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "Invocation":
-        """Return the same call with other arguments and an earlier deadline."""
+        """Return a copy of this invocation with the given arguments and an earlier deadline."""
 
 
 class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a child process or body of a response, before shaping."""
+    """Unshaped bytes: the output of a child process, the body of an HTTP response, or the content of a file."""
 
     data: bytes
     media_type: str | None = None
-    """The media type sent by the backend, with parameters. None for a child process."""
+    """The media type that the backend sent, including parameters. None for a child process."""
     is_blob: bool = False
-    """Whether the output is declared to be binary, even if it is valid text."""
+    """Whether the backend declares the output as binary, even if the bytes are valid text."""
     omitted: int = 0
-    """Bytes dropped from the middle of `data`."""
+    """The number of bytes that are missing in the middle of `data`."""
     variables: JsonObject = msgspec.field(default_factory=empty)
     """Variables for `output.template`: `exit_code` and `stderr`, or `status` and `headers`."""
     success: str | None = None
-    """The text of a result without content, if the backend reports success without content."""
+    """The result text if `data` is empty, such as the status line of a response without content."""
     note: str | None = None
-    """A text for the model after the output: what is missing, and why."""
+    """A text that follows the output and tells the model what is missing, and why."""
 
     @property
     def size(self) -> int:
         return len(self.data)
 
 
-# Not a `msgspec.Struct`, because the size must not be compared.
+# A dataclass instead of a `msgspec.Struct`, because comparisons must ignore the size.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A function's return value. Becomes JSON text, and structured content unless it is a scalar."""
+    """A JSON value, such as a function's result. Objects and lists also become structured content."""
 
     value: Json
     size: int = field(default=0, compare=False)
     """Approximate size of the JSON in bytes."""
     text: str | None = None
-    """The text returned with the structured content. None to use the JSON."""
+    """The text that accompanies the structured content. None selects the JSON text of `value`."""
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Content blocks in the wire format of 2026-07-28."""
+    """Content blocks in the wire format of MCP 2026-07-28."""
 
     content: tuple[JsonObject, ...]
     is_error: bool = False
@@ -150,7 +150,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The backend ran and failed. The text is for the model."""
+    """The outcome of a backend that ran and failed. The text is for the model."""
 
     text: str
 
@@ -160,7 +160,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Outcome = RawOutput | Value | Blocks | Relayed | Failure
-"""Every outcome has a `size`: approximate bytes or characters."""
+"""Every outcome has an approximate `size` in bytes or characters."""
 
 
 def _content_size(content: Sequence[JsonObject]) -> int:
@@ -177,14 +177,14 @@ def sole_text(content: Sequence[JsonObject]) -> str | None:
 
 
 def text_size(value: Json, *, enough: float = math.inf) -> int:
-    """Count the characters of all strings and member names in a value. Stops at about `enough`."""
+    """Count the characters of all strings and member names in a value. Stop soon after the count exceeds `enough`."""
     # Not recursive, because JSON can be nested deeper than Python's stack.
     size, waiting = 0, [value]
     while waiting and size <= enough:
         item = waiting.pop()
         if isinstance(item, str):
             size += len(item)
-        elif isinstance(item, dict | Mapping):  # a dict is recognized faster
+        elif isinstance(item, dict | Mapping):  # the check for `dict` is faster
             waiting += item.keys()
             waiting += item.values()
         elif isinstance(item, list | tuple):
@@ -195,7 +195,7 @@ def text_size(value: Json, *, enough: float = math.inf) -> int:
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `tools/call` after output shaping, before its wire format."""
+    """The shaped result of `tools/call`, before conversion to the wire format."""
 
     content: Sequence[JsonObject]
     structured: Json = ABSENT
@@ -204,9 +204,9 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitingInput(BaseException):
-    """Ends a call that must wait for input from its client.
+    """Ends a call that needs input from its client. The client sends the call again with its answers.
 
-    Derived from BaseException, so that `except Exception` in a plugin does not catch it. See `MrtrRequester`.
+    Derives from BaseException, so that `except Exception` in a plugin does not catch this error. See `MrtrRequester`.
     """
 
     def __init__(self, result: JsonObject = MappingProxyType({})) -> None:
@@ -215,15 +215,15 @@ class AwaitingInput(BaseException):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes what a run would do. Secrets are not masked yet.
+    """Describes what an executor would do. The description can still contain secrets.
 
-    Executors build the description with the same code that runs, so that both agree.
+    Executors build the description with the code that also runs calls, so that the description is accurate.
     """
 
     does: str
-    """Follows the name of the primitive in a sentence: "runs a command"."""
+    """A verb phrase that follows the name of the primitive in a sentence, such as "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """Facts by name, most important first. None if not applicable."""
+    """Facts by name, most important first. A fact that does not apply is None."""
 
 
 class Explainable(Protocol):
@@ -237,7 +237,7 @@ class Explainable(Protocol):
 
 class Executor(Explainable, Protocol):
     async def execute(self, invocation: Invocation) -> Outcome:
-        """Run the backend until the deadline.
+        """Run the backend, at most until the deadline.
 
         Raises:
             ExecutionError: the backend failed or exceeded the deadline. The text is for the model.

@@ -23,7 +23,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     processes: Processes = msgspec.field(default_factory=Processes)
     http: HttpClients = msgspec.field(default_factory=HttpClients)
     threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
-    """Runs plugin functions, which can hang (`limits.threads`)."""
+    """Runs plugin functions. `limits.threads` sets the number of threads, because functions can hang."""
     cache: ResponseCache = msgspec.field(default_factory=lambda: ResponseCache(MAX_BYTES))
     output_store: OutputStore = msgspec.field(default_factory=OutputStore)
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
@@ -32,9 +32,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     output_counters: OutputCounters = msgspec.field(default_factory=OutputCounters)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
-    """Runs `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""
+    """Runs `startup()` and `shutdown()` of plugins. With separate threads, hanging functions do not block a reload."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
-    """Runs blocking work of the daemon: files, directories, large outputs."""
+    """Runs blocking work of the daemon, such as reading files and shaping large outputs."""
 
     @property
     def plugin_threads_busy(self) -> int:
@@ -52,7 +52,7 @@ async def running_services(*, threads: int = _THREADS) -> AsyncIterator[Services
         threads=DaemonThreadPool(threads), outbound_tokens=tokens, sign_ins=SignIns(secrets=tokens.secrets)
     )
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(services.scratch)  # first, because it must be closed last
+        await stack.enter_async_context(services.scratch)  # entered first, so that it is closed last
         stack.push_async_callback(tasks.cancel)
         stack.push_async_callback(services.sign_ins.close)
         tasks.begin(services.sign_ins.sweep(), name="sign users out after idle")

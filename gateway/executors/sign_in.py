@@ -10,16 +10,16 @@ from gateway.net.sign_ins import SignInRequiredError
 T = TypeVar("T")
 
 _MAX_ROUNDS: Final = 3
-"""The maximum number of sign-ins per call. A service can ask again for more scopes."""
+"""The maximum number of sign-ins per call. A service can require another sign-in to grant more scopes."""
 
 
 async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `work`. If a service requires a sign-in, ask the user and run `work` again.
+    """Run `work` and return its result. If a service requires a sign-in, ask the user and run `work` again.
 
-    A service does not process a request that requires a sign-in, so `work` can be repeated.
+    Repeating `work` is safe, because a service does not process a request without the required sign-in.
 
     Raises:
-        ExecutionError: the user cannot be asked, declined, or did not sign in. The text contains the link.
+        ExecutionError: the user did not sign in, or the client cannot ask the user. The latter error contains the link.
     """
     for number in range(_MAX_ROUNDS + 1):
         try:
@@ -33,7 +33,7 @@ async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]])
 
 
 def _required(error: BaseException | None) -> SignInRequiredError | None:
-    """Search an error and its causes for a missing sign-in."""
+    """Return the SignInRequiredError among an error and its causes, or None."""
     while error is not None and not isinstance(error, SignInRequiredError):
         error = None if error.__cause__ is error else error.__cause__
     return error
@@ -45,7 +45,7 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
     if not isinstance(elicitation, dict) or "url" not in elicitation:
         link = await sign_ins.link(required)
         raise ExecutionError(f"{title} requires that you sign in. Open {link} in your browser, then call again")
-    # A retry of 2026-07-28 restores the link of the first attempt from its request state.
+    # When an MCP 2026-07-28 client retries the call, the request state restores the link of the first attempt.
     link = await context.once(f"{key}.link", lambda: sign_ins.link(required))
     answer = await context.elicit_url(key, f"Sign in to {title} to continue.", link)
     if answer.action != "accept":
@@ -55,6 +55,6 @@ async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key
     try:
         await sign_ins.wait(link)
     finally:
-        # Not `resume`, which waits: a cancelled call must end.
+        # `resume` would wait for a free permit, but a cancelled call must end.
         invocation.permit.force_resume()
         invocation.deadline.resume()

@@ -1,6 +1,6 @@
 """Executors for resources that are files: a single file, or the files that match globs.
 
-Globs are matched again for each read, because files can appear and disappear after they were listed.
+Each read matches the globs again, because files can appear and disappear after a listing.
 """
 
 import errno
@@ -21,7 +21,7 @@ from gateway.language.files.media_types import media_type_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _READS: Final = "reads a file"
-# Includes a path through a file, a cycle of links, and a path that is too long.
+# Errors for a path that does not exist, leads through a file or a cycle of links, or is too long.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -30,7 +30,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int
 
     async def read(self, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file named by the operator. Return None if it does not exist.
+        """Read a file that the configuration names. Return None if the file does not exist.
 
         Raises:
             ExecutionError: the file is too large, cannot be read, or takes too long to read.
@@ -51,7 +51,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            # The text of the error contains the absolute path.
+            # `str(error)` would show the absolute path to the caller.
             raise ExecutionError(f"Cannot read the file: {os.strerror(error.errno or errno.EIO)}") from error
 
 
@@ -71,7 +71,7 @@ class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves `files:`. The URIs of the files share a prefix."""
+    """The files of a `files:` block. The URIs of all files start with `prefix`."""
 
     globs: GlobSource
     prefix: str
@@ -83,10 +83,10 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         return self.prefix + quote(os.fsencode(path), safe="/")
 
     def path_of(self, uri: str) -> str | None:
-        """Return the path of a URI, or None if the globs do not match it."""
+        """Return the path in a URI, or None if the globs do not match this path."""
         if not uri.startswith(self.prefix):
             return None
-        # RFC 3986 §2.4: decode once. `%252e%252e` is a name with percent signs.
+        # Decode only once (RFC 3986 §2.4): `%252e%252e` is the file name `%2e%2e`, not the parent directory.
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if self.means(path) else None
 
@@ -95,13 +95,13 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several files: the one at `path`, or the one that a URI variable names."""
+    """Reads one of the served files: the file at `path`, or the file that the URI variable `variable` names."""
 
     files: ServedFiles
     path: str = ""
     variable: str = ""
     digest: str | None = None
-    """The hexadecimal SHA-256 of reviewed content. Other content is rejected."""
+    """The hexadecimal SHA-256 digest of the reviewed content. A file with a different digest is rejected."""
 
     def match(self, uri: str) -> dict[str, str] | None:
         path = self.files.path_of(uri)
@@ -117,7 +117,7 @@ class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
         data = await self.files.reader.read_matched(self.files.globs, path, invocation)
         if data is None:
             raise ResourceNotFoundError(self.files.uri_of(path))
-        # The digest is checked on the returned bytes, because the file can change between two reads.
+        # Check the digest of the returned bytes, because the file can change between two reads.
         if self.digest is not None and hashlib.sha256(data).hexdigest() != self.digest:
             raise ExecutionError("The file has changed since it was reviewed")
         return RawOutput(data=data, media_type=media_type_of(path))

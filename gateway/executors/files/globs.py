@@ -1,4 +1,4 @@
-"""Globs: match a path below a directory, and list the matching files.
+"""Matches paths below a directory against globs, and lists the matching files.
 
 `*`, `?` and `[…]` match characters of one name, and `**` matches any number of directories. Names with a leading dot
 never match. Matching takes at most (length of the pattern) × (length of the path) steps.
@@ -29,16 +29,16 @@ _MAX_PATH_LENGTH: Final = 4096
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _MAX_ENTRIES: Final = 1_000_000
-"""The limit for directory entries in one listing."""
+"""The maximum number of directory entries that one listing reads."""
 
 _Segment: TypeAlias = re.Pattern[str] | None
 
 Places: TypeAlias = frozenset[tuple[int, int]]
-"""A matching state: pairs of a pattern's index and the number of its matched segments."""
+"""A matching state: pairs of the index of a pattern and the number of segments of this pattern that matched."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
-    """Split a glob into a directory and the rest, which starts at the first wildcard or the last name."""
+    """Split a glob into a directory without wildcards, and a relative pattern of at least one name."""
     names = glob.split("/")
     first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
     directory = "/".join(names[:first])
@@ -50,42 +50,42 @@ def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
 
 
 def compile_patterns(patterns: Iterable[str]) -> "GlobPatterns":
-    """Compile patterns without empty, `.` and `..` segments."""
+    """Compile patterns, which must not contain empty, `.` or `..` segments."""
     return GlobPatterns(tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
 def _segment(name: str) -> _Segment:
-    # Python 3.9 and later translate `*` without exponential backtracking.
+    # Since Python 3.9, patterns from `fnmatch.translate` match without exponential backtracking.
     return None if name == "**" else re.compile(fnmatch.translate(name))
 
 
 class Found(msgspec.Struct, frozen=True):
     path: str
-    """Relative to the root, with `/`. Bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
+    """The path relative to the root. Bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
     facts: FileFacts
 
 
 class Listing(msgspec.Struct, frozen=True):
     files: tuple[Found, ...]
-    """Sorted by path."""
+    """The matching files, sorted by path."""
     is_cut: bool
-    """Whether there were too many files or directory entries."""
+    """Whether the listing is incomplete, because there were too many files or directory entries."""
     unreadable: tuple[str, ...]
-    """Directories that could not be listed. The root is an empty string."""
+    """Directories that could not be listed. An empty string is the root."""
     directories: tuple[str, ...]
-    """Directories that can contain matching files. The root is an empty string."""
+    """Directories that can contain matching files. An empty string is the root."""
     refused: tuple[str, ...]
     """Links that lead outside the root or to a file that is not served."""
 
 
-# `dict` is for `cached_property`.
+# `cached_property` requires `dict=True`.
 class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
-    """Patterns of relative paths. Does not access any storage."""
+    """Matches relative paths against patterns, without access to any storage."""
 
     alternatives: tuple[tuple[_Segment, ...], ...]
 
     def matches(self, path: str) -> bool:
-        """Return whether a path without empty, `.` and `..` segments matches."""
+        """Return whether a pattern matches the path, which must not contain empty, `.` or `..` segments."""
         if len(path) > _MAX_PATH_LENGTH:
             return False
         places = self.start
@@ -95,11 +95,11 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def start(self) -> Places:
-        """Return the state before the first name."""
+        """Return the matching state before the first name of a path."""
         return _settled(self.alternatives, ((number, 0) for number in range(len(self.alternatives))))
 
     def after(self, places: Places, name: str) -> Places:
-        """Return the state after a name. The state is empty if no path below can match."""
+        """Return the state after a name. An empty state means that no path below this name can match."""
         return frozenset() if name.startswith(".") else _settled(self.alternatives, self._steps(places, name))
 
     def accepts(self, places: Places) -> bool:
@@ -117,7 +117,7 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
 
 
 class GlobSource(Protocol):
-    """The files that match patterns in one kind of storage. See `SOURCES` in `catalog/compile/file_globs.py`."""
+    """Lists and reads matching files in one kind of storage. See `SOURCES` in `catalog/compile/file_globs.py`."""
 
     @property
     def root(self) -> str: ...
@@ -127,31 +127,31 @@ class GlobSource(Protocol):
         """Return the full name of a file, for `explain`."""
 
     def listing(self, *, at_most: int) -> Listing:
-        """List the matching files. Blocks."""
+        """List the matching files. This method blocks."""
 
     def read(self, path: str, *, max_size: int) -> bytes:
-        """Read a file. Blocks.
+        """Read a file. This method blocks.
 
         Raises:
             NotServedError: the file does not exist, or is not served.
             TooLargeError: the file is larger than `max_size`.
-            ExecutionError: the file cannot be read. An OSError with an `errno` is converted.
+            ExecutionError or OSError: the file cannot be read.
         """
 
 
 class Globs(msgspec.Struct, frozen=True):
     root: str
     place: str
-    """The real path of the root when the globs were compiled. A link that replaces it later is not followed."""
+    """The real path of the root at load. If a link replaces this directory later, the link is not followed."""
     patterns: GlobPatterns
 
     def location(self, path: str) -> str:
         return os.path.normpath(f"{self.root}/{path}")
 
     def listing(self, *, at_most: int) -> Listing:
-        """List the matching regular files. Blocks.
+        """List the matching regular files. This method blocks.
 
-        Links are followed if they lead to something under the root. Each directory is entered once.
+        Links are followed only to targets below the root. Each directory is entered once, even through several links.
         """
         walk = _Walk(self)
         files = walk.files(at_most=at_most)
@@ -168,7 +168,7 @@ class Globs(msgspec.Struct, frozen=True):
 
 
 def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
-    """Add states that are reached without a name, because `**` can match no directory."""
+    """Add the states that skip a `**` segment, because `**` can match zero directories."""
     settled = set()
     for number, behind in places:
         settled.add((number, behind))
@@ -179,7 +179,7 @@ def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int,
 
 
 class _Walk:
-    """Lists matching files. Real directories come before links, so that files are listed under their real path."""
+    """Lists matching files. Visits real directories before links, so that files are listed under their real path."""
 
     def __init__(self, globs: Globs) -> None:
         self._globs = globs
@@ -229,9 +229,9 @@ class _Walk:
                     self.refused.append(path)
 
     def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
-        """List a directory. Return None if it was entered before."""
+        """List a directory. Return None if the walk has already entered this directory."""
         found = os.fstat(descriptor)
-        # By identity, so that cycles of links end.
+        # Compare device and inode numbers, so that cycles of links end.
         identity = found.st_dev, found.st_ino
         if identity in self._entered:
             return None
@@ -247,7 +247,7 @@ class _Walk:
             return facts_beneath(self._globs.place, path)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
-        # The file was removed in the meantime.
+        # The file was removed after the directory was listed.
         except OSError:
             return None
 

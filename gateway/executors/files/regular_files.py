@@ -1,10 +1,10 @@
 """Reads regular files only. All functions block.
 
 Threats:
-- A FIFO, socket or device that blocks or acts on the machine when opened. Checked before opening.
+- A FIFO, socket or device that blocks or acts on the machine when opened. The type is checked before opening.
 - A link or rename that leads outside the served directory or to a hidden file. The real path is checked, then opened
   one component at a time without following links.
-- A served directory or its parent that is replaced by a link. Files are opened below the real path at load (`place`).
+- A served directory or its parent that is replaced by a link. Files are opened below `place`, the real path at load.
 - A file that grows. At most `max_size` bytes are read.
 """
 
@@ -29,7 +29,7 @@ _CHUNK: Final = 1 << 20
 
 
 class NotServedError(OSError):
-    """The path is not a regular file, or not below the served directory."""
+    """The path is not a regular file, is outside the served directory, or is hidden."""
 
 
 class TooLargeError(OSError):
@@ -43,7 +43,7 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 def read_regular(path: str, *, max_size: int) -> bytes:
-    """Read a file. Follows links.
+    """Read a regular file, or the regular file that a link leads to.
 
     Raises:
         NotServedError: the path is not a regular file.
@@ -55,10 +55,10 @@ def read_regular(path: str, *, max_size: int) -> bytes:
 
 
 def read_beneath(place: str, relative: str, *, max_size: int) -> bytes:
-    """Read the file `relative` below the directory with the real path `place`. Follows links inside this directory.
+    """Read the file at `relative` below the real path `place`. Links are followed only inside `place`.
 
     Raises:
-        NotServedError: the path is not a regular file, or is outside or hidden.
+        NotServedError: the path is not a regular file, is outside `place`, or is hidden.
         TooLargeError: the file is larger than `max_size`.
         OSError: the file does not exist or cannot be read.
     """
@@ -75,7 +75,7 @@ def facts_of(path: str) -> FileFacts | None:
 
 
 def facts_beneath(place: str, relative: str) -> FileFacts | None:
-    """Return the facts of a file, or None if `read_beneath` would not read it."""
+    """Return the facts of a file, or None if `read_beneath` would not read the file."""
     try:
         with _parent_of(_shown(place, relative)) as (parent, name):
             return facts_in(os.stat(name, dir_fd=parent, follow_symlinks=False))
@@ -92,7 +92,7 @@ def directory_beneath(place: str, relative: str) -> Iterator[int]:
     """Open a directory at or below the real path `place`.
 
     Raises:
-        NotServedError: the directory is outside or hidden.
+        NotServedError: the directory is outside `place` or hidden.
         OSError: the directory does not exist or cannot be listed.
     """
     with _parent_of(_shown(place, relative)) as (parent, name):
@@ -104,9 +104,9 @@ def directory_beneath(place: str, relative: str) -> Iterator[int]:
 
 
 def _shown(place: str, relative: str) -> str:
-    """Return the real path. Raise NotServedError if it is outside `place` or hidden.
+    """Return the real path of a file. Raise NotServedError if this path is outside `place` or hidden.
 
-    Names with two leading dots are allowed: files of a Kubernetes ConfigMap are links to `..data/`.
+    Names with two leading dots are allowed, because files of a Kubernetes ConfigMap are links to `..data/`.
     """
     try:
         found = os.path.realpath(os.path.join(place, relative))  # noqa: PTH118 - keeps names that are not UTF-8
@@ -141,7 +141,7 @@ def _parent_of(path: str) -> Iterator[tuple[int, str]]:
 def _opened_file(path: str, *, directory: int | None = None) -> Iterator[int]:
     """Open a file for reading. Follows links unless `directory` is given."""
     is_link_allowed = directory is None
-    # Checked first, because opening a device can have side effects.
+    # Check the type before opening, because opening a device can have side effects.
     _require_regular(os.stat(path, dir_fd=directory, follow_symlinks=is_link_allowed))
     descriptor = os.open(path, _FILE | (0 if is_link_allowed else os.O_NOFOLLOW), dir_fd=directory)
     try:
@@ -157,11 +157,11 @@ def _require_regular(found: os.stat_result) -> None:
 
 
 def _read_all(descriptor: int, *, max_size: int) -> bytes:
-    # The size can be 0 (/proc), and a file can grow.
+    # The loop below checks the size again, because files in /proc have size 0 and a file can grow.
     if os.fstat(descriptor).st_size > max_size:
         raise TooLargeError
     chunks: list[bytes] = []
-    # One more byte shows whether the file is too large.
+    # Reading one byte more than `max_size` shows whether the file is too large.
     left = max_size + 1
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
         chunks.append(chunk)

@@ -24,11 +24,11 @@ from gateway.language.templates.templating import compile_json, compile_text
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
 MAX_FORM_BYTES: Final = 16 * 2**20
-"""Nested fields repeat the names of outer ones, so a form can be larger than its arguments."""
+"""The limit in bytes for a form. Nested fields repeat the names of outer fields, so a form can exceed its arguments."""
 
 
 Body = tuple[bytes, str, Json]
-"""The bytes, the media type, and a description if the bytes are not text."""
+"""The bytes of a body, its media type, and a description if the bytes are not text."""
 
 
 BodyTemplate = Callable[[JsonObject], Body | None]
@@ -62,7 +62,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
     def render(arguments: JsonObject) -> Body | None:
         fields = template(arguments)
         if declared is not None:
-            # With a bracket, a name could overwrite a member of a fixed field.
+            # A caller's name with brackets could overwrite a member of a configured field.
             others = {without_brackets(name): value for name, value in _undeclared(arguments, declared).items()}
             fields = {**others, **fields}
         data = _encoded_form(fields, styles)
@@ -72,7 +72,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
 
 
 def _declared(config: Http, scope: Scope) -> Collection[str] | None:
-    """Return the declared inputs, if other arguments also become members of the body."""
+    """Return the names of the declared inputs if undeclared arguments are added to the body, else None."""
     return scope.inputs.schemas.keys() if config.open_body else None
 
 
@@ -83,8 +83,8 @@ def _undeclared(arguments: JsonObject, declared: Collection[str]) -> JsonObject:
 def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
     """Encode fields with nested values as a form.
 
-    Nesting uses brackets (`a[b]=1`), as in PHP, Rack and `qs`. A list of scalars repeats its field, as HTML forms do.
-    Other lists have numbered items.
+    Nested values use brackets (`a[b]=1`), as in PHP, Rack and `qs`. A list of scalars repeats the field, as in HTML
+    forms. The items of other lists are numbered.
 
     Raises:
         ExecutionError: a name contains a bracket, or the form is too long.
@@ -93,7 +93,7 @@ def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
     taken = {name.lower() for name in fields}
     for name, member in fields.items():
         for pair in _encoded_pairs(name, member, styles.get(name), taken):
-            # Checked for each pair, so that a form over the limit is never built.
+            # Check the size after each pair, so that a form over the limit is never built.
             room -= len(pair) + 1
             if room < 0:
                 raise ExecutionError(f"the form exceeds {MAX_FORM_BYTES // 2**20} MiB")

@@ -45,9 +45,9 @@ log: Final = structlog.get_logger(__name__)
 
 _SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
-"""Characters of an error response that the model can see."""
+"""The maximum number of characters of an error response that the model sees."""
 _WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
-"""RFC 9110 §15.3: successes that need no content, even if the operation declares a schema."""
+"""Statuses of successful responses that need no content (RFC 9110 §15.3)."""
 _NoResponse = ConnectionFailedError | DeadlineExceededError
 
 
@@ -57,7 +57,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None
-    """The limit for one attempt. The invocation's deadline limits all attempts together."""
+    """The time limit for one attempt. The invocation's deadline limits all attempts together."""
     sanitizer: Sanitizer
     threads: DaemonThreadPool
     authorization: Authorization | None = None
@@ -97,7 +97,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return await run_in_thread(render, what="Reading the files", call=invocation, threads=self.threads)
 
     async def cache_key(self, invocation: Invocation) -> bytes:
-        """Return a digest of the request. Includes the caller's identity if the service sees it."""
+        """Return a digest of the request, and of the caller's identity if the authorization depends on the caller."""
         subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
@@ -118,7 +118,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="sends a request", facts=facts)
 
     async def _send_with_retries(self, request: Request, invocation: Invocation) -> Response:
-        """Send the request until it succeeds or must not be repeated. Return the last response."""
+        """Send the request and retry as the policy allows. Return the last response, or raise the last error."""
         attempt = 1
         while True:
             result = await self._attempt(request, invocation)
@@ -133,7 +133,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _attempt(self, request: Request, invocation: Invocation) -> Response | _NoResponse:
         deadline = invocation.deadline.within(None if self.timeout is None else self.timeout.total_seconds())
-        # A page of another origin does not receive credentials.
+        # Requests for pages of another origin are sent without credentials.
         if self.authorization is None or request.home is not None:
             return await self._send(request, invocation, deadline=deadline)
         for attempt in count(1):
@@ -153,7 +153,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
-            # Returned so that the caller can retry. Any other ExecutionError ends the call.
+            # Return these errors, so that `_send_with_retries` can retry. Any other ExecutionError ends the call.
             except (ConnectionFailedError, DeadlineExceededError) as error:
                 step.fail("connection")
                 return error
@@ -191,7 +191,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         said = _summary(response)
         # Secrets are masked before the text is shortened.
         text = decoded(response.body[: 16 * MAX_EXCERPT], _field(response.headers, "Content-Type"))
-        # `head` also removes a secret that is cut off at the end.
+        # `head` also removes the beginning of a secret at the end of a truncated body.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
         excerpt = clean(text).strip()
         shown = excerpt if len(excerpt) <= MAX_EXCERPT else f"{excerpt[:MAX_EXCERPT]}…"
@@ -206,20 +206,20 @@ def _summary(response: Response) -> list[str]:
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """Return the value of a header field. Multiple values are joined (RFC 9110 §5.3)."""
+    """Return the value of a header field. Join multiple values with commas (RFC 9110 §5.3)."""
     values = headers.getall(name, None)
     return None if values is None else valid_text(", ".join(values))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:
-    """Add trace headers unless the request already contains them."""
+    """Add trace headers unless the request already contains a `traceparent` header."""
     if trace is None or any(header.name.lower() == TRACEPARENT for header in request.headers):
         return request
     fields = (Header(name=name, value=value, is_bound=False) for name, value in trace.fields.items())
     return replace(request, headers=(*request.headers, *fields))
 
 
-def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
+def compile_http(  # noqa: PLR0913 - the configuration and its context
     config: Http,
     *,
     connections: Mapping[str, Connection],
@@ -276,7 +276,7 @@ def _find_connection(config: Http, connections: Mapping[str, Connection], scope:
     if name is None or name in connections:
         return connections.get(name or "")
     scope.at("connection").problems.error(f"unknown connection `{name}`{did_you_mean(name, [*connections])}")
-    # RFC 6761 §6.4: `invalid` never resolves. The remaining checks can continue.
+    # Return a placeholder, so that the remaining checks can run. `invalid` never resolves (RFC 6761 §6.4).
     return Connection(base_url="https://invalid")
 
 

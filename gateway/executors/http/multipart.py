@@ -1,7 +1,7 @@
-"""Multipart/form-data bodies (RFC 7578), in the format of browsers (HTML, "Multipart form data").
+"""Builds multipart/form-data bodies (RFC 7578) in the same format as browsers (HTML, "Multipart form data").
 
-Threats: a caller's name, file name or media type that adds headers or parts (escaped), a file that contains the
-boundary (128 unpredictable bits), and a file name with a path (removed, RFC 7578 §4.2).
+Threats: a caller's name, file name or media type that adds headers or parts (escaped or rejected), a file that
+contains the boundary (prevented by 128 unpredictable bits), and a file name with a path (removed, RFC 7578 §4.2).
 """
 
 import hashlib
@@ -32,9 +32,9 @@ _MEDIA_TYPE: Final = re.compile(
     re.ASCII,
 )
 _MAX_NAME: Final = 255
-"""Characters of a file name. File systems allow no more."""
+"""The maximum length of a file name in characters. File systems do not allow longer names."""
 MAX_FILE: Final = 64 * 2**20
-"""Bytes of a file that the configuration names."""
+"""The maximum size in bytes of a file that the configuration names."""
 _BOUNDARY_KEY: Final = secrets.token_bytes(32)
 
 
@@ -43,7 +43,7 @@ Files = Callable[[JsonObject], Iterator[FileArgument]]
 
 
 def compile_files(written: str, scope: Scope) -> Files:
-    """Compile a literal path, or an expression whose value is a caller's file. A caller's value is never a path."""
+    """Compile a literal path, or an expression for a caller's file. A caller's value is never used as a path."""
     return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope)
 
 
@@ -91,7 +91,7 @@ def _may_be_files(schema: JsonObject) -> bool:
 
 
 def compile_media_type(written: str | None, scope: Scope) -> Callable[[JsonObject], str | None]:
-    """Compile the `type` of a file. The result raises `ExecutionError` for other values."""
+    """Compile a media type. The returned function raises `ExecutionError` if a value is not a media type."""
     if written is None:
         return lambda _: None
     template = compile_text(written, scope)
@@ -108,8 +108,8 @@ def compile_media_type(written: str | None, scope: Scope) -> Callable[[JsonObjec
 
 
 def base_name(name: str) -> str:
-    """Return a file name without directories of any system."""
-    # RFC 7578 §4.2: paths must not be sent. The end is kept because it contains the suffix.
+    """Return the last component of a POSIX or Windows path, with at most `_MAX_NAME` characters."""
+    # RFC 7578 §4.2: paths must not be sent. A long name loses its beginning, because the end contains the suffix.
     return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
 
 
@@ -131,7 +131,7 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def multipart_body(parts: Sequence[PartContent]) -> tuple[bytes, str, Json]:
     """Return the body, its media type, and a description without the bytes of files."""
-    # Equal parts have equal boundaries, so that the cache finds equal requests. RFC 2046 §5.1.1: at most 70 characters.
+    # Equal parts get equal boundaries, so equal requests share a cache key. RFC 2046 §5.1.1: at most 70 characters.
     digest = hmac.new(_BOUNDARY_KEY, digestmod="sha256")
     for part in parts:
         digest.update(repr((_head(part, ""), hashlib.sha256(part.data).digest())).encode())
@@ -164,7 +164,7 @@ PartTemplate = Callable[[JsonObject], Iterator[PartContent]]
 
 
 def _file_part(field: str, file: FileArgument, media_type: str | None = None, name: str | None = None) -> PartContent:
-    """Return a part with a file name, which makes servers treat it as a file."""
+    """Return a part with a file name, because servers treat only parts with a file name as files."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)

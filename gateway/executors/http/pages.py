@@ -17,7 +17,7 @@ from gateway.json_types import Json
 from gateway.net.request import Request, origin_of
 from gateway.net.sender import MAX_RESPONSE_BYTES, Response, resolved, valid_text
 
-# Both patterns take linear time: no match passes the start of the next, and an unterminated string is scanned once.
+# Both patterns take linear time: a match ends before the next match starts, and an unterminated string is scanned once.
 _LINK: Final = re.compile(r"""<([^<>]*)>((?:[^,"<\\]|"(?:[^"\\]|\\.)*")*)""")
 _PARAMETER: Final = re.compile(r"""; *([\w*-]+) *(?:= *("(?:[^"\\]|\\.)*"|[^;, ]*))?""")
 _MAX_LINK_SIZE: Final = 16 * 1024
@@ -25,14 +25,14 @@ _MAX_LINK_SIZE: Final = 16 * 1024
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
     next: ParsedResult | None
-    """None for the `Link` header."""
+    """Selects the URL of the next page. None to read the `Link` header instead."""
     max: int
     max_bytes: int
-    """Bytes of JSON after `select`."""
+    """The limit in bytes for the JSON of all pages after `select`."""
     select: ParsedResult | None
 
     def next_of(self, links: str, page: Json) -> str | None:
-        """Return the URL of the next page. `links` is the joined `Link` header.
+        """Return the URL of the next page. `links` is the value of the `Link` header.
 
         Raises:
             ExecutionError: the expression does not select a URL.
@@ -50,7 +50,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return len(exact_json.dumps(page if self.select is None else select(self.select, page, key="select")))
         except (ExecutionError, TypeError, ValueError):
-            return 0  # reported when the result is shaped
+            return 0  # the output shaper reports the error
 
 
 class JoinedPages:
@@ -64,10 +64,10 @@ class JoinedPages:
         self.value: Json = None
         self.count = 0
         self.note: str | None = None
-        """The reason to stop before the last page."""
+        """The reason why later pages are missing."""
 
     def add(self, response: Response, url: Request) -> Request | None:
-        """Add a page, and return the request for the next one. Sets `note` if the page, or the next one, is left out.
+        """Add a page and return the request for the next page, or None. Set `note` if a page is left out.
 
         Raises:
             ExecutionError: the page cannot be joined.
@@ -114,7 +114,7 @@ class JoinedPages:
         self._seen.add(str(target))
         if origin_of(target) == home:
             return replace(self._first, url=target)
-        # Headers and the body can contain secrets and values of the caller.
+        # Omit the headers and the body, which can contain secrets and values from the caller.
         return Request(method="GET", url=target, headers=(), home=home)
 
 
@@ -122,7 +122,7 @@ def _next_links(value: str) -> Iterator[str]:
     """Yield the targets of links with the relation `next` (RFC 8288 §3)."""
     for link in _LINK.finditer(value):
         parameters = {name.lower(): text.strip('"') for name, text in reversed(_PARAMETER.findall(link[2]))}
-        # `anchor` describes a link of another resource.
+        # A link with `anchor` belongs to another resource.
         if "next" in parameters.get("rel", "").lower().split() and "anchor" not in parameters:
             yield link[1].strip()
 
@@ -139,7 +139,7 @@ def _parsed(response: Response) -> Json:
 
 
 def _joined(before: Json, page: Json, number: int) -> Json:
-    """Join lists, including those inside objects. Take other values from the last page."""
+    """Join lists, including lists inside objects. For other values, use the value of the last page."""
     if isinstance(before, list) and isinstance(page, list):
         return before + page
     if isinstance(before, dict) and isinstance(page, dict):

@@ -1,6 +1,6 @@
 """Builds the requests of HTTP backends.
 
-Values are always data. They are encoded in URLs and bodies, and rejected in header fields if they contain line breaks.
+Values are encoded in URLs and bodies. In header fields, values that contain line breaks are rejected.
 """
 
 import re
@@ -27,7 +27,7 @@ from gateway.net.request import Header, Request, parse_url
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A header field, query field or cookie. Omitted if its value is absent."""
+    """A header field, query field or cookie. The request omits a field whose value is absent."""
 
     name: str
     template: TextTemplate
@@ -35,7 +35,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
-        """Return the value for the style, or the text. UNDEFINED if absent."""
+        """Return the value for the style, or the rendered text if there is no style. Return UNDEFINED if absent."""
         if self.style is not None:
             return self.template.value(arguments)
         text = self.template.render_element(arguments)
@@ -51,7 +51,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 def pairs_of(
     fields: Sequence[Field], arguments: JsonObject, *, written: set[str] | None = None, of_cookie: bool = False
 ) -> Iterator[Pair]:
-    """Yield encoded names and values of a query or cookies. `written` contains names that are already set."""
+    """Yield the encoded names and values of query fields or cookies. `written` contains names that are already set."""
     taken = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
@@ -65,7 +65,7 @@ _AS_TEXT: Final = Style(name="form", explodes=False)
 
 
 _NOT_ALLOWED: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-"""RFC 9110 §5.5: no control characters except the tab. Surrogates cannot be encoded."""
+"""Control characters, which a header value must not contain (RFC 9110 §5.5), and surrogates."""
 
 
 def checked_value(name: str, value: str) -> str:
@@ -89,7 +89,7 @@ def compile_fields(
             name=name,
             template=compile_text(source, at),
             style=_compile_style(written, kind, place) if isinstance(written, StyledValue) else None,
-            # A secret can be in any field.
+            # Bound fields are never sent to another origin.
             is_bound=is_bound or has_secret_in(source) or name.lower() in CREDENTIALS,
         )
         if kind == "headers":
@@ -112,12 +112,12 @@ def _compile_style(written: StyledValue, kind: Kind, scope: Scope) -> Style:
 CREDENTIALS: Final = frozenset(
     {"authorization", "cookie", "host", "mcp-session-id", "proxy-authorization", "x-api-key"}
 )
-"""Never forwarded from the caller or sent to another origin."""
+"""Header fields that are never forwarded from the caller or sent to another origin."""
 FRAMING: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"}
     | {"upgrade"}
 )
-"""RFC 9110 §7.6.1, RFC 9112 §6: fields for one connection, set by the client library."""
+"""Header fields of a single connection, which the HTTP client sets itself (RFC 9110 §7.6.1, RFC 9112 §6)."""
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 §5.6.2: a field name is a token."""
 
@@ -178,7 +178,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
-        """Return header fields by lower-case name. Configured fields replace forwarded ones."""
+        """Return header fields by lower-case name. Configured fields replace forwarded fields."""
         headers = {
             name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
@@ -216,17 +216,17 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
 
 
 def compile_request(config: Http, shared: Connection | None, *, scope: Scope, beside: Scope) -> RequestTemplate:
-    """Compile the request of an `http:` block. Reports problems at `scope`, and those of the connection `beside`."""
+    """Compile the request of an `http:` block. Report problems at `scope`, or at `beside` for the connection."""
     query, headers, base_url = {}, {}, None
     if shared is not None:
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query = compile_fields(shared.query, beside.at("query"), kind="query")
-        # Bound: never sent to other origins after a redirect.
+        # Bound fields are not sent to other origins after a redirect.
         headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
     query |= compile_fields(config.query, scope.at("query"), kind="query")
     headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
     for name in config.headers if config.multipart is not None else ():
-        if name.lower() == "content-type":  # it would not contain the boundary
+        if name.lower() == "content-type":  # a configured value would not contain the boundary
             scope.at("headers", name).problems.error("is set by `multipart`, with a new boundary for each request")
     cookies = compile_fields(config.cookies, scope.at("cookies"), kind="cookies")
     url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))

@@ -1,6 +1,6 @@
-"""Styles: how JSON values are written in queries, header fields and cookies (OpenAPI 3.1, "Style Values").
+"""Writes JSON values in queries, header fields and cookies (OpenAPI 3.1, "Style Values").
 
-Delimiters inside values are encoded. A value is rejected if its style cannot encode a delimiter.
+Delimiters inside values are encoded. If a style cannot encode its delimiter, values with this delimiter are rejected.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -35,7 +35,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     allows_reserved: bool = False
 
     def query_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """Return the fields of a query. `taken` contains the lower-case names of all fields.
+        """Return the query fields for a value. `taken` contains the lower-case names of all configured fields.
 
         Raises:
             ExecutionError: the style cannot express the value.
@@ -49,7 +49,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         return self._pairs(name, value, _cookie_octets, taken=taken)
 
     def header_value(self, name: str, value: Json) -> str | None:
-        """Return the unencoded value of a header field. None for an empty list or object.
+        """Return the unencoded value of a header field, or None for an empty list or object.
 
         Raises:
             ExecutionError: an item contains a comma.
@@ -70,7 +70,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
     def _pairs(self, name: str, value: Json, encode: Encode, *, taken: Container[str]) -> list[Pair]:
         match value:
-            # OpenAPI 3.1, "Style Examples": the members become fields.
+            # OpenAPI 3.1, "Style Examples": each member becomes a field.
             case Mapping() if self.explodes:
                 return [(encode(_own(key, name, taken)), encode(text_of(item))) for key, item in _given(value)]
             case Mapping():
@@ -104,7 +104,7 @@ def _given(value: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
 
 
 def deep_pairs(path: str, value: Json) -> Iterator[Pair]:
-    """Yield the unencoded members of an object as `filter[status]`. List items have an index."""
+    """Yield unencoded names, such as `filter[status]`, and values of nested members. List items have an index."""
     match value:
         case None:
             return
@@ -112,7 +112,7 @@ def deep_pairs(path: str, value: Json) -> Iterator[Pair]:
             for key, item in value.items():
                 yield from deep_pairs(f"{path}[{without_brackets(key)}]", item)
         case list():
-            # PHP reads numbers with gaps as keys, so null items are dropped first.
+            # PHP reads indexes with gaps as keys, so null items are dropped before numbering.
             for index, item in enumerate(item for item in value if item is not None):
                 yield from deep_pairs(f"{path}[{index}]", item)
         case _:
@@ -124,14 +124,14 @@ def scalar_text(value: Json) -> str:
 
 
 def without_brackets(key: str) -> str:
-    """Reject brackets in a name, which would add a level of nesting."""
+    """Return the name, or raise ExecutionError for brackets, which would add a level of nesting."""
     if "[" in key or "]" in key:
         raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms and queries use for nesting")
     return key
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:
-    # A caller's key must not replace a configured field. Some servers ignore case.
+    # A caller's key must not replace a configured field. Ignore case, as some servers do.
     if key.lower() in taken:
         raise ExecutionError(f"`{key}` cannot be a member of `{name}`, because the request has a field with that name")
     return key

@@ -1,7 +1,7 @@
 """Implements `gateway.plugin.SyncContext` for functions that run in a thread.
 
-Each method runs the method of `Context` on the event loop and waits for it. After the call has ended, every method
-raises, so that a function that exceeded its deadline stops.
+Each method runs the `Context` method of this name on the event loop and waits for the result. After the call has ended,
+every method raises ToolError, so that a function that exceeded its deadline stops.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def _blocking(method: Callable[Concatenate[Context, P], Any]) -> Callable[Concatenate["BlockingContext", P], Any]:
-    """Return the blocking form of a method of `Context`."""
+    """Return a method that runs the given `Context` method on the event loop and waits for the result."""
 
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> Any:
         async def on_loop() -> Any:
-            # By name, because `Context` is a Protocol.
+            # Look up the method by name, because `Context` is a Protocol.
             result = getattr(self._context, method.__name__)(*args, **kwargs)
             return await result if isinstance(result, Awaitable) else result
 
@@ -46,7 +46,7 @@ class BlockingContext:
         self._has_ended = False
 
     def end(self) -> None:
-        """Cancel waiting methods and reject later ones. Must be called on the loop."""
+        """Cancel the methods that are waiting, and reject later calls. Must be called on the event loop."""
         self._has_ended = True
         # Copied, because a cancelled future removes itself from the set.
         for future in tuple(self._waiting):
@@ -82,7 +82,7 @@ class BlockingContext:
     read_resource = _blocking(Context.read_resource)
 
     def once(self, key: str, function: Callable[[], T]) -> T:
-        """Run `function` in the calling thread if necessary. See `Context.once`."""
+        """Run `function` in the calling thread, unless its result is already known. See `Context.once`."""
         steps: SimpleQueue[concurrent.futures.Future[T] | None] = SimpleQueue()
 
         async def in_calling_thread() -> T:
@@ -94,10 +94,10 @@ class BlockingContext:
             return await self._context.once(key, in_calling_thread)
 
         once = self._submit(on_loop())
-        # Ends the loop below, even if the call has ended.
+        # The None ends the loop below, even if the call has ended.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
-            # False if the call has ended. Otherwise the future can be set, even after the call ends.
+            # Returns False if the call has ended. Otherwise, the result can be set even if the call ends meanwhile.
             if not step.set_running_or_notify_cancel():
                 continue
             try:
@@ -113,7 +113,7 @@ class BlockingContext:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
-        if self._has_ended:  # between the check and `add`
+        if self._has_ended:  # the call ended between the check and `add`
             future.cancel()
         return future
 

@@ -1,7 +1,7 @@
-"""Calls plugin functions: async functions on the event loop, others in a thread.
+"""Calls plugin functions: async functions on the event loop, plain functions in a thread.
 
-Any exception of a plugin, even `SystemExit`, ends only its own call. Details are logged with a correlation id. A task
-that ignores cancellation, or a stuck thread, continues to run and keeps its permit.
+An exception in a plugin, even `SystemExit`, ends only the current call and is logged with a correlation id. A task that
+ignores cancellation, or a stuck thread, continues to run and keeps the permit of the call.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ T = TypeVar("T")
 log: Final = structlog.get_logger(__name__)
 
 _CODES: Final = 2**31
-"""The limit for error codes, because plugins can use any number."""
+"""The limit for the absolute value of error codes, because a plugin can use any number."""
 
 
 def compile_python(
     config: PythonCall, signature: Signature, *, scope: Scope, threads: DaemonThreadPool, every_input: bool = True
 ) -> "PythonExecutor":
-    """Check that the function accepts the declared inputs.
+    """Compile a call of a function, and report inputs that the function does not accept.
 
-    `every_input`: whether each input must be a parameter. Otherwise other inputs are not passed.
+    With `every_input`, each input must be a parameter. Otherwise, inputs without a parameter are not passed.
     """
     signature.check(scope.inputs, scope.problems, every_input=every_input)
     scope.use_all()
     if signature.context_parameter is not None:
-        use_all_facts(scope)  # of `context.caller`
+        use_all_facts(scope)  # `context.caller` contains all facts
     return PythonExecutor(
         signature=signature,
         place=scope.problems.path,
@@ -68,7 +68,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     threads: DaemonThreadPool
     timeout: float | None = None
-    """Seconds, in addition to the invocation's deadline."""
+    """A time limit in seconds, in addition to the invocation's deadline."""
     has_files: bool = False
 
     async def execute(self, invocation: Invocation) -> Outcome:
@@ -88,7 +88,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="calls a function", facts=facts)
 
     async def call(self, invocation: Invocation, *, convert: Callable[[object], T]) -> T:
-        """Call the function and convert its result. `convert` runs in the same thread.
+        """Call the function and convert its result. `convert` runs in the same thread as the function.
 
         Raises:
             ExecutionError: the function failed or exceeded its deadline, or `convert` raised it.
@@ -115,13 +115,13 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> T | BaseException:
         async def attempted() -> T | BaseException:
-            CURRENT.set(invocation.trace)  # for this task and tasks that it starts
+            CURRENT.set(invocation.trace)  # for this task and its child tasks
             try:
                 bound = self.signature.bind(self._arguments(invocation), invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)
                 return convert(await returning)
             except BaseException as error:  # noqa: BLE001 - Boundary: plugins can raise anything
-                # In a task, SystemExit and KeyboardInterrupt would stop the event loop.
+                # Return the error, because SystemExit and KeyboardInterrupt would stop the event loop.
                 return error
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
@@ -166,14 +166,14 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             case ResourceError(explanation=explanation):
                 raise ExecutionError(explanation)  # the caller did not ask for this resource
             case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
-                # Copied, because a plugin can put anything into its own exception.
+                # Copy the error with valid values, because a plugin can put anything into its own exception.
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():
                 raise ToolError(valid_text(str(error))) from error
             case ExecutionError() | AwaitingInput():
                 raise error
             case InsufficientScopeError() | MissingCapabilityError() | MalformedAnswerError():
-                raise error  # the caller can fix it
+                raise error  # the caller can fix these errors
             case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from a task group of the plugin
                 raise AwaitingInput from None
         facts = {"plugin": self.signature.name, "place": self.place, "correlation_id": call_id}

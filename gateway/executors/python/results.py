@@ -26,7 +26,7 @@ _CONTENT: Final = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 
 
 def outcome_of(returned: object) -> Outcome:
-    """Convert the result of a tool's or resource's function.
+    """Convert the return value of a tool's or resource's function.
 
     Raises:
         ExecutionError: the result has no JSON form.
@@ -48,7 +48,7 @@ def outcome_of(returned: object) -> Outcome:
 
 
 def block_of(content: Content) -> JsonObject:
-    """Convert a content class of `gateway.plugin` to a block in the wire format of 2026-07-28."""
+    """Convert a content class of `gateway.plugin` to a block in the wire format of MCP 2026-07-28."""
     block: dict[str, Json]
     match content:
         case Text():
@@ -91,7 +91,7 @@ def _written(value: object) -> bytes:
         written = exact_json.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(_reason(error)) from error
-    # orjson writes NaN and Infinity as null.
+    # orjson writes NaN and Infinity as null, so only JSON with a null needs a search.
     if b"null" in written:
         number = exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
         if number is not None:
@@ -104,22 +104,22 @@ def _not_json(reason: str) -> ExecutionError:
 
 
 def valid_text(text: str) -> str:
-    """Replace lone surrogates."""
+    """Replace lone surrogates, which have no UTF-8 encoding."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-# pydantic applies the serializers of dataclass fields.
+# Pass dataclasses to pydantic, which applies the serializers of their fields.
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def _jsonable(value: object) -> Json:
-    if isinstance(value, Iterator):  # it can be infinite
+    if isinstance(value, Iterator):  # an iterator can be infinite
         raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
     return to_jsonable_python(value)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of the error raised by `default`, which orjson wraps."""
+    """Return the first line of an error message. orjson wraps errors of `default`, so the cause is preferred."""
     return str(error.__cause__ or error).partition("\n")[0]
 
 
@@ -143,7 +143,7 @@ _EMPTY_SCHEMAS: Final[tuple[JsonObject, ...]] = (
 
 
 class Untitled(GenerateJsonSchema):
-    """Omits titles that only repeat a name."""
+    """Generates schemas without titles of fields, because these titles only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's method
         return False
@@ -158,7 +158,7 @@ def result_schema(hint: Any, *, name: str, problems: Problems) -> JsonObject | N
         reason = str(error).partition("\n")[0]
         problems.warning(f"{name} has no output schema, because its return annotation has none: {reason}")
         return None
-    if "$ref" in schema:  # a class that contains itself
+    if "$ref" in schema:  # a class that refers to itself
         # MCP 2025-11-25 schema.ts, Tool.outputSchema: the root must have a `type`.
         name = schema["$ref"].removeprefix("#/$defs/")
         schema = {"type": schema["$defs"].get(name, {}).get("type"), **schema}

@@ -1,4 +1,4 @@
-"""Signatures of plugin functions: schemas, descriptions, and conversion of arguments.
+"""Reads the signatures of plugin functions: schemas, descriptions, and the conversion of arguments.
 
 pydantic interprets the type hints. Arguments with plain JSON types are not converted.
 """
@@ -33,12 +33,12 @@ Function = Callable[..., Any]
 class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     convert: Callable[[Json], Any] | None
-    """Converts JSON to the type of the hint. None if no conversion is needed."""
+    """Converts a JSON value to the type of the hint. None if no conversion is needed."""
     make_default: Callable[[], Any] | None = None
     """Creates the default of a parameter written as `= Field(…)`."""
 
     def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
-        """Return the keyword argument, or nothing to use the function's default.
+        """Return the keyword argument, or an empty dict if the function's own default applies.
 
         Raises:
             ValidationError: the argument does not match the hint.
@@ -61,7 +61,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     takes_others: bool
 
     def bind(self, arguments: JsonObject, context: Context | SyncContext) -> dict[str, Any]:
-        """Convert arguments to keyword arguments. Arguments without a parameter are dropped.
+        """Convert arguments to keyword arguments. Without `**kwargs`, arguments that have no parameter are dropped.
 
         Raises:
             ExecutionError: an argument is missing or does not match its hint.
@@ -100,9 +100,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
-    """Read the signature of a function. Returns None after reporting why it cannot be called with JSON."""
+    """Read the signature of a function. Return None and report the reason if JSON arguments cannot be passed."""
     try:
-        # Resolves annotations after `from __future__ import annotations` (PEP 563).
+        # `eval_str` resolves annotations that are strings (`from __future__ import annotations`, PEP 563).
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:  # noqa: BLE001 - Boundary: annotations are code of the plugin
         problems.error(f"cannot read the signature of {name}: {type(error).__name__}: {error}")
@@ -132,7 +132,7 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
 
 
 class _WithFiles(Untitled):
-    """Converts `bytes` to an input of `type: file`."""
+    """Generates schemas in which `bytes` is an input of `type: file`."""
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         return {"type": FILE, **({"max_size": schema["max_length"]} if "max_length" in schema else {})}
@@ -206,7 +206,7 @@ class _ParameterCollector:
         required, make_default = default is inspect.Parameter.empty, None
         if isinstance(default, FieldInfo):
             hint, required = Annotated[hint, default], default.is_required()
-            # A factory can read other fields (pydantic 2.10), but a function has none.
+            # A default factory can read other fields of a model (pydantic 2.10), but a function has no such fields.
             make_default = partial(default.get_default, call_default_factory=True, validated_data={})
         adapter = self._adapter(name, hint)
         if adapter is None:
@@ -220,7 +220,7 @@ class _ParameterCollector:
     def _add_default(self, name: str, default: Any) -> None:
         try:
             value = to_jsonable_python(default, bytes_mode="base64")
-            # `limit: int = None` is common. Such a default is not shown to clients.
+            # A default that does not match its hint, as in `limit: int = None`, is not shown to clients.
             self._adapters[name].validate_python(value)
         except Exception:  # noqa: BLE001 - Boundary: default and validators of the plugin
             return
@@ -242,18 +242,18 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether a JSON value needs no conversion. Numbers do: a JSON 5.0 can be an integer."""
+    """Return whether JSON values need no conversion for a hint. Numbers need one, because 5.0 can be an integer."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL
     if origin in {dict, list, Union, types.UnionType}:
         return all(map(is_plain, inner))
-    # Only strings: for 1, JSON can contain 1.0.
+    # Only literal strings need no conversion: JSON can contain 1.0 for the literal 1.
     return origin is Literal and all(isinstance(value, str) for value in inner)
 
 
 def _context_class(hint: Any) -> type | None:
-    """Return the context class of a hint, also in `Annotated[Context, …]` or `Context | None`."""
+    """Return the context class in a hint such as `Context` or `Annotated[Context, …] | None`, or None."""
     if hint is Context or hint is SyncContext:
         return hint
     if get_origin(hint) in {Annotated, Union, types.UnionType}:
@@ -294,7 +294,7 @@ _ARGUMENT: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the summary before the first section, and the descriptions of the parameters."""
+    """Return the text before the first section, and the descriptions of the parameters."""
     summary: list[str] = []
     arguments: list[str] = []
     into = summary
@@ -310,7 +310,7 @@ def _parameters(lines: list[str]) -> dict[str, str]:
     """Parse `name (type): text` with indented continuation lines."""
     found: dict[str, str] = {}
     name = ""
-    # cleandoc ignores the indentation of the first line.
+    # Add an empty first line, because cleandoc ignores the indentation of the first line.
     for line in cleandoc("\n" + "\n".join(lines)).splitlines():
         if not line.startswith(" ") and (match := _ARGUMENT.fullmatch(line.strip())):
             name = match[1]

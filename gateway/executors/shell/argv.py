@@ -1,8 +1,8 @@
-"""Builds the arguments of a command. A caller's value is always part of a single argument.
+"""Builds the arguments of a command. A single value never becomes more than one argument.
 
 Threats: a value that an interpreter runs as code (rejected at load, see `interpreters`), a value with a leading `-`
-that is read as an option (rejected unless it follows a literal `--`), and a value that selects the program (must be an
-enum).
+that is read as an option (rejected unless it follows a literal `--`), and a value that selects the program (its
+input must have an `enum`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from gateway.language.templates.render_state import text_of
 from gateway.language.templates.templating import Condition, TextTemplate, compile_condition, compile_text
 
 MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
-"""Bytes. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
+"""The limit in bytes. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
 
 _SOME_PROGRAM: Final = "a program"
 """Placeholder for an invalid `enum`, which is reported elsewhere."""
@@ -40,14 +40,14 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Item = Callable[[JsonObject], Sequence[Argument] | None]
-"""Returns the arguments for the variables, or None if a value is absent and the item is left out."""
+"""Returns the arguments of an item, or None to omit the item because a value is absent."""
 
 
 def _text_arguments(template: TextTemplate, source: str, variables: JsonObject) -> Sequence[Argument] | None:
     if template.single is not None:
         value = template.value(variables)
         if isinstance(value, list):
-            # An empty list counts as absent, so its group is left out.
+            # An empty list counts as absent, so that the group of the list is omitted.
             texts = [text_of(item) for item in value if item is not None]
             return [Argument(text=text, source=source, begins_with_value=True) for text in texts] or None
     rendering = template.rendering(variables, in_element=True)
@@ -59,7 +59,7 @@ def _text_arguments(template: TextTemplate, source: str, variables: JsonObject) 
 def _group(members: Sequence[Item]) -> Item:
     def arguments(variables: JsonObject) -> Sequence[Argument] | None:
         made = [member(variables) for member in members]
-        # [--since, "{{ since }}"]: without its value, the option would consume the next argument.
+        # In [--since, "{{ since }}"], an option without its value would consume the next argument.
         return None if None in made else [argument for arguments in made for argument in arguments or ()]
 
     return arguments
@@ -77,7 +77,7 @@ def _conditional(condition: Condition, then: Sequence[Item]) -> Item:
 class Argv(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[Item]
     reader_of_stdin: str | None = None
-    """The interpreter that would run standard input as code."""
+    """The interpreter that would run standard input as code, if any."""
 
     def build(self, variables: JsonObject) -> list[str]:
         """Return the program and its arguments.
@@ -123,7 +123,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command during compilation. Collects its words as if all conditions were true."""
+    """Compiles the items of a command, and collects the words as if all conditions were true."""
 
     scope: Scope
     words: list[Word] = msgspec.field(default_factory=list)
@@ -154,11 +154,11 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
         return partial(_text_arguments, template, source)
 
     def _choices(self, name: str | None) -> tuple[str, ...]:
-        """Return the possible values of an input if it is always present and all its values are strings."""
+        """Return the `enum` values of an input that is always present and only allows strings, else an empty tuple."""
         inputs = self.scope.inputs
         schema = inputs.schemas.get(name or "", {})
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        if not isinstance(values, list):  # reported elsewhere
+        if not isinstance(values, list):  # the invalid `enum` is reported elsewhere
             return (_SOME_PROGRAM,)
         is_certain = name in inputs.always_given and all(isinstance(value, str) for value in values)
         return tuple(values) if is_certain else ()

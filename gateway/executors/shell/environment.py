@@ -11,9 +11,9 @@ from gateway.language.templates.templating import compile_text
 from gateway.telemetry.trace import TraceContext
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
-"""Variables that every child inherits, in addition to LC_*."""
+"""Variables that every child process inherits, in addition to `LC_*`."""
 _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
-"""Bytes of `NAME=value`. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
+"""The limit in bytes for `NAME=value`. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
 
 
 def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
@@ -23,12 +23,12 @@ def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
 
 @lru_cache(maxsize=16)
 def _shared(entries: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Return the same mapping for equal entries, which most tools have."""
+    """Return the same mapping for equal entries, because most tools inherit the same variables."""
     return MappingProxyType(dict(entries))
 
 
 EnvironmentTemplate = Callable[[JsonObject, TraceContext | None], dict[str, str]]
-"""Returns the environment for the variables. Raises `ExecutionError` for a value that is too long or contains NUL."""
+"""Returns the environment of a call. Raises `ExecutionError` for a value that is too long or contains NUL."""
 
 
 def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> EnvironmentTemplate:
@@ -39,7 +39,7 @@ def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], s
     templates = {name: compile_text(value, scope.at(name)) for name, value in added.items()}
 
     def environment(variables: JsonObject, trace: TraceContext | None) -> dict[str, str]:
-        # OpenTelemetry "Environment Variables as Context Propagation Carriers".
+        # Trace context: OpenTelemetry "Environment Variables as Context Propagation Carriers".
         fields = {} if trace is None else {name.upper(): value for name, value in trace.fields.items()}
         found = {**inherited, **fields}
         for name, template in templates.items():

@@ -29,10 +29,10 @@ from gateway.telemetry.trace import TraceContext
 from gateway.threads import DaemonThreadPool
 
 MAX_OUTPUT: Final = 8 * 2**20
-"""The limit in bytes for standard output, unless the output store keeps all of it."""
+"""The default limit in bytes for standard output."""
 MAX_STDERR: Final = 64 * 1024
 _SHOWN: Final = 4000
-"""Characters of each stream in the text of a failure."""
+"""The number of characters of each stream that an error message shows."""
 
 
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,20 +40,20 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     launcher: Launcher
     environment: EnvironmentTemplate
     directory: str
-    """The directory of the configuration file, which `cwd` is relative to."""
+    """The directory of the configuration file. A relative `cwd` starts in this directory."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: tuple[int, ...]
     progress: Literal["stdout", "stderr"] | None
     timeout: float | None
-    """Seconds."""
+    """The time limit in seconds."""
     max_output: int
     processes: Processes
     sanitizer: Sanitizer
     scratch: Scratch
     threads: DaemonThreadPool
     has_files: bool = False
-    """Whether arguments can be files, which are passed as paths."""
+    """Whether arguments can contain files, which the command receives as paths."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         stdout, stderr = BoundedBuffer(self.max_output), BoundedBuffer(MAX_STDERR)
@@ -107,10 +107,10 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 arguments = await self._with_paths(invocation, folder)
                 command = self._prepare(arguments, step.context, folder)
             except BaseException:
-                # `Processes.run` removes the folder if it was called.
+                # `Processes.run`, which normally removes the folder, was not called or has already removed it.
                 remove_folder(folder)
                 raise
-            # Traces contain no paths.
+            # Note only the name of the program, because traces must not contain paths.
             step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
                 command,
@@ -140,7 +140,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return paths.arguments
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
-        # JSON allows lone surrogates (RFC 8259 §8.2).
+        # Keep lone surrogates, which JSON allows (RFC 8259 §8.2).
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
         directory = str(Path(self.directory, cwd)) if cwd else self.directory
@@ -165,13 +165,13 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _output(self, written: BoundedBuffer) -> bytes:
-        """Return the output. Truncated output is unchanged, because `omitted` depends on its offsets."""
+        """Return standard output. Scratch paths are removed only from complete output, to keep offsets valid."""
         if written.omitted or not self.has_files:
             return written.data
         return output_without_scratch(written.data)
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
-        """Return the text of standard error. If the middle is missing, each part can contain half a secret."""
+        """Return the sanitized text of standard error. If the middle is missing, a secret can be split at the gap."""
         if written.is_empty:
             return ""
         if not written.omitted:

@@ -9,38 +9,38 @@ from msgspec.structs import replace
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """The command-line syntax of a program, as far as needed to find code."""
+    """Describes which command-line arguments of a program are code."""
 
     note: str = ""
-    """Follows the name in messages, if the name and the first option do not explain why the argument is code."""
+    """Explains in messages why the argument is code, if the name and the first option do not show the reason."""
     code: tuple[str, ...] = ()
-    """Options with code as their value: letters or full names."""
+    """Options whose value is code: single letters or full names."""
     valued: str = ""
-    """Letters of other options with a value."""
+    """Letters of other options that take a value."""
     attached: str = ""
     """Letters of options whose value is always in the same word."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value that must not be taken for an abbreviation."""
+    """Long options without a value whose name is also the beginning of a longer option."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
-    """Whether all following operands are code too."""
+    """Whether all operands after `operand` are code too."""
     operand_if: str = ""
-    """The option that turns the operand into code."""
+    """The option without which the operand is not code. Empty if the operand is always code."""
     operand_unless: tuple[str, ...] = ()
-    """Options after which the operand is not code."""
+    """Options with which the operand is not code."""
     stops: bool = False
-    """Whether options end at the first operand, because the rest belongs to a script."""
+    """Whether options end at the first operand, because later arguments belong to a script."""
     is_specific: bool = False
-    """Whether the name is distinctive enough to be searched for in every word."""
+    """Whether the name is distinctive enough to look for the program in every word of a command."""
     reads_stdin: bool = False
     """Whether standard input is run as code if no other code is given."""
     has_no_script: bool = False
-    """Whether no argument can name a file with code."""
+    """Whether the program never takes the path of a script as an argument."""
     allows_enum_values: bool = False
-    """Whether values from an `enum` are harmless as arguments."""
+    """Whether an operand that is code can take its value from an `enum`."""
 
     @property
     def long_options(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "octave": _language(code=("--eval",)),
     "osascript": _language(code=("e",), valued="ls"),
     "parallel": Interpreter(note=_TO_SHELL, operand=0, is_rest=True, valued="jaSNnILd"),
-    # -m and -M become a `use` statement, which more code can follow (perlrun(1)).
+    # The value of -m and -M becomes a `use` statement and can add more code (perlrun(1)).
     "perl": _language(code=("e", "E", "m", "M"), valued="I", attached="xCDiF", is_specific=True),
     "php": _language(code=("r", "B", "R", "E", "--run", "--process-begin", "--process-code"), valued="cdfFSt"),
     **dict.fromkeys(("powershell", "pwsh"), _POWERSHELL),
@@ -188,22 +188,22 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         note=_TO_SHELL, valued="nq", operand=0, is_rest=True, operand_unless=("x", "--exec"), stops=True
     ),
 }
-"""By lower-case name without version (python for python3.12). Some keys include subcommands."""
+"""Interpreters by lower-case name without version (`python` for python3.12). Some keys include a subcommand."""
 
 
 class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
-    """A program whose arguments contain another command."""
+    """Describes the command line of a program that starts another command."""
 
     valued: str = ""
     """Letters of options with a value."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value that must not be taken for an abbreviation."""
+    """Long options without a value whose name is also the beginning of a longer option."""
     operands: int = 0
-    """The number of operands before the command."""
+    """The number of operands before the started command."""
     at: tuple[str, ...] = ()
-    """Words that precede a command. If set, operands are not counted."""
+    """Words that directly precede a started command. If set, the other fields are ignored."""
     after: tuple[str, ...] = ()
     """Words that must precede the options, in this order."""
 

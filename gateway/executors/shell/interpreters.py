@@ -1,7 +1,7 @@
 """Finds words of a command that an interpreter would run as code.
 
-Threat: `sh -c "grep {{ word }} log"` gives callers a shell. So do `sudo nice bash -lc …`, `awk "/{{ word }}/"` and `ssh
-host "{{ command }}"`. No quoting works for all of them, so such expressions are rejected at load.
+Threat: with `sh -c "grep {{ word }} log"`, `awk "/{{ word }}/"` or `ssh host "{{ command }}"`, callers can run any
+command. No quoting is safe for all interpreters, so such expressions are rejected at load.
 """
 
 import re
@@ -17,11 +17,11 @@ from gateway.language.templates.templating import EXPRESSION
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
     shape: str
-    """The text, with `EXPRESSION` in place of values."""
+    """The text of the word, with `EXPRESSION` in place of each expression."""
     programs: tuple[str, ...] = ()
-    """The possible programs: a literal, or the values of an enum."""
+    """The programs that the word can name: the literal, or the values of an `enum`. Empty if unknown."""
     may_spread: bool = False
-    """Whether the item can become several arguments."""
+    """Whether the word can become several arguments, because its input can be a list."""
 
     @property
     def has_expression(self) -> bool:
@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Return the index of each word whose expression is run as code, and the reason."""
+    """Map the index of each word whose expression would be run as code to the reason."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))
@@ -43,7 +43,7 @@ def code_in(words: Sequence[Word]) -> Mapping[int, str]:
 
 
 def reader_of_stdin(words: Sequence[Word]) -> str | None:
-    """Return the interpreter that runs standard input as code, if any."""
+    """Return the name of the interpreter that would run standard input as code, or None."""
     for name, interpreter, start in _interpreters(words):
         if interpreter.reads_stdin and not _has_script(interpreter, words[start:]):
             return f"`{name}`"
@@ -51,7 +51,7 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
-    """Yield the name and row of each interpreter, and the index of its first argument."""
+    """Yield the name, the description and the index of the first argument of each interpreter in a command."""
     for index, name in chain(_commands(words), _specific_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
@@ -61,7 +61,7 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
 
 
 def _index_after(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
-    """Return the index after the words of `phrase`, which need not be adjacent, or None."""
+    """Return the index after the last word of `phrase`, whose words need not be adjacent, or None."""
     for expected in phrase:
         found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
         if found is None:
@@ -76,7 +76,7 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
         if word.shape[:1] != "-":
             if interpreter.has_no_script:
                 continue
-            return not word.has_expression  # an expression can be absent
+            return not word.has_expression  # the value of an expression can be absent
         option = _option(interpreter, word.shape)
         # `python -m module`: the module reads standard input as data.
         if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
@@ -101,7 +101,7 @@ _VERSION: Final = re.compile(r"[-_]?[0-9.]+$")
 def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]]:
     if index >= len(words):
         return
-    # Yielded for unknown names too: `compile_argv` rejects a program that the caller chooses.
+    # Yield the index for unknown names too, because `compile_argv` rejects a program that the caller chooses.
     yield index, ""
     for name in _names(words[index].programs):
         yield index, name
@@ -144,7 +144,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
     if option.startswith("--"):
-        # Not if the option contains an expression: the next word could be a program.
+        # An option with an expression never consumes the next word, which could be a program.
         return EXPRESSION not in option and bool(_matching(option, starter.long_valued, whole=starter.whole))
     # In `-abc`, the first letter with a value consumes the rest of the word or the next word.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
@@ -170,7 +170,7 @@ def _specific_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
 
 
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:
-    """Yield the words with expressions that an interpreter runs as code. `start` is its first argument."""
+    """Yield the index of each word whose expression the interpreter runs as code. `start` is its first argument."""
     operands, seen, options_end = 0, set[str](), False
     rest = iter(range(start, len(words)))
     for index in rest:
@@ -184,7 +184,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
                 and _is_code_operand(interpreter, word, number=operands, options=seen)
             ):
                 yield index
-            # If the value is absent, the next word becomes this operand.
+            # Do not count a word whose value can be absent, because the next word can become this operand.
             operands += not (word.has_expression and interpreter.operand_if)
             options_end = options_end or (interpreter.stops and not word.has_expression)
         elif word.shape == "--":
@@ -203,7 +203,7 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
     if interpreter.operand_if and interpreter.operand_if not in options:
         return False
     if number < interpreter.operand:
-        return interpreter.is_rest and word.may_spread  # its second element can be code
+        return interpreter.is_rest and word.may_spread  # the second item of its list can be code
     return number == interpreter.operand or interpreter.is_rest
 
 

@@ -1,7 +1,7 @@
 """Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit(1) or Python for the limits.
 
-prlimit(2) from the daemon would be too late, because the child can fork first. `preexec_fn` would fork the whole
-daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
+The daemon cannot use prlimit(2), because the child can fork before the call. `preexec_fn` would fork the whole daemon.
+All limits are per process (setrlimit(2)), except `processes`, which is per user.
 """
 
 import math
@@ -27,11 +27,11 @@ from gateway.platform_facilities import IS_LINUX
 from gateway.processes.process_tree import Command
 
 _SIGNAL_OFFSET: Final = 128
-"""Shells and bubblewrap add it to the number of the signal that ended their child."""
+"""Shells and bubblewrap exit with this value plus the number of the signal that ended their child."""
 
 
 _SIGNALS: Final[Mapping[int, str]] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
-"""Signals that the kernel sends only for a limit."""
+"""Signals that the kernel sends only when a process reaches a limit."""
 _LIMIT_MESSAGES: Final = {
     # Messages of libc, Python, C++, GNU programs, the dynamic loader, the JVM and shells.
     "memory": re.compile(
@@ -45,10 +45,10 @@ _LIMIT_MESSAGES: Final = {
     ),
     "file_size": re.compile("file too large", re.IGNORECASE),
 }
-"""Error messages of programs at a limit."""
+"""Error messages that programs write when they reach a limit."""
 
 
-# Like prlimit(1), with its error message. Python ignores two signals, which the command would inherit.
+# Does the same as prlimit(1). Resets two signals that Python ignores, so that the command does not ignore both.
 _SET_LIMITS: Final = """\
 import os, resource, signal, sys
 for each in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -69,7 +69,7 @@ except OSError as error:
 def compile_limits(
     config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return the command line that sets the limits, and the limits by key, for messages."""
+    """Return the command line that sets the limits, and descriptions of the limits by key."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return (), {}
     program = program_path("prlimit")
@@ -98,14 +98,14 @@ def compile_limits(
     )
     shown = {key: f"{value:,} {unit}" for key, _, value, unit in limits if value is not None}
     options = [_option(name, value) for _, name, value, _ in limits if value is not None]
-    # SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
+    # Disable core dumps. SIGXCPU and SIGXFSZ dump core (signal(7)), and the file would contain data of the call.
     return (*shim, "--core=0:0", *options, "--"), shown
 
 
 def _option(name: str, value: int) -> str:
-    """Return an option of prlimit(1). The limit is at most the daemon's own."""
+    """Return an option of prlimit(1). The limit never exceeds the daemon's own hard limit."""
     most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
-    # The soft limit for processor time sends SIGXCPU, and the hard limit kills.
+    # At the soft limit for processor time, the kernel sends SIGXCPU. At the hard limit, it sends SIGKILL.
     soft, hard = value, value + (name == "cpu")
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
@@ -117,10 +117,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     shim: tuple[str, ...] = ()
     """The command line that sets the limits and then runs the command."""
     limits: Mapping[str, str] = {}
-    """The limits by key, for messages."""
+    """Descriptions of the limits by key, for error messages."""
 
     def confined(self, command: Command, *, folder: Path | None = None) -> Command:
-        """Return the command with its limits and sandbox. `folder` is the directory of the call."""
+        """Return the command with its limits and sandbox. `folder` is the scratch directory of the call."""
         if self.sandbox is None and not self.shim:
             return command
         before: list[str] = []
@@ -128,7 +128,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         if self.sandbox is not None:
             shown = None if folder is None else str(folder)
             before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
-        # Inside the sandbox, so that `processes` counts only those of its user namespace.
+        # Set the limits inside the sandbox, so that `processes` counts only processes of its user namespace.
         before += self.shim
         if loader_variables := [name for name in environment if name.startswith(_LOADER)]:
             before += (_ENV, *(f"{name}={environment[name]}" for name in loader_variables))
@@ -148,7 +148,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def problem(self, exit_code: int, stderr: str) -> str | None:
-        """Return why a confining program failed to start the command, if it did. Assumes an empty standard output."""
+        """Return why bubblewrap or prlimit failed to start the command, or None. Standard output must be empty."""
         if exit_code not in _EXIT_CODES or (self.sandbox is None and not self.shim):
             return None
         line = stderr.partition("\n")[0]
@@ -161,13 +161,13 @@ _ENV: Final = "/usr/bin/env"
 _LOADER: Final = ("LD_", "GLIBC_TUNABLES")
 """Prefixes of variables that affect the dynamic loader.
 
-Only the command receives them, because bubblewrap and prlimit run outside the sandbox.
+Only the command receives these variables, because bubblewrap and prlimit run outside the sandbox.
 """
 # If the command cannot be started, bwrap exits with 1, and env(1) and prlimit(1) exit with 126 or 127.
 _EXIT_CODES: Final = frozenset({1, 126, 127})
 _ABSENT: Final = "No such file or directory"
 _HIDDEN: Final = "The sandbox contains the system's programs and the paths in `sandbox.readable`"
-# The quotes depend on the locale.
+# The quotation marks in error messages depend on the locale.
 _STARTING: Final = f"(?:bwrap: execvp|prlimit: failed to execute|{_ENV}:) [‘']?(.+?)[’']?: "
 _STARTING_PATH: Final = _STARTING.replace(".+?", "[^ ]*?/.*?")
 _MESSAGES: Final = tuple(

@@ -1,6 +1,6 @@
 """Sends a child's output lines as progress messages, at most 20 per second.
 
-Faster lines are joined and old ones dropped, so that the child never waits for a slow client.
+Lines that arrive faster are joined and old lines dropped, so that the child never waits for a slow client.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from gateway.plugin import Context
 
 PER_SECOND: Final = 20
 MAX_MESSAGE_LENGTH: Final = 1000
-"""Characters."""
+"""The limit in characters."""
 _MAX_LINE_LENGTH: Final = 64 * 1024
-"""Bytes. The rest of a longer line is dropped."""
+"""The limit in bytes. Longer lines are truncated."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
 """The time limit for sending the last messages after the child has ended."""
@@ -89,6 +89,6 @@ class ProgressLines:
             await self._context.progress(number, None, message)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
-        """Join waiting lines into one message, keeping the end if it is too long."""
+        """Join waiting lines into one message. A message that is too long loses its beginning."""
         taken = [self._waiting.popleft() for _ in range(joined)]
         return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]

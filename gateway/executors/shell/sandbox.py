@@ -1,4 +1,4 @@
-"""Sandboxes of children (`shell.sandbox`), as a command line of bubblewrap (bwrap(1)).
+"""Compiles sandboxes of child processes (`shell.sandbox`) to command lines of bubblewrap (bwrap(1)).
 
 Threats: a command that uses the network, reads private files (homes, keys, /run, the configuration), changes files,
 inspects other processes, or gains privileges.
@@ -13,10 +13,10 @@ A sandboxed command can see only:
 6. a /proc with the sandbox's processes only, a /dev without devices, and a private /tmp, also as HOME and TMPDIR
 
 Processes run in new namespaces for users, processes, IPC, host name, cgroups and, without `network: true`, the network.
-They have no capabilities, and cannot gain privileges or create user namespaces. They end with the daemon.
+Sandboxed processes have no capabilities, cannot gain privileges or create user namespaces, and end with the daemon.
 
 Not covered: system calls are not filtered (no seccomp). A file under `writable` can be set-user-ID, which has an effect
-outside only. With `network: true`, abstract Unix sockets of the host are reachable (unix(7)).
+only outside the sandbox. With `network: true`, abstract Unix sockets of the host are reachable (unix(7)).
 """
 
 import os
@@ -37,7 +37,7 @@ from gateway.platform_facilities import IS_LINUX
 
 _PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 _PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
-"""Variables set to the private directory unless the file sets them."""
+"""Variables that contain the private directory, unless the configuration sets them."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
@@ -56,7 +56,7 @@ _SETTINGS: Final = (
 )
 _NETWORK_SETTINGS: Final = ("resolv.conf",)
 _RESERVED: Final = ("/proc", "/dev")
-"""Every sandbox has its own, so nothing below them can be mounted."""
+"""Every sandbox has its own /proc and /dev, so nothing can be mounted below these directories."""
 
 _ISOLATION: Final = (
     *("--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -69,10 +69,10 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of bubblewrap that all calls share."""
     visible: frozenset[str]
     home: str
-    """The default working directory, an empty directory in the sandbox."""
+    """The default working directory, which is an empty directory inside the sandbox."""
 
     def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
-        """Return the command line that precedes a command. `folder` is the directory of the call, if any."""
+        """Return the command line that precedes a command. `folder` is the scratch directory of the call, if any."""
         arguments = list(self.base)
         if folder is not None and not self._shows(folder):
             arguments += _shown(folder)
@@ -80,7 +80,7 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
         if "/" in program and not self._shows(place) and is_file(place):
             arguments += _shown(place)
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
-            # Read-only: files written there would be lost.
+            # Make the directory read-only, because files written there would be lost.
             arguments += ("--dir", directory, "--chmod", "0555", directory)
         # Make the root read-only: it is a tmpfs without the size limit (bwrap(1)).
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
@@ -92,15 +92,15 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
 def compile_sandbox(
     config: SandboxConfig | None, *, cwd: str | None, env: Collection[str], problems: Problems
 ) -> CompiledSandbox | None:
-    """Compile the sandbox and report a problem if sandboxes do not work here.
+    """Compile the sandbox, or report a problem if sandboxes do not work on this machine.
 
-    `cwd` is the working directory if it is a literal. `env` contains the variables set by the file.
+    `cwd` is None if the working directory contains expressions. `env` contains the names of configured variables.
     """
     if config is None:
         return None
     home = _absolute("", problems)
     system = dict(_system_mounts(network=config.network))
-    # Without the backend's paths, so that one cached result covers all sandboxes.
+    # Test a sandbox without the backend's paths, so that one cached result covers all sandboxes.
     if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
@@ -137,7 +137,7 @@ def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -
 
 
 def _allows_set_user_id(place: str) -> bool:
-    # Outside the sandbox. Inside, bubblewrap mounts with nosuid.
+    # Checks the mount outside the sandbox. Inside the sandbox, bubblewrap mounts with nosuid.
     try:
         return not os.statvfs(place).f_flag & os.ST_NOSUID
     except OSError:
@@ -145,7 +145,7 @@ def _allows_set_user_id(place: str) -> bool:
 
 
 def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems: Problems) -> None:
-    """Reject a readable path whose parent is writable: the command could replace it with a link."""
+    """Reject a readable path whose parent is writable, because the command could replace the parent with a link."""
     for path in readable:
         for place in writable:
             if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
@@ -155,14 +155,14 @@ def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems
 
 
 def _directory(cwd: str | None, problems: Problems) -> list[str]:
-    """Return the working directory if it must be mounted."""
+    """Return a list with the working directory, or an empty list if the directory need not be mounted."""
     if cwd is None or not is_directory(place := _absolute(cwd, problems)):
         return []
     return [] if place in {"/", _PRIVATE} or _covered(place, _RESERVED) else [place]
 
 
 _Mount = tuple[str, Sequence[str]]
-"""A path in the sandbox and the arguments that create it."""
+"""A path in the sandbox, and the bubblewrap arguments that create this path."""
 
 
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
 
 
 def _own(room: str) -> Iterator[_Mount]:
-    # Read-only: root, as the owner, could write to /proc/sys without any capability.
+    # Mount /proc read-only, because root owns /proc/sys and could write there without any capability.
     yield "/proc", ("--proc", "/proc", "--remount-ro", "/proc")
     shared = "/dev/shm"  # noqa: S108 - the sandbox's own
     yield "/dev", ("--dev", "/dev", "--size", room, "--tmpfs", shared, "--remount-ro", "/dev")
@@ -213,7 +213,7 @@ def _absolute(path: str, problems: Problems) -> str:
 
 
 def _is_shown(path: str, places: Collection[str]) -> bool:
-    """Return whether a path is visible below one of `places`. `/` does not include the private directory."""
+    """Return whether a path is visible below one of `places`. `/` does not include the private directory /tmp."""
     if _covered(path, [_PRIVATE]):
         places = [place for place in places if _covered(place, [_PRIVATE])]
     return _covered(path, places)
@@ -230,7 +230,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
-    """Return why bubblewrap cannot create a sandbox with these options, or None. Blocks."""
+    """Return why bubblewrap cannot create a sandbox with these options, or None. This function blocks."""
     if not IS_LINUX:
         return "sandboxes require Linux"
     program = shutil.which(bwrap[0])
@@ -240,18 +240,18 @@ def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
 
 
 def forget_sandboxes() -> None:
-    """Clear the cache. Kernel settings can have changed."""
+    """Clear the cache of `sandbox_problem`, because kernel settings can have changed."""
     _problem_of.cache_clear()
 
 
-@lru_cache(maxsize=16)  # a file can have hundreds of sandboxes of the same kind
+@lru_cache(maxsize=16)  # a configuration can have hundreds of sandboxes of the same kind
 def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str | None:
     said = _run([program, "--version"])[1]
     version = re.search(r"(\d+)\.(\d+)", said)
     # If the version is unreadable, the attempt below decides.
     if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
         return f"requires bubblewrap {'.'.join(map(str, _OLDEST))} or later, but this is {version[0]}"
-    # As the first process, so that no other process remains.
+    # Run `true` as the first process of the sandbox, so that no other process remains.
     code, said = _run([program, *options, "--as-pid-1", "--", "true"])
     return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_remedy()}"
 
@@ -274,13 +274,13 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
 
 
-# The second exists in Debian's kernels, the third in Ubuntu's since 23.10.
+# The second setting exists in Debian's kernels, and the third in Ubuntu's kernels since 23.10.
 _SWITCHES: Final = (
     ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
 )
-"""Files, the value that forbids user namespaces, and the setting that allows them."""
+"""A file, its value that disables user namespaces, and the setting that enables user namespaces, for each switch."""
 
 
 def _remedy() -> str:

@@ -1,7 +1,7 @@
-"""Temporary directories of calls for scripts, their inputs and callers' files.
+"""Creates a temporary directory for each call, for scripts, inputs and callers' files.
 
-They are in a private directory of the daemon, which the daemon locks with flock(2). The next daemon removes unlocked
-directories. Programs that clean temporary directories skip locked ones (systemd-tmpfiles(8)).
+All directories are in a private directory, which the daemon locks with flock(2). The next daemon removes unlocked
+directories. Programs that clean temporary directories skip locked directories (systemd-tmpfiles(8)).
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Creates the directories of calls: `async with Scratch() as scratch`. If not open, each directory is separate."""
+    """Creates the directories of calls. Outside `async with`, each directory is separate and not locked."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -84,14 +84,14 @@ class Scratch:
 
 
 def locked_directory(prefix: str) -> tuple[Path, int]:
-    """Create a directory of mode 0700, locked with flock(2). Return its path and the descriptor of the lock."""
+    """Create a directory with mode 0700 and lock it with flock(2). Return its path and the descriptor of the lock."""
     new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Rename after locking: `remove_leftovers` removes unlocked directories with this prefix.
+        # Rename after locking, because `remove_leftovers` removes unlocked directories with this prefix.
         return new.rename(new.with_name(new.name.replace(_UNLOCKED, prefix))), lock
-    except OSError:  # a file system without locks: not removed after a crash
+    except OSError:  # a file system without locks: the directory remains after a crash
         return new, lock
 
 
@@ -101,7 +101,7 @@ def remove_folder(folder: Path | None) -> None:
 
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
-    """Remove directories of this user's killed daemons and return their number."""
+    """Remove the directories of this user's killed daemons, and return the number of directories."""
     folder = tempfile.gettempdir()
     try:
         found = os.listdir(folder)  # noqa: PTH208 - names are enough
@@ -111,7 +111,7 @@ def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
 
 
 def _is_removed(root: Path) -> bool:
-    """Remove a directory unless it belongs to another user or a running daemon."""
+    """Remove a directory unless another user or a running daemon owns it. Return whether it was removed."""
     with suppress(OSError):
         # O_NOFOLLOW: any user can create a link in a temporary directory.
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -127,12 +127,12 @@ def _is_removed(root: Path) -> bool:
 
 
 def without_scratch(text: str) -> str:
-    """Remove the path of the call's directory from a text. The model cannot use it."""
+    """Remove the path of the call's directory from a text, because the model cannot use the path."""
     return re.sub(re.escape(tempfile.gettempdir()) + _SHOWN, "", text)
 
 
 def output_without_scratch(output: bytes) -> bytes:
-    """Like `without_scratch`, but binary data is unchanged to preserve offsets."""
+    """Do the same as `without_scratch` for bytes. Binary data is unchanged, to preserve its offsets."""
     root = os.fsencode(tempfile.gettempdir())
     if root not in output or b"\0" in output:
         return output
@@ -144,7 +144,7 @@ _MAX_STEM: Final = 64
 
 
 class FilePaths:
-    """The files of one call, and its arguments with their paths."""
+    """Writes the files of one call. `arguments` contains the path of each file in place of the file."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
         self._directory: Final = folder / _FOLDER
@@ -181,7 +181,7 @@ class FilePaths:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error
         finally:
-            # Checked last: the caller can have removed the directory before the last write.
+            # Check this last, because the caller can remove the directory before the last write.
             if self._is_abandoned.is_set():
                 remove_folder(self._folder)
 

@@ -1,6 +1,6 @@
-"""Scripts of `shell:` backends. Inputs are environment variables and never part of the script.
+"""Compiles and writes scripts of `shell:` backends. Inputs are environment variables and never part of a script.
 
-The script is written to a file. This leaves standard input free, has no length limit and works with every interpreter.
+Scripts are written to files, which keeps standard input free, works with every interpreter and has no length limit.
 """
 
 import re
@@ -21,14 +21,14 @@ from gateway.language.scope import Scope
 from gateway.language.templates.render_state import json_of, text_of
 
 MAX_JSON_LENGTH: Final = 96 * 1024
-"""Bytes. If the inputs are longer, they are only in INPUTS_FILE."""
+"""The limit in bytes for INPUTS_JSON. Longer inputs are only in INPUTS_FILE."""
 
 
 class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     interpreter: Sequence[str]
     variables: Mapping[str, str]
-    """The variable `INPUT_<NAME>` of each declared input."""
+    """The name of the variable, `INPUT_<NAME>`, by declared input."""
     mentioned: frozenset[str]
 
     def write(
@@ -51,7 +51,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
     def _inputs(self, arguments: JsonObject, everything: str) -> dict[str, str]:
-        """Return the variables, without values that cannot be passed and that the script does not use.
+        """Return the variables of the inputs. Omit a value that cannot be passed if the script does not mention it.
 
         Raises:
             ExecutionError: the script uses a value that cannot be passed.
@@ -73,7 +73,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in arguments.items():
             variable = self.variables.get(name, _variable_of(name))
             if value is None or (name not in self.variables and variable in listed):
-                continue  # an undeclared input must not replace a declared one
+                continue  # an undeclared input must not replace a declared input
             yield variable, text_of(value)
 
 
@@ -100,7 +100,7 @@ def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
     first_line = (config.script or "").partition("\n")[0]
     if "interpreter" in config.model_fields_set or not first_line.startswith("#!"):
         return config.interpreter
-    # execve(2): everything after the program is one argument. env(1) splits it after -S.
+    # execve(2): everything after the program is one argument. With -S, env(1) splits this argument.
     words = first_line[2:].strip().split(maxsplit=1)
     program = PurePosixPath(words[0]).name if words else ""
     if program == "env" and len(words) > 1:
@@ -127,7 +127,7 @@ def _write_privately(path: Path, text: str) -> None:
 
 _PREFIX: Final = "INPUT_"
 _SHELLS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh"})
-"""Shells that split unquoted values into words. zsh does not."""
+"""Shells that split unquoted values into words. zsh does not split unquoted values."""
 _REFERENCE: Final = re.compile(r"\$\{?[#!]?(INPUT_[A-Z0-9_]+)")
 _UNQUOTED: Final = re.compile(
     # Skips escapes, quoted strings, comments, `[[ … ]]` and the words of `case` and `for`, which are split on purpose.
@@ -142,7 +142,7 @@ _ONE_WORD: Final = re.compile(r"[\w./:@%+=,-]+")
 def warn_of_variables(
     text: str, interpreter: Sequence[str], variables: Mapping[str, str], *, environment: Collection[str], scope: Scope
 ) -> None:
-    """Warn about `$INPUT_…` in a script. `variables` maps inputs to variables. `scope` is the scope of the script."""
+    """Warn about unknown and unquoted `$INPUT_…` variables in a script. `variables` maps input names to variables."""
     programs = [PurePosixPath(word).name for word in interpreter if not word.startswith("-")]
     if _SHELLS.isdisjoint(programs[:2]):
         return
@@ -153,7 +153,7 @@ def warn_of_variables(
             meant = nearest(name.removeprefix(_PREFIX), [each.removeprefix(_PREFIX) for each in inputs])
             hint = f"; did you mean `${_PREFIX}{meant}`?" if meant else ""
             scope.problems.at(TextOffset(found.start())).warning(f"`${name}` is not an input{hint}")
-    # A here-document can contain quotes that do not start a string.
+    # Skip scripts with a here-document, which can contain quotes that do not start a string.
     for found in () if "<<" in text else _UNQUOTED.finditer(text):
         name = found[1]
         if name in inputs and not _is_one_word(scope.inputs.schemas[inputs[name]]):

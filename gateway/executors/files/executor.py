@@ -38,7 +38,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
     async def read_matched(self, globs: GlobSource, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file named by a caller. Return None if `globs` do not match it. Raises like `read`."""
+        """Read a file from `globs`. Return None if `globs` does not serve the file. Raise the errors of `read`."""
         return await self._run(partial(globs.read, path, max_size=self.max_size), invocation)
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
@@ -78,7 +78,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
-        # Octets are quoted because they need not be UTF-8 (RFC 3986 §2.5). The official Python client (1.x) rejects a
+        # Percent-encode the path, which need not be UTF-8 (RFC 3986 §2.5). The official Python client (1.x) rejects a
         # whole list that contains an invalid URI.
         return self.prefix + quote(os.fsencode(path), safe="/")
 

@@ -20,10 +20,10 @@ from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.templating import compile_text
 
 OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
-"""Keys that apply to fixed `content`."""
+"""Keys of `output` that also apply to a backend with fixed `content`."""
 
 
-def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
+def compile_output(  # noqa: PLR0913 - the configuration and its context
     config: Output,
     *,
     traits: OutputTraits,
@@ -66,7 +66,7 @@ def _compile_schema(config: Output, scope: Scope, counters: OutputCounters) -> V
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
-"""Keys and fields."""
+"""Keys of `output` that require text or JSON, and the names of their fields."""
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
@@ -107,7 +107,7 @@ def compile_select(source: str, scope: Scope) -> ParsedResult | None:
 
 
 def _reason(error: JMESPathError) -> str:
-    """Return the library's message, without the expression."""
+    """Return the message of jmespath without the expression."""
     if isinstance(error, IncompleteExpressionError):
         return "it is incomplete"
     reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]

@@ -46,7 +46,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
-        # The query is removed, because it could end like a suffix.
+        # Remove the query, which could end like a file suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
             if form_of(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:
@@ -65,7 +65,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         return self._text(text, self.mime_type or kind, uri)
 
     def _of_block(self, block: JsonObject, uri: str) -> Sequence[JsonObject]:
-        """Convert a content block of a plugin. Links are dropped."""
+        """Convert a content block to resource contents. Resource links are dropped."""
         match block:
             case {"type": "text", "text": str(text)}:
                 return [self._of_value(text, uri)]

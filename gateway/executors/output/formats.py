@@ -24,27 +24,27 @@ from gateway.json_types import Json
 TextFormat = Literal["lines", "jsonl", "csv", "yaml"]
 
 _CELL_COST: Final = 16
-"""Characters counted for each value in addition to its name."""
+"""The number of characters that each value counts, in addition to its column name."""
 
 
 def parsed(text: str, text_format: str) -> Json:
-    """Parse an output. An empty output is an empty list.
+    """Parse the text of an output. An empty output becomes an empty list.
 
     Raises:
-        ExecutionError: the output does not have this format.
+        ExecutionError: the output does not have the format `text_format`.
     """
     return PARSERS[text_format](with_newlines(text)) if text.strip() or text_format == "lines" else []
 
 
 def select(expression: ParsedResult, value: Json, *, key: str, source: str = "output") -> Json:
-    """Apply a JMESPath.
+    """Apply a JMESPath expression to a value.
 
     Raises:
         ExecutionError: the expression does not fit the value.
     """
     try:
         return expression.search(value)
-    # Boundary: any value can come from the backend.
+    # Boundary: a backend can return any value.
     except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
         raise ExecutionError(f"`{key}` cannot be applied to the {source}: {error}") from error
 
@@ -74,7 +74,7 @@ def _rows(text: str) -> list[dict[str, str | None]]:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise _not_valid("CSV", reader.line_num, f"the header has two columns named `{twice}`")
-        # Each row repeats the names, so a small output could become a huge result.
+        # Each row repeats the column names, so a small output could become a huge result.
         most_rows = MAX_OUTPUT_BYTES // (sum(map(len, names)) + _CELL_COST * len(names) or 1)
         for row in filled:
             if len(row) > len(names):

@@ -1,4 +1,4 @@
-"""Decodes bytes by their media type."""
+"""Classifies media types, and decodes bytes according to their media type."""
 
 import codecs
 import json
@@ -36,7 +36,7 @@ _CODE_PAGE: Final = re.compile(r"^(?:x-)?(?:windows|win|cp|ibm|dos)[-_]?(?=\d)")
 _DECLARED: Final = re.compile(
     rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([^"']+)|<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([^\s"'/>;]+)""", re.IGNORECASE
 )
-"""XML 1.0 §4.3.3 and HTML §4.2.5.4."""
+"""Matches the encoding that a document declares (XML 1.0 §4.3.3, HTML §4.2.5.4)."""
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -44,7 +44,7 @@ _MARKS: Final = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
-"""Byte order marks, longer ones first."""
+"""Byte order marks and their codecs. Longer marks come first."""
 _READ_AS: Final = {
     **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
     **dict.fromkeys(("iso8859-11", "tis-620"), "cp874"),
@@ -56,7 +56,7 @@ _READ_AS: Final = {
 
 @lru_cache(maxsize=64)
 def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
-    """Return how to read a media type, or None if it is unknown."""
+    """Return the form of content with this media type, or None if the type is unknown."""
     kind = essence(media_type)
     if kind == JSON or kind.endswith("+json"):  # RFC 6839 §3.1
         return "json"
@@ -74,7 +74,7 @@ def decoded(data: bytes, media_type: str | None = None) -> str:
 
 
 def declared_encoding(data: bytes, media_type: str | None) -> str | None:
-    """Return the encoding from a byte order mark, the media type, or the start of HTML or XML. None for UTF-8."""
+    """Return the encoding that a byte order mark, the media type, or HTML or XML declares. Return None for UTF-8."""
     if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
         # A command's output keeps its UTF-8 byte order mark.
         return None if media_type is None and marked == "utf-8-sig" else marked
@@ -83,17 +83,17 @@ def declared_encoding(data: bytes, media_type: str | None) -> str | None:
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
     if b"\0" in data[:4] and (form_of(media_type) == "json" or essence(media_type).endswith("xml")):
-        return json.detect_encoding(data)  # XML 1.0 appendix F: the first characters are ASCII, so they show the width
+        return json.detect_encoding(data)  # XML 1.0 appendix F: zero bytes among the first characters show the encoding
     if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
-        # HTML §13.2.3.2: a declaration in ASCII cannot be true for UTF-16.
+        # HTML §13.2.3.2: a declaration that is readable as ASCII cannot be in UTF-16.
         return None if codec is None or codec.startswith(("utf-16", "utf-32")) else codec
     return None
 
 
 @lru_cache(maxsize=64)
 def _codec(charset: str) -> str | None:
-    """Return Python's codec for a charset. None for UTF-8 and unknown charsets."""
+    """Return Python's codec for a charset, or None for UTF-8 and for unknown charsets."""
     for name in (charset, charset.removeprefix("x-"), _CODE_PAGE.sub("cp", charset)):
         try:
             b"x".decode(name, errors="replace")  # raises for codecs that do not decode text

@@ -1,4 +1,4 @@
-"""Stores outputs that are too long for a result. Only the caller of the tool can read them."""
+"""Stores outputs that are too long for a result. Only the caller that received an output can read it."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ import msgspec
 from gateway.json_types import JsonObject
 
 MAX_OUTPUT_BYTES: Final = 64 * 2**20
-"""The limit for one output, and for all outputs of one caller."""
+"""The limit in bytes for one output, and for all outputs of one caller together."""
 MAX_TOTAL_BYTES: Final = 256 * 2**20
 MAX_OUTPUTS_PER_CALLER: Final = 32
 TTL_SECONDS: Final = 600.0
@@ -27,7 +27,7 @@ class OutputArchive(Protocol):
     """Persistent storage for outputs. `save` and `remove` do not block and can be called from any thread."""
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
-        """Return URI, caller, media type, expiry and size in bytes of unexpired outputs, oldest first."""
+        """Return the URI, caller, media type, expiry and size in bytes of each unexpired output, oldest first."""
 
     async def read(self, uri: str) -> str | bytes | None: ...
     def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None: ...
@@ -36,7 +36,7 @@ class OutputArchive(Protocol):
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     contents: str | bytes | None
-    """None if only the archive contains them."""
+    """None if the contents are only in the archive."""
     media_type: str
     caller: str
     size: int
@@ -52,10 +52,10 @@ class OutputStore:
         self._clock = clock
         self._archive: OutputArchive | None = None
         self._outputs: OrderedDict[str, _Stored] = OrderedDict()
-        """By URI, oldest first."""
+        """The outputs by URI, oldest first."""
         self._size = 0
         self._lock = Lock()
-        """Threads shape large outputs."""
+        """Protects the store, because large outputs are saved from threads."""
 
     @property
     def count(self) -> int:
@@ -70,7 +70,7 @@ class OutputStore:
                 self._drop_expired()
 
     async def use(self, archive: OutputArchive) -> None:
-        """Load the entries of an archive, and use it from now on."""
+        """Load the entries of an archive, and also save later outputs in this archive."""
         self._archive = archive
         for uri, caller, media_type, expires, size in await archive.list(self._clock()):
             self._outputs[uri] = _Stored(
@@ -79,9 +79,10 @@ class OutputStore:
             self._size += size
 
     def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None) -> str | None:
-        """Store contents and return their URI, or None if they are too large.
+        """Store contents and return their URI, or None if the contents are too large.
 
-        Only `caller` can read them. With `seconds`, they are also archived. Otherwise their lifetime is `TTL_SECONDS`.
+        Only `caller` can read the output. The lifetime is `seconds`, or `TTL_SECONDS` if `seconds` is None. Outputs are
+        archived only with `seconds`.
         """
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:
@@ -101,7 +102,7 @@ class OutputStore:
             )
             self._size += size
             if self._archive is not None and is_archived:
-                # In the lock, so that `remove` comes later.
+                # Save while holding the lock, so that `remove` cannot run before `save`.
                 self._archive.save(uri, contents, caller=caller, media_type=media_type, expires=expires)
         return uri
 
@@ -110,7 +111,7 @@ class OutputStore:
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)
-        # The result is the same for both, so that a leaked URI reveals nothing.
+        # Treat another caller's output like a missing output, so that a leaked URI reveals nothing.
         if output is None or output.caller != caller:
             return None
         contents = output.contents
@@ -129,7 +130,7 @@ class OutputStore:
         own_size = size + sum(self._outputs[uri].size for uri in own)
         while own and (len(own) >= MAX_OUTPUTS_PER_CALLER or own_size > MAX_OUTPUT_BYTES):
             own_size -= self._drop(own.pop(0))
-        # Terminates, because one output is smaller than the total.
+        # The loop terminates, because one output is always smaller than MAX_TOTAL_BYTES.
         while self._size + size > MAX_TOTAL_BYTES:
             self._drop(next(iter(self._outputs)))
 

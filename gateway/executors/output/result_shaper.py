@@ -1,7 +1,7 @@
 """Converts outcomes to tool results.
 
 The steps are: parse, select, sanitize, validate, format as text, shorten. Secrets are masked before shortening, so that
-no part of one remains.
+no part of a secret remains.
 """
 
 import base64
@@ -47,15 +47,15 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
     counters: OutputCounters
 
     def accept(self, value: Json) -> JsonObject:
-        """Return the result as structured content, which must be an object (MCP 2026-07-28, `CallToolResult`)."""
+        """Return the value as an object (MCP 2026-07-28, `CallToolResult`), and note any mismatch with the schema."""
         if errors := validation_errors(self.schema, value):
             self.counters.note_mismatch(self.place, str(errors[0]))
         return value if isinstance(value, dict) else {"result": value}
 
 
 def announced(schema: JsonObject) -> JsonObject:
-    """Return the `outputSchema` to list. It allows any object, because clients reject results that do not match."""
-    # References are relative to the root.
+    """Return an `outputSchema` that allows any object, because clients reject results that do not match."""
+    # Keep `$defs` at the root, because references are relative to the root.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}
     return {"type": "object", "anyOf": [own, {}], **shared}
@@ -65,7 +65,7 @@ Form = Literal["text", "json", "image", "audio", "binary"] | TextFormat
 
 
 _ERROR_ROOM: Final = 4096
-"""The minimum space in bytes for an error, so that it is understandable."""
+"""The minimum size limit in bytes for an error message, so that the message is understandable."""
 
 
 class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +74,13 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     has_media_type: bool = False
     """Whether the backend provides a media type."""
     is_bytes: bool = False
-    """Whether bytes are binary unless their media type is text."""
+    """Whether output without a text or JSON media type is binary, even if the bytes are valid UTF-8."""
     keeps_documents: bool = False
-    """Whether embedded resources are passed on unchanged."""
+    """Whether embedded resources keep their control characters."""
     is_table: bool = False
     """Whether the result consists of database rows, which have no text format."""
     is_written: bool = False
-    """Whether the result is fixed content."""
+    """Whether the backend returns the fixed `content` of the configuration."""
 
 
 class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     room: SizeLimit
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
-        """Convert an outcome. If that fails, the result is an error for the model."""
+        """Convert an outcome to a tool result. A failed conversion becomes an error result for the model."""
         try:
             match outcome:  # most frequent first
                 case Blocks():
@@ -136,7 +136,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
                 return [self.sanitizer.block(block)]
 
     def _relayed(self, result: Relayed, invocation: Invocation) -> ToolResult:
-        """Convert the result of an upstream server. Without `output`, it is passed on as received."""
+        """Convert the result of an upstream server. Without `output`, only sanitize the result and limit its size."""
         if self._reshapes and not result.is_error:
             text = sole_text(result.content)
             if result.structured is not ABSENT:
@@ -161,9 +161,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
-        """Convert a structured value. Scalars are only structured if a schema or format requires it.
+        """Convert a JSON value. A scalar becomes structured content only if a schema or format requires structure.
 
-        `text` is shown with the value, unless `select` applies.
+        `text` replaces the JSON in the text content, unless `select` is configured.
         """
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool declares {self.format} content, but its function returned no bytes")
@@ -197,7 +197,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if self.schema is not None or self.select is not None:
             return "json"
         media_type = self.mime_type or output.media_type
-        if media_type is None:  # output of programs is text, but bytes of a function are not
+        if media_type is None:  # programs write text, but functions return binary data
             return "binary" if self.traits.is_bytes else "text"
         form = form_of(media_type)
         # A response without a body, such as 204, can have a media type.
@@ -214,7 +214,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if said and self.template is None and not text.strip():
             text = f"stderr:\n{said}"
         if omitted:
-            omitted -= len(_gap(output).encode())  # the note is not part of the output
+            omitted -= len(_gap(output).encode())  # do not count the note about the gap
         return ToolResult(content=self._written(text, output.variables, invocation, omitted=omitted))
 
     def _parsed(self, form: Form, output: RawOutput, invocation: Invocation) -> ToolResult:
@@ -236,7 +236,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """Return the result for a selected and sanitized JSON value. `shown` replaces its text if the value fits."""
+        """Return the result for a selected and sanitized value. `shown` replaces the JSON text if the value fits."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)
@@ -249,7 +249,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=content, structured=value if is_structured and has_room else ABSENT)
 
     def _at_link(self, written: str, invocation: Invocation) -> ToolResult:
-        """Return an error with a link, because structured content can neither be shortened nor omitted."""
+        """Return an error with a link to the value, because structured content can neither be shortened nor omitted."""
         link = self.room.link(written, invocation, media_type=JSON)
         reason = str(self.room.too_large(len(written.encode())))
         return ToolResult(content=(text_block(f"{reason}. It can be read as a resource"), link), is_error=True)
@@ -264,7 +264,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type: str = PLAIN_TEXT,
         omitted: int = 0,
     ) -> Sequence[JsonObject]:
-        """Return text blocks: the rendered template, else `text`, else `result`."""
+        """Return text blocks of the rendered template. Without a template, use `text` or else `result`."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.variables}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
@@ -277,7 +277,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if form != "binary" and not media_type.startswith(f"{form}/"):
             raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, but must be {form}/…")
         media_type = media_type or OCTETS
-        # Rejected, because masking would break the file.
+        # Reject bytes that contain a secret, because masking would corrupt the file.
         self.sanitizer.check_bytes(output.data)
         self._require_whole(output)
         if not self.room.has_room_for(output.data):
@@ -289,7 +289,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=({"type": "resource", "resource": resource},))
 
     def _decoded(self, output: RawOutput) -> str:
-        """Return the sanitized text, with a note if its middle is missing."""
+        """Return the sanitized text of an output, with a note if bytes in the middle are missing."""
         if not output.omitted:
             return self.sanitizer.text(self._lines(decoded(output.data, output.media_type)))
         half = len(output.data) // 2
@@ -344,6 +344,6 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _name_of(data: bytes) -> str:
-    """Return a URI with the digest of the bytes (RFC 6920)."""
+    """Return an `ni:` URI that contains the SHA-256 digest of the bytes (RFC 6920)."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
     return f"ni:///sha-256;{digest}"

@@ -16,7 +16,7 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
 
 _BASE64: Final = frozenset({"data", "blob"})
-"""Base64 members of content blocks and resource contents."""
+"""Members of content blocks and resource contents that contain base64."""
 
 REFUSED_BYTES: Final = "The content is not passed on, because its bytes contain a secret of the configuration"
 
@@ -24,15 +24,15 @@ REFUSED_BYTES: Final = "The content is not passed on, because its bytes contain 
 class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     keeps_controls: bool = False
-    """For `raw: true` and files. Secrets are still masked."""
+    """Whether control characters are kept, for `raw: true` and files. Secrets are still masked."""
     keeps_documents: bool = False
-    """Whether embedded resources keep control characters, such as the pages of an upstream server."""
+    """Whether embedded resources, such as pages of an upstream server, keep control characters."""
 
     def text(self, text: str) -> str:
         if not self.keeps_controls:
             return self.redactor.text(strip_control_characters(text))
         masked = self.redactor.text(text)
-        # A secret that contains escapes can only be masked before they are removed.
+        # Mask before and after the removal of control characters, because a secret can contain control characters.
         cleaned = strip_control_characters(masked)
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
@@ -45,7 +45,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return self.redactor.after_gap(self.text(text))
 
     def block(self, block: JsonObject) -> dict[str, Json]:
-        """Return a content block with sanitized texts.
+        """Return a copy of a content block with sanitized texts.
 
         Raises:
             ExecutionError: base64 content contains a secret.
@@ -64,7 +64,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return Sanitizer(redactor=self.redactor, keeps_controls=True) if self.keeps_documents else self
 
     def check_bytes(self, data: bytes) -> None:
-        """Raises `ExecutionError` if the bytes contain a secret."""
+        """Raise `ExecutionError` if the bytes contain a secret."""
         if self.redactor.is_in(data):
             raise ExecutionError(REFUSED_BYTES)
 
@@ -77,7 +77,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return encoded
 
     def json(self, value: Json) -> Json:
-        """Return a copy with sanitized texts and names.
+        """Return a copy of a JSON value with sanitized strings and member names.
 
         Raises:
             ExecutionError: the value is nested too deeply.

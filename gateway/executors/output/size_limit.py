@@ -17,14 +17,14 @@ log: Final = structlog.get_logger(__name__)
 DEFAULT_MAX_SIZE: Final = 256 * 2**10
 DEFAULT_MAX_TOTAL: Final = 10 * 2**20
 _NOTES_ROOM: Final = 1024
-"""Characters for notes about omitted content."""
+"""The number of characters reserved for notes about omitted content."""
 
 
 Overflow = Literal["truncate", "resource", "error"]
 
 
 class OutputCounters:
-    """Counts outputs over the limit, and results that do not match their schema. Approximate, because threads count."""
+    """Counts outputs over the limit and results that do not match their schema. Threads make the counts inexact."""
 
     def __init__(self) -> None:
         self.overflows: Final[dict[str, int]] = {"truncate": 0, "resource": 0, "error": 0}
@@ -40,11 +40,11 @@ class OutputCounters:
 
 
 class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """Fits outputs into `max_size` bytes: shortens them, replaces them with a link, or rejects them."""
+    """Limits outputs to `max_size` bytes. Larger outputs are shortened, replaced with a link, or rejected."""
 
     max_size: int
     max_total: int
-    """Characters of a relayed result. Larger than `max_size` by default, for images."""
+    """The limit in characters for a relayed result. The default exceeds `max_size`, so that images fit."""
     overflow: Overflow
     output_store: OutputStore
     counters: OutputCounters
@@ -58,7 +58,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     def text_blocks(
         self, text: str, invocation: Invocation, *, media_type: str = PLAIN_TEXT, omitted: int = 0
     ) -> list[JsonObject]:
-        """Return content blocks for a text. `omitted` bytes are already missing.
+        """Return content blocks for a text. `omitted` is the number of bytes that are already missing.
 
         Raises:
             ExecutionError: the text is too long, and `overflow` is `error`.
@@ -87,7 +87,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return link
 
     def fitting(self, content: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the content blocks that fit together, with a note about the others.
+        """Return the content blocks that fit into `max_total`, with a note about omitted blocks.
 
         Raises:
             ExecutionError: a block does not fit, and `overflow` is `error`.

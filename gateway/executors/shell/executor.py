@@ -211,7 +211,7 @@ class ShellServices(Protocol):
     def worker_threads(self) -> DaemonThreadPool: ...
 
 
-def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
+def compile_shell(  # noqa: PLR0913 - the configuration and its context
     config: Shell,
     *,
     scope: Scope,

@@ -17,7 +17,7 @@ from gateway.executors.sql.query import Statement, StatementPiece, pieces_of, st
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
-"""Does not match every `{{`, which also occurs in PostgreSQL arrays."""
+"""Matches template expressions, but not every `{{`, which also occurs in PostgreSQL arrays."""
 
 _TRANSACTION: Final = "the gateway starts and ends the transaction of a query"
 _SESSION: Final = "it would affect later calls on the same connection"
@@ -37,7 +37,7 @@ _READS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIB
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     place: Problems
-    """The location of the text, or of `query_file`."""
+    """The location of the text in the configuration, or the location of `query_file`."""
     file: Path | None = None
 
     def report(self, offset: int, message: str) -> None:
@@ -66,7 +66,7 @@ def compile_query(
             text.report(0, "contains no statement")
         for tokens in found:
             _check_start(tokens, text, must_read=not writes and not dialect.reads_only)
-            # A value of `bind` can be any JSON.
+            # Values of `bind` have an empty schema, because any JSON is possible.
             schemas = {**{name: {} for name in config.bind}, **scope.inputs.schemas}
             statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas)
             _check_names(statement, text, scope)
@@ -104,7 +104,7 @@ def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
         tokens = list(tokens_of(text.text, dialect))
     except StatementError as error:
         text.report(error.offset or 0, str(error))
-        return [[Token("other", "", 0, 0)]]  # avoids further errors
+        return [[Token("other", "", 0, 0)]]  # an empty statement avoids further errors
     for token in tokens:
         if token.kind == "position":
             text.report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
@@ -123,7 +123,7 @@ def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
     keyword = first.text.upper() if first.kind == "word" else ""
     reason = _REFUSED.get(keyword)
-    # SET LOCAL ends with the transaction, but must not change the transaction's characteristics.
+    # SET LOCAL has no effect after the transaction, but must not change the transaction's characteristics.
     if keyword == "SET" and second == "LOCAL":
         setting = words[2].text.upper() if len(words) > 2 else ""
         reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None
@@ -153,7 +153,7 @@ def _is_array(schema: object) -> bool:
 
 
 def _follows_in(statement: Statement, parameter: StatementPiece) -> bool:
-    """Return whether a parameter follows `IN` without brackets, or with other items."""
+    """Return whether a parameter follows `IN` without brackets, or with other items in the brackets."""
     at = statement.pieces.index(parameter)
     before = "".join(piece.text for piece in statement.pieces[:at] if piece.kind == "sql")
     return re.search(r"\bIN\s*(\([^()]*)?$", before, re.IGNORECASE) is not None

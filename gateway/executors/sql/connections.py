@@ -1,4 +1,4 @@
-"""Engines on SQLAlchemy's connection pools."""
+"""Database engines that use SQLAlchemy's connection pools."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", 
 
 
 class PooledEngine:
-    """A pool of SQLAlchemy. `new_session` creates a session that controls the transactions of a driver's connection."""
+    """Uses an SQLAlchemy pool. `new_session` creates sessions that control the transactions of driver connections."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class PooledEngine:
         self._engine: Final[AsyncEngine] = create_async_engine(
             url,
             pool_size=size,
-            max_overflow=0,  # `pool` is the limit
-            pool_timeout=86_400,  # a call's deadline comes first
+            max_overflow=0,  # the `pool` setting is the limit
+            pool_timeout=86_400,  # the deadline of a call comes first
             hide_parameters=True,  # keeps values out of error messages
             connect_args=connect_args,
             **({} if new_session is None else _OWN_TRANSACTIONS),
@@ -61,7 +61,7 @@ class PooledEngine:
         raw: Any = await self._engine.raw_connection()
         while _is_closed(raw.driver_connection):  # lost while idle
             raw.invalidate()
-            # The pool is synchronous. It can call an asyncio driver only in a greenlet.
+            # The pool is synchronous and can call an asyncio driver only in a greenlet.
             await greenlet_spawn(raw.close)
             raw = await self._engine.raw_connection()
         session: Session | None = None
@@ -78,12 +78,12 @@ def _is_closed(connection: Any) -> bool:
     return hasattr(connection, "is_closed") and connection.is_closed()
 
 
-def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:  # noqa: ARG001 - like other dialects
+def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:  # noqa: ARG001 - same parameters for all dialects
     return PooledEngine(profile.url, size=profile.size, connect_args={})
 
 
 class OtherSession:
-    """A session of a dialect without special support. Cancellation closes its connection."""
+    """A session of a dialect without special support. Stopping the session closes its connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection: Final = connection
@@ -92,7 +92,7 @@ class OtherSession:
     def is_usable(self) -> bool:
         return not self._connection.invalidated
 
-    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - of the interface
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - part of `Session`
         await self._connection.begin()
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
@@ -120,7 +120,7 @@ class OtherSession:
     async def stop(self) -> None:
         await self._connection.invalidate()
 
-    async def prepare(self, statement: BoundStatement) -> None:  # noqa: ARG002 - of the interface
+    async def prepare(self, statement: BoundStatement) -> None:  # noqa: ARG002 - part of `Session`
         raise ExecutionError("the driver can only run statements, not prepare them")
 
     def failure_of(self, error: Exception) -> ExecutionError | None:

@@ -1,6 +1,6 @@
-"""The table of SQL dialects, and the values and tokens of their statements.
+"""Describes the SQL dialects, converts values for drivers, and splits statements into tokens.
 
-No other module tests for a single dialect. The sessions of a dialect are in its `module`.
+Other modules never test for a specific dialect. The `module` of a dialect contains its sessions.
 """
 
 import datetime as dt
@@ -24,17 +24,17 @@ from gateway.language.files.file_inputs import FILE
 
 class InputType(Enum):
     PLAIN = auto()
-    """Text, integers and booleans. The database infers the type."""
+    """Text, booleans and values without a known type. The database infers the type."""
     NUMBER = auto()
     INTEGER = auto()
     DATE = auto()
     DATE_TIME = auto()
     UUID = auto()
     PRESENCE = auto()
-    """Only whether there is a value."""
+    """A parameter of which only the presence matters, as in `:name IS NULL`."""
     FILE = auto()
     ARRAY = auto()
-    """An array outside of `IN`. The database infers whether it is an array or JSON."""
+    """An array outside `IN (…)`. The database infers whether the parameter is an SQL array or JSON."""
     JSON = auto()
 
 
@@ -53,7 +53,7 @@ _BY_TYPE: Final[Mapping[Json, InputType]] = {
 
 
 def type_of(schema: Json) -> InputType:
-    """Return the type of a JSON Schema. Null is ignored."""
+    """Return the input type for a JSON Schema. The JSON type `null` is ignored."""
     if not isinstance(schema, Mapping):
         return InputType.PLAIN
     said = schema.get("type")
@@ -79,7 +79,7 @@ class ValueForm(Enum):
 
 
 def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> Json:
-    """Convert the value of an input for a driver.
+    """Convert the value of an input to the form that a driver expects.
 
     Raises:
         ExecutionError: the value cannot be bound.
@@ -141,24 +141,24 @@ _PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json],
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """The first part of an SQLAlchemy URL."""
+    """The name at the start of an SQLAlchemy URL, such as `postgresql`."""
     module: str = "gateway.executors.sql.connections"
-    """The module with the function `open_engine`. Imported on first use, because its packages can be missing."""
+    """The module with `open_engine`, which is imported on first use because its packages can be missing."""
     packages: tuple[str, ...]
     install: str
     """The command that installs the packages."""
     extra: str = "sql"
-    """The extra of this distribution with the packages."""
+    """The optional dependency group (extra) of mcp-gateway that contains the packages."""
     driver: str | None = None
     """The SQLAlchemy driver that is always used, such as `postgresql+asyncpg`."""
     error_modules: frozenset[str] = frozenset()
-    """The packages of the driver's exceptions. Those of SQLAlchemy are known."""
+    """The top-level packages that define the driver's exceptions."""
     refused_url: tuple[str, str] | None = None
-    """A pattern of URLs that are errors, and the message."""
+    """A pattern for URLs that are rejected, and the error message."""
     renamed_parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     """URL parameters that the driver names differently."""
     title: str = ""
-    """The name in messages, for a database that is a file: its URL is the name and a path."""
+    """The name in messages. Only dialects whose databases are files have a title."""
     suffix: str = ""
     tokens: re.Pattern[str]
     """Matches one token."""
@@ -166,37 +166,37 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     placeholder: str
     """The text of a parameter, with `{}` for its number, counted from 1."""
     reuses: bool
-    """Whether a parameter that occurs twice is sent once."""
+    """Whether all occurrences of a parameter share one value."""
     casts: Mapping[InputType, str] = msgspec.field(default_factory=dict)
     """Casts of parameters, for types that the database would infer differently."""
     empty_in: str
-    """Replaces `IN` with an empty list."""
+    """The SQL that replaces `IN (:name)` if the list is empty."""
     empty_not_in: str
     escape: Callable[[str], str] = str
-    """Escapes text between parameters for the driver."""
+    """Escapes the SQL between parameters, as the driver requires."""
     binding: ValueForm = ValueForm.NATIVE
     reads_only: bool = True
-    """Whether the database rejects changes of queries without `writes: true`."""
+    """Whether the database rejects changes in queries without `writes: true`."""
     can_write: bool = True
     has_settings: bool = False
     """Whether transactions have settings that a statement can read."""
     quotes_values: bool = False
-    """Whether the driver inserts values as quoted text, so that the sent text is escaped."""
+    """Whether the driver inserts values as quoted literals, so that the SQL text must be escaped."""
     columns_query: str = ""
-    """Returns the `table`, `column`, `type` and `is_key` of all columns that the user can read, for `init --from`."""
+    """A query for the `table`, `column`, `type` and `is_key` of all readable columns, for `init --from`."""
     has_type_affinity: bool = False
-    """Whether any name is a type, and parts of the name determine its kind."""
+    """Whether a column type can have any name, and parts of the name determine the kind of its values."""
     quote: str = '"'
-    """Quotes names."""
+    """The quotation mark around names."""
     find: str = "instr"
-    """The function that returns the position of a text in another, or 0."""
+    """The SQL function that returns the position of one text in another text, or 0."""
 
     @property
     def is_file(self) -> bool:
         return bool(self.title)
 
     def is_installed(self) -> bool:
-        """Return whether the packages are installed. Slow: imports them."""
+        """Return whether the packages can be imported. Importing the packages is slow."""
         try:
             for name in self.packages:
                 importlib.import_module(name)
@@ -236,7 +236,7 @@ POSTGRESQL: Final = Dialect(
     driver="postgresql+asyncpg",
     error_modules=frozenset({"asyncpg"}),
     renamed_parameters={"sslmode": "ssl"},  # libpq's name
-    # `E'…'` has backslash escapes (PostgreSQL manual, §4.1.2.2). It is matched before words.
+    # `E'…'` has backslash escapes (PostgreSQL manual, §4.1.2.2) and must match before words.
     tokens=_tokens(
         _LINE_COMMENT,
         _BLOCK,
@@ -255,7 +255,7 @@ POSTGRESQL: Final = Dialect(
         InputType.JSON: "jsonb",
         InputType.PRESENCE: "text",
     },
-    # An array literal takes the type of the compared value. A subquery with NULL would be text.
+    # An array literal takes the type of the compared value. A subquery with NULL would have the type text.
     empty_in="= ANY ('{}')",
     empty_not_in="<> ALL ('{}')",
     binding=ValueForm.TEXT,
@@ -318,7 +318,7 @@ MYSQL: Final = Dialect(
     extra="mysql",
     driver="mysql+asyncmy",
     error_modules=frozenset({"asyncmy"}),
-    # asyncmy or SQLAlchemy would ignore other values, so that the connection is not encrypted.
+    # asyncmy or SQLAlchemy would ignore other values, and the connection would not be encrypted.
     refused_url=(
         r"[?&](?:ssl=(?!(?:true|false|1|0)(?:&|$))|ssl\w*=?(?:&|$))",
         "`ssl` must be true or false, and `ssl_…` parameters must not be empty",
@@ -376,7 +376,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "mysql": MYSQL,
     "mariadb": replace(MYSQL, name="mariadb"),
 }
-"""By the names in URLs, which are also the kinds of `init --from`."""
+"""Dialects by the name in a URL. `init --from` accepts the same names."""
 
 
 def dialect_of_url(url: str) -> Dialect:
@@ -385,22 +385,22 @@ def dialect_of_url(url: str) -> Dialect:
 
 
 def dialect_of(name: str) -> Dialect:
-    """Return a dialect. Unknown ones use standard SQL without read-only transactions."""
+    """Return the dialect of a name. Unknown dialects use standard SQL without read-only transactions."""
     return DIALECTS.get(name) or replace(_STANDARD, name=name)
 
 
 class Token(msgspec.Struct, frozen=True):
     kind: str
-    """A group of `Dialect.tokens`: `word` for keywords and names, `position` for `$1` and `?`."""
+    """The name of a group in `Dialect.tokens`, such as `word` (keywords and names) or `position` (`$1`, `?`)."""
     text: str
-    """The name for a `parameter`."""
+    """The text of the token, without the colon of a `parameter`."""
     start: int
     """Offset in characters."""
     end: int
 
 
 class StatementError(Exception):
-    """A statement is malformed, or the database rejected it. `offset` is the position in its text, if known."""
+    """A statement is malformed, or the database rejected it. `offset` is the position in the text, if known."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -409,12 +409,12 @@ class StatementError(Exception):
 
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 IGNORED: Final = frozenset({"space", "comment", "block"})
-"""Kinds of tokens without a meaning."""
+"""Kinds of tokens that have no effect on a statement: white space and comments."""
 _UNCLOSED: Final[Mapping[str, str]] = {"'": "quoted text", '"': "a quoted name", "`": "a quoted name"}
 
 
 def tokens_of(text: str, dialect: Dialect) -> Iterator[Token]:
-    """Split SQL into tokens. Joined, they are the text.
+    """Split SQL into tokens, which together cover the whole text.
 
     A colon in quoted text, a quoted name, a comment or a cast (`::`) does not start a parameter.
 

@@ -23,11 +23,11 @@ from gateway.executors.sql.sessions import (
 T = TypeVar("T")
 
 _INTERRUPT_EVERY: Final = 0.02
-"""Seconds. Repeated, because an interrupt before the start of a statement has no effect."""
+"""The seconds between interrupts, because an interrupt before the start of a statement has no effect."""
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    # COPY writes files in a read-only database too.
+    # COPY can write files even if the database is read-only.
     "enable_external_access": False,
-    # Queries could read the files that other calls spill.
+    # Queries could read the temporary files of other calls.
     "temp_directory": "",
     "autoinstall_known_extensions": False,
     "lock_configuration": True,
@@ -60,7 +60,7 @@ class DuckdbEngine:
 
 
 def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
-    assert read_only  # noqa: S101 - `writes` is an error when the file is loaded
+    assert read_only  # noqa: S101 - `writes` is an error when the configuration is loaded
     return DuckdbEngine(profile)
 
 
@@ -137,5 +137,5 @@ class DuckdbSession:
 
 
 def _message(error: Exception) -> str:
-    """Return the message without the statement that follows it."""
+    """Return the first line of the message. The statement follows in later lines."""
     return str(error).partition("\n")[0]

@@ -27,7 +27,7 @@ from gateway.language.templates.templating import JsonTemplate, TextTemplate
 _FIRST_PAUSE: Final = 0.1
 _MAX_PAUSE: Final = 3.0
 _ANSWER_SECONDS: Final = 0.05
-"""Time reserved to return the error before the deadline."""
+"""Seconds that are reserved to return the error before the deadline."""
 
 
 class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     writes: bool
     max_rows: int
     max_bytes: int
-    """Bytes of JSON."""
+    """The limit in bytes for the JSON of the result."""
     is_single: bool = False
     decimals: Decimals = "string"
     pools: DatabasePools
@@ -73,7 +73,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     return await self._attempt(bound, invocation)
                 except DatabaseUnavailableError as error:
                     self.pools.note_failure(self.database)
-                    # Random, so that interrupted calls do not all retry at the same time.
+                    # The pause is random, so that interrupted calls do not all retry at the same time.
                     pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _MAX_PAUSE) * (0.5 + random.random() / 2)  # noqa: S311 - spreads load
                     left = invocation.deadline.at - asyncio.get_running_loop().time()
                     if left <= _ANSWER_SECONDS:
@@ -93,13 +93,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return [*set_values, *(statement.bind(arguments) for statement in self.statements)]
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
-        """Run one transaction in a separate task, which ends after the database has stopped."""
+        """Run one transaction in a separate task. A cancelled task continues until the database has stopped."""
         committing = asyncio.Event()
         transaction = self._transaction(bound, committing, deadline=invocation.deadline.at)
         task = asyncio.create_task(transaction, name=f"sql {self.database.name}")
         try:
             async with invocation.deadline.limit(f"The database `{self.database.name}`"):
-                # If this is cancelled, the task continues until the database has stopped.
+                # If this wait is cancelled, the task continues until the database has stopped.
                 await asyncio.wait({task})
             return task.result()
         except DeadlineExceededError as error:
@@ -115,13 +115,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def _transaction(
         self, bound: list[BoundStatement], committing: asyncio.Event, *, deadline: float
     ) -> RowCollector:
-        """Run the statements. `committing` is set while a commit was sent but not confirmed."""
+        """Run the statements. `committing` is set while it is unknown whether a commit succeeded."""
         try:
             async with self.pools.pool(self.database, read_only=not self.writes).session() as session:
                 try:
                     return await self._run(session, bound, committing, deadline=deadline)
                 except asyncio.CancelledError:
-                    # Before the connection returns to the pool.
+                    # Stop the statement before the connection returns to the pool.
                     await session.stop()
                     raise
         except ExecutionError:
@@ -140,7 +140,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 await session.run(statement, rows)
             if self.writes:
                 committing.set()
-                # Not in `finally`: after a failed commit, the event must stay set.
+                # Do not clear the event in `finally`, because the event must stay set after a failed commit.
                 await session.commit()
                 committing.clear()
             else:
@@ -155,10 +155,10 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def _rolled_back(
         self, session: Session, error: Exception, committing: asyncio.Event
     ) -> ExecutionError | None:
-        """Roll back after an error. Return its meaning, or None if the database did not cause it."""
+        """Roll back after an error. Return the error to raise, or None if the database did not cause the error."""
         failure = session.failure_of(error)
         if committing.is_set() and isinstance(failure, DatabaseConnectionLostError):
-            # Not DatabaseUnavailableError: a retry could repeat the work.
+            # Do not use DatabaseUnavailableError, because a retry could apply the changes twice.
             failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
         try:
             await session.roll_back()
@@ -181,13 +181,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _setting(name: str, value: str) -> BoundStatement:
-    # Qualified, because search_path can select another function. `true` means SET LOCAL.
+    # Qualify the name, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))
 
 
 def _shown_text(statement: BoundStatement) -> str:
-    """Return a statement with `?` for `%s`, and `%` for `%%`."""
+    """Return the text of a statement with `?` in place of `%s`, and `%` in place of `%%`."""
     return statement.text.strip() % (("?",) * len(statement.values))
 
 
@@ -213,5 +213,5 @@ def _all(rows: RowCollector) -> Value:
 async def _ended(task: asyncio.Task[RowCollector]) -> None:
     await asyncio.wait({task})
     if not task.cancelled():
-        # Otherwise the event loop would log the exception as never retrieved.
+        # Retrieve the exception, because the event loop would otherwise log a warning.
         task.exception()

@@ -33,11 +33,11 @@ from gateway.executors.sql.sessions import (
 
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
-"""Added to the server's time limit, which only matters if the gateway does not cancel."""
+"""Seconds added to the server's time limit, so that the gateway normally cancels first."""
 _LOST: Final = frozenset({0, 2006, 2013, 1927})
-"""Errors of the driver (0: not connected) and of killed connections, which have no SQLSTATE of class 08."""
+"""Codes of connection errors without an SQLSTATE of class 08. The driver uses 0 if it is not connected."""
 _ROLLED_BACK: Final = frozenset({1205, 1213})
-"""Lock wait timeout and deadlock. The transaction can succeed after a retry."""
+"""Codes of a lock wait timeout and a deadlock. The transaction can succeed after a retry."""
 _TLS_OPTIONS: Final = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname", "ssl_cipher", "ssl_key")
 _PREPARED: Final = "mcp-gateway prepared"
 _PREPARATION: Final = (
@@ -52,7 +52,7 @@ _SESSION_STATE: Final = re.compile(
 """Statements (also in executable comments) that can leave settings, variables, locks or temporary tables behind."""
 _CONVERTERS: Final[Mapping[Any, Any]] = {
     **conversions,
-    # Python's types have no `0000-00-00`, and no hour above 23.
+    # Python's types cannot represent `0000-00-00` or an hour above 23.
     FIELD_TYPE.DATE: str,
     FIELD_TYPE.TIME: str,
     FIELD_TYPE.DATETIME: lambda text: text.replace(" ", "T"),
@@ -79,7 +79,7 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
     async def new_session(raw: Any) -> Session:
         connection = raw.driver_connection
         if read_only and _PREPARED not in raw.info:
-            # Also for transactions that a procedure starts.
+            # Transactions that a procedure starts must be read-only, too.
             await connection.query("SET SESSION TRANSACTION READ ONLY")
             raw.info[_PREPARED] = True
         return MysqlSession(connection, read_only=read_only, kill=kill)
@@ -88,7 +88,7 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
 
 
 def _tls_of(url: URL) -> ssl.SSLContext | None:
-    """Return a context that checks the certificate, which the driver's own does only with a CA."""
+    """Return a context that always verifies the certificate. The driver's context verifies only with a CA."""
     options: dict[str, Any] = {key: url.query[key] for key in _TLS_OPTIONS if key in url.query}
     if not options and str(url.query.get("ssl", "")).lower() not in {"1", "true"}:
         return None
@@ -114,11 +114,11 @@ class MysqlSession:
         connection = self._connection
         return not self._has_state and connection.connected and not connection.get_transaction_status()
 
-    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - of the interface
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - part of `Session`
         seconds = min(max(seconds, 0) + _SLACK_SECONDS, 31_536_000)
         is_mariadb = "MariaDB" in self._connection.get_server_info()
         limit = f"max_statement_time = {seconds:f}" if is_mariadb else f"max_execution_time = {int(seconds * 1000)}"
-        # Every time: a stored function can change the session.
+        # Prepare the session for every call, because a stored function can change the session.
         await self._connection.query(f"{_PREPARATION}, {limit}")
         await self._connection.query(f"START TRANSACTION{' READ ONLY' if self._read_only else ''}")
 
@@ -148,7 +148,7 @@ class MysqlSession:
 
     async def roll_back(self) -> None:
         if self._unread is not None:
-            # The server would send the remaining rows first. It rolls back when the connection is lost.
+            # A rollback would have to read the remaining rows first. Closing the connection also rolls back.
             self._connection.close()
         elif self._connection.connected:
             await self._connection.rollback()
@@ -177,7 +177,7 @@ class MysqlSession:
             case MySQLError(args=(int(code), *_)):
                 if code in _LOST or is_unavailable(getattr(error, "sqlstate", None) or ""):
                     return DatabaseConnectionLostError(_message(error))
-                # Not DatabaseConnectionLostError, because the server rolled back.
+                # Do not use DatabaseConnectionLostError, because the server has rolled back.
                 return (DatabaseUnavailableError if code in _ROLLED_BACK else ExecutionError)(_message(error))
             case OverflowError():
                 return ExecutionError("an integer exceeds MySQL's 64 bits")

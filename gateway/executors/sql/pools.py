@@ -1,4 +1,4 @@
-"""Connection pools: one per database and access mode, kept while a catalog uses the database."""
+"""Keeps one connection pool per database and access mode while a catalog uses the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -19,7 +19,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class DatabasePool:
-    """The read-only or the read-write connections of one profile."""
+    """A pool of either read-only or read-write connections to the database of a profile."""
 
     def __init__(self, profile: DatabaseProfile, *, read_only: bool, is_wanted: bool = True) -> None:
         self._profile: Final = profile
@@ -37,7 +37,7 @@ class DatabasePool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        # Counted before the first await: a removed pool is closed by its last user.
+        # Count the user before the first await, because the last user of a removed pool closes the pool.
         self.users += 1
         try:
             if self._engine is None:
@@ -51,7 +51,7 @@ class DatabasePool:
                 await self.close()
 
     async def close(self) -> None:
-        # Unset before the await: a concurrent call creates a new engine.
+        # Unset the engine before the await, so that a concurrent call creates a new engine.
         engine, self._engine = self._engine, None
         if engine is not None:
             try:
@@ -62,7 +62,7 @@ class DatabasePool:
 
 
 class DatabasePools:
-    """Owns the pools. Use as an async context manager."""
+    """Owns all connection pools. Use as an async context manager."""
 
     def __init__(self) -> None:
         self._pools: Final[dict[tuple[DatabaseProfile, bool], DatabasePool]] = {}
@@ -93,7 +93,7 @@ class DatabasePools:
         return self._pools[key]
 
     def keep(self, profiles: Iterable[DatabaseProfile]) -> None:
-        """Close the pools of other databases after their last call."""
+        """Keep only the pools of these databases. Close every other pool after its last call."""
         self._kept = frozenset(profiles)
         for (profile, read_only), pool in tuple(self._pools.items()):
             pool.want(is_wanted=profile in self._kept)

@@ -35,15 +35,15 @@ from gateway.executors.sql.sessions import (
 from gateway.json_types import Json
 
 _MAX_PREPARED: Final = 100
-"""The limit for prepared statements of a connection. Lists of different lengths need different statements."""
+"""The maximum number of prepared statements per connection. Lists of different lengths need different statements."""
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
-"""Added to `statement_timeout`, which only matters if the gateway does not cancel."""
+"""Seconds added to `statement_timeout`, so that the gateway normally cancels first."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of transactions that can succeed after a retry."""
 _STALE: Final = "0A000"
-"""SQLSTATE feature_not_supported: "cached plan must not change result type"."""
+"""The SQLSTATE of "cached plan must not change result type" (feature_not_supported)."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _RESET: Final = """
@@ -56,7 +56,7 @@ _RESET: Final = """
         END LOOP;
     END $$
 """
-"""The steps of DISCARD ALL (PostgreSQL manual), except that prepared statements are kept."""
+"""The steps of DISCARD ALL (PostgreSQL manual), except that the driver's prepared statements are kept."""
 
 
 Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
@@ -91,13 +91,13 @@ class PostgresqlSession:
     def is_usable(self) -> bool:
         return not (self._is_stale or self._connection.is_closed() or self._connection.is_in_transaction())
 
-    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - of the interface
-        # 0 disables `statement_timeout`, a 32-bit integer.
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - part of `Session`
+        # `statement_timeout` is a 32-bit integer, and 0 disables the timeout.
         milliseconds = max(1, min(int((seconds + _SLACK_SECONDS) * 1000), 2**31 - 1))
         # After the SELECT, no statement can make the transaction read-write.
         await self._connection.execute(
             f"BEGIN{' READ ONLY' if self._read_only else ''};"
-            # Qualified, because search_path can select another function. `true` means SET LOCAL.
+            # Qualify the name, because search_path can select another function. `true` means SET LOCAL.
             f" SELECT pg_catalog.set_config('statement_timeout', '{milliseconds}', true)"
         )
 
@@ -125,7 +125,7 @@ class PostgresqlSession:
     async def roll_back(self) -> None:
         if not self._connection.is_in_transaction():
             return
-        if self._read_only:  # can leave only advisory locks
+        if self._read_only:  # a read-only transaction can leave only advisory locks
             await self._reset("ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()")
         else:
             await self._connection.execute("ROLLBACK")
@@ -133,7 +133,7 @@ class PostgresqlSession:
 
     async def _reset(self, statements: str) -> None:
         """Remove session state. After a failure, the connection is not reused."""
-        was_stale, self._is_stale = self._is_stale, True  # a cancellation can interrupt it
+        was_stale, self._is_stale = self._is_stale, True  # a cancellation can interrupt the reset
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             await self._connection.execute(statements)
             self._is_stale = was_stale
@@ -165,13 +165,13 @@ class PostgresqlSession:
         return prepared
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
-        """Prepare a statement that reads values as text, and returns columns without a JSON form as text."""
+        """Prepare a statement whose values are sent as text, and whose columns without a JSON form are read as text."""
         given = statement
         try:
             types, found = await self._typed(statement)
         except asyncpg.PostgresError as error:
             statement = statement.apart()
-            try:  # an input can be used with several types
+            try:  # one input can be used with several types
                 types, found = await self._typed(statement)
             except asyncpg.PostgresError:
                 raise error from None
@@ -181,14 +181,14 @@ class PostgresqlSession:
         columns = tuple(found.get_attributes())
         if (as_text := with_text_columns(text, [column.type for column in columns])) is not None:
             attempt = await self._attempt(as_text)
-            # Some statements are not allowed in a WITH clause, such as CALL.
+            # Some statements, such as CALL, are not allowed in a WITH clause and keep their columns.
             found = found if isinstance(attempt, Exception) else attempt
         return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
-        """Return types for values without a cast, and the statement that the server described."""
+        """Return the types of values without a cast, and the prepared statement from which the types were read."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
-        # If the server cannot infer an array's type, try JSON and then the type of the schema.
+        # If the server cannot infer an array's type, try JSON and then the array type from the schema.
         as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
         attempts: tuple[dict[int, str], ...] = ({}, as_json, said) if said else ({},)
         errors: list[Exception] = []
@@ -202,7 +202,7 @@ class PostgresqlSession:
         for _, number, name in statement.uncast:
             kind = kinds[number - 1]
             if name == "numeric" and number not in types:
-                # Other types can lose digits. A 32-bit float never equals a decimal with a fraction.
+                # Only numeric keeps all digits. float4 is kept, because a float4 rarely equals a numeric value.
                 types[number] = "float4" if kind.name == "float4" else "numeric"
             elif number not in types and (name is not None or not is_text(kind)):
                 types[number] = "jsonb" if is_text(kind) else type_name(kind)
@@ -231,7 +231,7 @@ class PostgresqlSession:
             return DatabaseUnavailableError(str(error))
         if self._connection.is_closed() or is_unavailable(state):
             return DatabaseConnectionLostError(str(error) or "the connection was lost")
-        # Not DatabaseConnectionLostError, because the server rolled back.
+        # Do not use DatabaseConnectionLostError, because the server has rolled back.
         if state in _ROLLED_BACK:
             return DatabaseUnavailableError(self._message(error))
         if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OverflowError | ValueError):
@@ -239,7 +239,7 @@ class PostgresqlSession:
         return None
 
     def _message(self, error: Exception) -> str:
-        """Return the message and hint of an error. Its detail can show rows that the caller must not see."""
+        """Return the message and hint of an error. The detail can show rows that the caller must not see."""
         text = str(getattr(error, "message", None) or error)
         hint = getattr(error, "hint", None)
         if self._running is not None:
@@ -263,17 +263,17 @@ _LOSSLESS: Final = frozenset({
 """Types that the driver reads without loss. Other types are cast to text."""
 _TEXT: Final = frozenset({"text", "varchar", "bpchar", "name", "unknown"})
 _VERBS: Final = frozenset({"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"})
-"""The first words of a statement after its WITH clause."""
+"""Words that can start a statement after its WITH clause."""
 _DAY: Final = 86_400_000_000
-"""Microseconds."""
+"""One day in microseconds."""
 _EPOCH: Final = dt.date(2000, 1, 1).toordinal()
 _FOUR_CENTURIES: Final = 146_097
 """The period of the Gregorian calendar in days."""
 
 
 async def exchange_times_exactly(connection: Any) -> None:
-    """Read times as ISO 8601, because Python's types have no infinity and end with year 9999."""
-    # Not in the startup packet: PgBouncer rejects unknown parameters there.
+    """Read dates and times as ISO 8601 text, because Python's types have no infinity and end with year 9999."""
+    # Use SET, because PgBouncer rejects unknown parameters in the startup packet.
     await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
     for name, read in (("date", _date), ("timestamp", _timestamp), ("timestamptz", _timestamptz)):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
@@ -299,13 +299,13 @@ def is_text(kind: Type) -> bool:
 
 
 def type_name(kind: Type) -> str:
-    """Return the name of a type for CAST. Quoted, because unquoted `bit` and `char` have length one."""
+    """Return the quoted name of a type for CAST. Without quotation marks, `bit` and `char` have length one."""
     element, brackets = (kind.name[:-2], "[]") if kind.name.endswith("[]") else (kind.name, "")
     return ".".join('"{}"'.format(name.replace('"', '""')) for name in (kind.schema, element)) + brackets
 
 
 def encoded(value: Json, type_name: str | None) -> Json:
-    """Return a bound value as text: a list as a PostgreSQL array or as JSON, depending on the type."""
+    """Return a list as a PostgreSQL array or as JSON, depending on the type. Return other values unchanged."""
     if not isinstance(value, list):
         return value
     if type_name is None or not type_name.endswith("[]"):
@@ -328,7 +328,7 @@ def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:
     names = [f"c{number}" for number in range(1, len(columns) + 1)]
     if written == names:
         return None
-    # Only a WITH clause can read the result of a statement that changes rows, and it cannot be nested.
+    # Only a WITH clause can read the result of a statement that changes rows, and such a clause cannot be nested.
     start, clause = _main_statement(text)
     result = f'"mcp-gateway"({", ".join(names)})'
     selected = ", ".join(written)
@@ -340,12 +340,12 @@ def _column(name: str, kind: Type) -> str:
     if kind.schema == "pg_catalog" and element in _LOSSLESS:
         return name
     text = f"CAST({name} AS text{brackets})"
-    # The text is the shortest decimal. As float8, float4 would have more digits.
+    # Cast to text first, which is the shortest decimal. A direct cast of float4 to float8 would add digits.
     return f"CAST({text} AS float8{brackets})" if element == "float4" else text
 
 
 def _main_statement(text: str) -> tuple[int, str]:
-    """Return the start of a statement after its WITH clause, and the text that adds an entry to that clause."""
+    """Return the offset of a statement after its WITH clause, and the text that adds an entry to that clause."""
     depth, is_with = 0, None
     for token in tokens_of(text, POSTGRESQL):
         word = token.text.upper() if token.kind == "word" else ""

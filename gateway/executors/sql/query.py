@@ -1,4 +1,4 @@
-"""Statements of a query, and binding of arguments.
+"""Parses the statements of a query, and binds arguments.
 
 Threat: SQL injection. A statement consists of the operator's text and placeholders. A value can only change the number
 of placeholders of a list.
@@ -25,7 +25,7 @@ from gateway.json_types import Json, JsonObject
 class StatementPiece(msgspec.Struct, frozen=True):
     """A part of a statement.
 
-    - `sql`: text
+    - `sql`: SQL text without parameters
     - `value`: `:name`
     - `null_test`: `:name` before `IS NULL` or `IS NOT NULL`, for which PostgreSQL cannot infer a type
     - `in` and `not_in`: `IN (:name)` and `NOT IN (:name)`, with one placeholder for each item of a list
@@ -35,7 +35,7 @@ class StatementPiece(msgspec.Struct, frozen=True):
     text: str
     """The SQL, or the name of the parameter."""
     start: int
-    """Offset in the written text."""
+    """The offset in the operator's text."""
 
     @property
     def is_list(self) -> bool:
@@ -47,13 +47,13 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[Json, ...]
     names: tuple[str, ...]
     starts: tuple[tuple[int, int], ...] = ()
-    """Offsets in `text` and in the written text, for each piece."""
+    """For each piece: its offset in `text` and its offset in the operator's text."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
     """For each placeholder without a cast: offset in `text`, number of the value, and the schema's database type for
     arrays and numbers."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
-        """Return the text with casts. Values (counted from 1) are read as text and cast to these types."""
+        """Return the text with casts. `types` maps the number of a value, counted from 1, to the type of its cast."""
         text = self.text
         for start, number, _ in reversed(self.uncast):
             if number in types:
@@ -62,7 +62,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
     def apart(self) -> "BoundStatement":
-        """Give each placeholder without a cast its own value, so that their types can differ."""
+        """Return a copy in which each placeholder without a cast has its own value, so that the types can differ."""
         values, names, uncast, parts = [*self.values], [*self.names], [], []
         seen: set[int] = set()
         at = length = 0
@@ -81,7 +81,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, text=text, values=tuple(values), names=tuple(names), uncast=tuple(uncast))
 
     def written_offset(self, offset: int) -> int:
-        """Convert an offset in `text` to an offset in the written text."""
+        """Convert an offset in `text` to an offset in the operator's text."""
         sent, written = max((pair for pair in self.starts if pair[0] <= offset), default=(0, 0))
         following = min((start for _, start in self.starts if start > written), default=written + offset)
         return min(written + offset - sent, following)
@@ -97,7 +97,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         return {piece.text for piece in self.pieces if piece.kind != "sql"}
 
     def bind(self, arguments: JsonObject) -> BoundStatement:
-        """Bind the arguments of a call. Absent values are NULL.
+        """Bind the arguments of a call. Absent arguments become NULL.
 
         Raises:
             ExecutionError: a value cannot be bound.
@@ -241,7 +241,7 @@ def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
 
 
 def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[StatementPiece, int]]]:
-    """Yield the start, parameter and end of each `[NOT] IN (:name)`."""
+    """Yield the start, the piece and the end of each `[NOT] IN (:name)`."""
     for index, token in enumerate(tokens[:-3]):
         opening, parameter, closing = tokens[index + 1 : index + 4]
         is_list = (

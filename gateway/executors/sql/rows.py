@@ -1,4 +1,4 @@
-"""Collects the rows of a result as JSON, up to its limits, and formats them as text."""
+"""Collects the rows of a result as JSON up to size limits, and formats rows as text."""
 
 import datetime as dt
 import decimal
@@ -19,23 +19,23 @@ from gateway.language.templates.render_state import json_of
 _FIRST_CHUNK: Final = 32
 _MAX_CHUNK: Final = 1000
 _MAX_OMITTED: Final = 100
-"""The limit for rows that are too large. Later rows are not read."""
+"""The maximum number of rows that are omitted because of their size, before reading stops."""
 _CHUNK_BYTES: Final = 2**18
 """Approximate bytes per fetch."""
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "|": "\\|", "\r": "\\r", "\n": "\\n"})
 _SPECIAL: Final = re.compile(r"[\\|\r\n]")
 _MAX_CELL: Final = 500
-"""Characters of a cell in the text."""
+"""The maximum number of characters of a cell in the text."""
 
 Decimals = Literal["string", "number"]
 
 
 class RowCollector:
-    """The rows of the last statement that returned a result."""
+    """Collects the rows of the last statement that returned a result."""
 
     def __init__(self, *, max_rows: int, max_bytes: int, decimals: Decimals = "string") -> None:
-        """`max_bytes` limits the JSON."""
+        """Create an empty collector. `max_bytes` limits the size of the JSON."""
         self._max_rows: Final = max_rows
         self._max_bytes: Final = max_bytes
         self._decimals: Final = decimals
@@ -51,14 +51,14 @@ class RowCollector:
         self.affected: int | None = None
         """The number of rows changed by statements without a result, if known."""
         self.size = 0
-        """Bytes of JSON."""
+        """The size of the JSON in bytes."""
         self._empty_size = 0
         self._fetched = 0
         self._read_bytes = 0
         self._texts: frozenset[int] = frozenset()
 
     def begin(self, columns: Sequence[str], *, json_columns: Sequence[int] = ()) -> None:
-        """Start a new result. `json_columns` contain JSON as text."""
+        """Start a new result. `json_columns` contains the indexes of columns with JSON text."""
         self.has_result, self.is_truncated, self.is_exhausted = True, False, False
         self.omitted = self._fetched = self._read_bytes = 0
         self.columns, self.rows = _unique_names(columns), []
@@ -75,7 +75,7 @@ class RowCollector:
         while not (self.is_truncated or self.is_exhausted):
             average = max(self._read_bytes // max(self._taken, 1), 1)
             chunk = min(_MAX_CHUNK, _CHUNK_BYTES // average) if self._taken else _FIRST_CHUNK
-            # One more than `max_rows` shows whether there are more.
+            # Fetching one row more than `max_rows` shows whether the result has more rows.
             wanted, before = max(1, min(self._max_rows + 1 - self._taken, chunk)), self._fetched
             yield wanted
             self.is_exhausted = self._fetched - before < wanted
@@ -87,7 +87,7 @@ class RowCollector:
                 name: self._json(index, value)
                 for index, (name, value) in enumerate(zip(self.columns, values, strict=True))
             }
-            # Includes a comma.
+            # Count the comma between two rows.
             size = len(exact_json.dumps(row)) + 1
             self._read_bytes += size
             if self._taken >= self._max_rows or self.omitted >= _MAX_OMITTED:
@@ -122,7 +122,7 @@ def _unique_names(columns: Sequence[str]) -> list[str]:
 
 
 def parsed(value: Json) -> Json:
-    """Parse JSON from a column, or return its text."""
+    """Parse JSON text from a column. Return text that is not JSON unchanged."""
     if isinstance(value, list):
         return list(map(parsed, value))
     try:
@@ -132,7 +132,7 @@ def parsed(value: Json) -> Json:
 
 
 def _json_value(value: Json, decimals: Decimals = "string") -> Json:
-    """Convert a driver's value to JSON: times in ISO 8601, bytes in base64, other types as text."""
+    """Convert a value from a driver to JSON: times in ISO 8601, bytes in base64, other types as text."""
     # Compare exact types: a datetime is also a date, and a boolean an integer.
     kind = type(value)
     if kind in _JSON_TYPES or (kind is float and math.isfinite(value)):

@@ -1,4 +1,4 @@
-"""The interfaces of databases, and the classification of connection errors."""
+"""Interfaces of database sessions and engines, and the classification of connection errors."""
 
 import re
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
 _UNAVAILABLE: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
-"""SQLSTATEs: shut down by an administrator, crashed, starting, too many connections."""
+"""SQLSTATEs of a server that was shut down, crashed, is starting, or has too many connections."""
 
 
 class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     dialect: str
     url: str
-    """The SQLAlchemy URL with the password, or the path of a file."""
+    """The SQLAlchemy URL including the password, or the path of a database file."""
     size: int
 
     @property
@@ -38,11 +38,11 @@ class DatabaseConnectionLostError(DatabaseUnavailableError):
 
 
 class Session(Protocol):
-    """One transaction on a connection. Raises the driver's errors. See `failure_of`."""
+    """Runs one transaction on a connection. Methods raise errors of the driver, which `failure_of` classifies."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether other calls can use the connection afterwards."""
+        """Whether other calls can use the connection after this session."""
 
     async def begin(self, *, seconds: float, statements: int) -> None:
         """Start a transaction. No statement can take longer than `seconds`."""
@@ -54,13 +54,13 @@ class Session(Protocol):
     async def roll_back(self) -> None: ...
 
     async def stop(self) -> None:
-        """After a cancellation, stop the running statement and roll back."""
+        """Stop the running statement and roll back, after a cancellation."""
 
     async def prepare(self, statement: BoundStatement) -> None:
         """Check a statement without running it.
 
         Raises:
-            StatementError: the database rejects it.
+            StatementError: the database rejects the statement.
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
@@ -68,12 +68,12 @@ class Session(Protocol):
 
 
 class Engine(Protocol):
-    """The read-only or the read-write connections of a database."""
+    """Opens either read-only or read-write connections to one database."""
 
     @property
     def open(self) -> int: ...
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """Borrow a connection, waiting for one if necessary."""
+        """Return a context manager that waits for a free connection and borrows this connection."""
 
     async def dispose(self) -> None: ...
 
@@ -84,20 +84,20 @@ def is_unavailable(sqlstate: str) -> bool:
 
 
 def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
-    """Classify a connection error. Return it unchanged if the database did not cause it."""
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
+    """Classify a connection error. Return errors that the database did not cause unchanged."""
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - optional dependency
 
     # SQLAlchemy wraps the driver's error, which contains the reason.
     cause: BaseException = (error.orig or error) if isinstance(error, DBAPIError) else error
     if cause is not error or isinstance(cause.__cause__, OSError):
         cause = cause.__cause__ or cause
-    # The message of `threading.Thread.start`, which aiosqlite uses. There is no specific class.
+    # aiosqlite starts a thread, and only the message identifies the error of `threading.Thread.start`.
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
         return ExecutionError(f"cannot start a thread: {cause}")
     state = getattr(cause, "sqlstate", None) or ""
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_unavailable(state):
         return DatabaseUnavailableError(_reason(cause))
-    # By name, because other drivers can be missing.
+    # Compare the name of the module, because other drivers can be missing.
     is_of_driver = state or type(cause).__module__.split(".")[0] in dialect_of(profile.dialect).error_modules
     # A TypeError means that the URL contains a parameter that the driver's `connect` does not accept.
     if is_of_driver or isinstance(error, SQLAlchemyError) or isinstance(cause, TypeError):
@@ -111,7 +111,7 @@ _NAMED: Final = re.compile(
 
 
 def place_of(message: str, text: str) -> int | None:
-    """Return the position of an error whose message quotes a part of the statement, or names a missing object."""
+    """Return the offset of the part of a statement that an error message quotes or names, or None."""
     for match in _NAMED.finditer(message):
         named = match[match.lastindex or 0]
         for part in (named, named.rpartition(".")[2]):

@@ -27,14 +27,14 @@ from gateway.executors.sql.sessions import (
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
-"""Seconds. Repeated, because an interrupt before the start of a statement has no effect."""
+"""The seconds between interrupts, because an interrupt before the start of a statement has no effect."""
 _LOCK_SECONDS: Final = 0.25
-"""The time that SQLite waits for a lock. The executor retries afterwards."""
+"""The time in seconds that SQLite waits for a lock. The executor retries afterwards."""
 _SECURED: Final = "mcp-gateway secured"
 
 
 def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
-    # Only a URI can set the mode. A `?` in the path must be quoted.
+    # Only a URI can set the mode, so a `?` in the path must be percent-encoded.
     mode = {"mode": "ro" if read_only else "rwc", "uri": "true"}
     url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
 
@@ -52,7 +52,7 @@ async def _secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
     if read_only:
         await connection.execute("PRAGMA query_only = ON")
     else:
-        # SQLite enforces foreign keys only if the connection enables it.
+        # SQLite enforces foreign keys only if the connection enables the check.
         await connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -72,7 +72,7 @@ class SqliteSession:
 
     async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - `stop` interrupts in time
         if not self._read_only:
-            await self._connection.execute("BEGIN IMMEDIATE")  # waits for the lock now
+            await self._connection.execute("BEGIN IMMEDIATE")  # waits for the write lock now
         elif statements > 1:
             await self._connection.execute("BEGIN")  # a single statement needs no transaction
 

@@ -49,7 +49,7 @@ class InvokedCall(Protocol):
 
     @property
     def client_key(self) -> str:
-        """The id of the session, or the principal if there is no session. Empty if the client is unknown."""
+        """The id of the session, or the principal without a session. Empty if the client is unknown."""
 
     @property
     def wants_progress(self) -> bool: ...
@@ -59,7 +59,7 @@ class InvokedCall(Protocol):
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """A function that queues a notification, even after the call has ended. None if there is no session."""
+        """A function that queues a notification, even after the call has ended. None without a session."""
 
 
 class Invocation(Protocol):
@@ -223,7 +223,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     does: str
     """A verb phrase that follows the name of the primitive in a sentence, such as "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """Facts by name, most important first. A fact that does not apply is None."""
+    """Facts by name, most important first. The value is None if a fact does not apply."""
 
 
 class Explainable(Protocol):

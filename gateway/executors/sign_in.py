@@ -19,7 +19,7 @@ async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]])
     Repeating `work` is safe, because a service does not process a request without the required sign-in.
 
     Raises:
-        ExecutionError: the user did not sign in, or the client cannot ask the user. The latter error contains the link.
+        ExecutionError: the user did not sign in, or the client cannot ask the user (the error then contains the link).
     """
     for number in range(_MAX_ROUNDS + 1):
         try:

@@ -71,9 +71,9 @@ class Listing(msgspec.Struct, frozen=True):
     is_cut: bool
     """Whether the listing is incomplete, because there were too many files or directory entries."""
     unreadable: tuple[str, ...]
-    """Directories that could not be listed. An empty string is the root."""
+    """Directories that could not be listed. The root is listed as an empty string."""
     directories: tuple[str, ...]
-    """Directories that can contain matching files. An empty string is the root."""
+    """Directories that can contain matching files. The root is listed as an empty string."""
     refused: tuple[str, ...]
     """Links that lead outside the root or to a file that is not served."""
 

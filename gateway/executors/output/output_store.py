@@ -45,7 +45,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputStore:
-    """Keeps outputs under random URIs. Drops the oldest outputs when it is full."""
+    """Keeps outputs under random URIs. Drops the oldest outputs when the store is full."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         # Wall-clock time, because the archive outlives the process.
@@ -107,7 +107,7 @@ class OutputStore:
         return uri
 
     async def read(self, uri: str, *, caller: str) -> JsonObject | None:
-        """Return contents as in `ReadResourceResult`, or None if they do not exist or belong to another caller."""
+        """Return an item for `ReadResourceResult`, or None if the output is missing or belongs to another caller."""
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)

@@ -72,7 +72,6 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     """Variables for `output.template`, in addition to `result` and the inputs."""
     has_media_type: bool = False
-    """Whether the backend provides a media type."""
     is_bytes: bool = False
     """Whether output without a text or JSON media type is binary, even if the bytes are valid UTF-8."""
     keeps_documents: bool = False

@@ -32,7 +32,7 @@ class OutputCounters:
         self._mismatched: Final[set[str]] = set()
 
     def note_mismatch(self, place: str, reason: str) -> None:
-        """Count a result that does not match its schema, and log the first one of each tool."""
+        """Count a result that does not match its schema, and log the first mismatch of each tool."""
         self.mismatches += 1
         if place not in self._mismatched:
             self._mismatched.add(place)
@@ -123,7 +123,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return ExecutionError(f"The output is too large: {size} bytes, but the limit is {self.max_size} (max_size)")
 
     def _link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject | None:
-        """Store the contents for the caller. Return None if they are too large, or `overflow` is not `resource`."""
+        """Store the contents and return a link, or None if storing fails or `overflow` is not `resource`."""
         if self.overflow != "resource":
             return None
         call = invocation.call

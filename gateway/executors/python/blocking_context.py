@@ -97,7 +97,7 @@ class BlockingContext:
         # The None ends the loop below, even if the call has ended.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
-            # Returns False if the call has ended. Otherwise, the result can be set even if the call ends meanwhile.
+            # Returns False if the call has ended. Otherwise, the result can be set even if the call ends later.
             if not step.set_running_or_notify_cancel():
                 continue
             try:

@@ -91,8 +91,8 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """Call the function and convert its result. `convert` runs in the same thread as the function.
 
         Raises:
-            ExecutionError: the function failed or exceeded its deadline, or `convert` raised it.
-            RpcError: the function raised it.
+            ExecutionError: the function failed or exceeded its deadline, or `convert` raised this error.
+            RpcError: the function raised this error.
         """
         call = self._on_loop if self.signature.is_async else self._in_thread
         facts = {"code.function.name": self.signature.name}

@@ -28,7 +28,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     is_rest: bool = False
     """Whether all operands after `operand` are code too."""
     operand_if: str = ""
-    """The option without which the operand is not code. Empty if the operand is always code."""
+    """The option that makes the operand code. If empty, the operand is code without any option."""
     operand_unless: tuple[str, ...] = ()
     """Options with which the operand is not code."""
     stops: bool = False

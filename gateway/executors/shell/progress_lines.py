@@ -22,7 +22,7 @@ _FLUSH_SECONDS: Final = 1.0
 
 
 class ProgressLines:
-    """Use as `async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(chunk)`."""
+    """Sends the lines that are passed to `feed`. Use as an async context manager, and call `feed` for each chunk."""
 
     def __init__(self, context: Context, *, sanitizer: Sanitizer) -> None:
         self._context = context

@@ -154,7 +154,7 @@ class FilePaths:
         self.arguments: Final[JsonObject] = self._placed(arguments, "")
 
     async def write(self, invocation: Invocation, *, threads: DaemonThreadPool) -> None:
-        """Write the files, in a thread if they are large.
+        """Write the files of the call. Large files are written in a thread.
 
         Raises:
             ExecutionError: a file cannot be written.

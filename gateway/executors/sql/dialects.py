@@ -146,7 +146,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The module with `open_engine`, which is imported on first use because its packages can be missing."""
     packages: tuple[str, ...]
     install: str
-    """The command that installs the packages."""
     extra: str = "sql"
     """The optional dependency group (extra) of mcp-gateway that contains the packages."""
     driver: str | None = None
@@ -161,7 +160,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The name in messages. Only dialects whose databases are files have a title."""
     suffix: str = ""
     tokens: re.Pattern[str]
-    """Matches one token."""
     has_nested_comments: bool = False
     placeholder: str
     """The text of a parameter, with `{}` for its number, counted from 1."""

@@ -23,7 +23,7 @@ from gateway.executors.sql.sessions import (
 T = TypeVar("T")
 
 _INTERRUPT_EVERY: Final = 0.02
-"""The seconds between interrupts, because an interrupt before the start of a statement has no effect."""
+"""Seconds between repeated interrupts, because an interrupt has no effect before a statement starts."""
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     # COPY can write files even if the database is read-only.
     "enable_external_access": False,

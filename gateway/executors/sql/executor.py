@@ -59,7 +59,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="queries a database", facts=facts)
 
     async def rows(self, invocation: Invocation) -> RowCollector:
-        """Run the statements and return the rows of the last one that returns rows.
+        """Run the statements and return the rows of the last statement that returns rows.
 
         Raises:
             ExecutionError: the database rejected a statement, or was unavailable until the deadline.

@@ -49,7 +49,7 @@ _PREPARATION: Final = (
 _SESSION_STATE: Final = re.compile(
     r"@|/\*M?!|\b(?:CALL|DO|EXECUTE|FLUSH|PREPARE|SET|USE|XA|\w*LOCK\w*)\b", re.IGNORECASE
 )
-"""Statements (also in executable comments) that can leave settings, variables, locks or temporary tables behind."""
+"""Matches words of statements that can leave settings, variables, locks or temporary tables behind."""
 _CONVERTERS: Final[Mapping[Any, Any]] = {
     **conversions,
     # Python's types cannot represent `0000-00-00` or an hour above 23.

@@ -165,7 +165,7 @@ class PostgresqlSession:
         return prepared
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
-        """Prepare a statement whose values are sent as text, and whose columns without a JSON form are read as text."""
+        """Prepare a statement that takes values as text. Cast columns without a JSON form to text."""
         given = statement
         try:
             types, found = await self._typed(statement)
@@ -239,7 +239,7 @@ class PostgresqlSession:
         return None
 
     def _message(self, error: Exception) -> str:
-        """Return the message and hint of an error. The detail can show rows that the caller must not see."""
+        """Return the message and hint of an error, without the detail, which can show rows hidden from callers."""
         text = str(getattr(error, "message", None) or error)
         hint = getattr(error, "hint", None)
         if self._running is not None:
@@ -280,7 +280,7 @@ async def exchange_times_exactly(connection: Any) -> None:
 
 
 async def describe_rows(connection: Any) -> None:
-    """Register codecs for types that asyncpg cannot decode, so that it accepts rows that contain them.
+    """Register codecs for types that asyncpg cannot decode, so that asyncpg accepts rows with these types.
 
     The codecs are never used, because columns of such types are cast to text.
     """

@@ -1,7 +1,7 @@
 """Parses the statements of a query, and binds arguments.
 
-Threat: SQL injection. A statement consists of the operator's text and placeholders. A value can only change the number
-of placeholders of a list.
+Threat: SQL injection. A statement consists of the operator's text and placeholders. A value can change only the
+number of placeholders for a list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +49,8 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[tuple[int, int], ...] = ()
     """For each piece: its offset in `text` and its offset in the operator's text."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
-    """For each placeholder without a cast: offset in `text`, number of the value, and the schema's database type for
-    arrays and numbers."""
+    """For each placeholder without a cast: its offset in `text`, the number of its value, and the database type if the
+    value is an array or a number."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
         """Return the text with casts. `types` maps the number of a value, counted from 1, to the type of its cast."""

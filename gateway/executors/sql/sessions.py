@@ -64,7 +64,7 @@ class Session(Protocol):
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        """Classify a driver's error. Return None if the database did not cause it."""
+        """Classify a driver's error. Return None if the database did not cause the error."""
 
 
 class Engine(Protocol):

@@ -27,7 +27,7 @@ from gateway.executors.sql.sessions import (
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
-"""The seconds between interrupts, because an interrupt before the start of a statement has no effect."""
+"""Seconds between repeated interrupts, because an interrupt has no effect before a statement starts."""
 _LOCK_SECONDS: Final = 0.25
 """The time in seconds that SQLite waits for a lock. The executor retries afterwards."""
 _SECURED: Final = "mcp-gateway secured"

@@ -100,7 +100,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     serves_one_request: bool = False,
     opens_console: bool = False,
 ) -> App:
-    """Load the configuration and start every part except the listeners. The arguments are those of `Gateway`."""
+    """Load the configuration and start every part except the listeners. See `Gateway` for the arguments."""
     redactor, number = LiveRedactor(), 0 if worker is None else worker.number
     logs = Logs(
         level=settings.log_level,
@@ -110,7 +110,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     )
     stack.enter_context(logs)
     keys = _given_keys(settings, worker)
-    # Taken before reading, so that a change during the read triggers a reload.
+    # Take the time before reading the files, so that a change during the read triggers a reload.
     loaded_at = time.time_ns()
     with gc_paused():
         loaded = load(settings.config)
@@ -154,7 +154,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         return status()
 
     async def served_config() -> JsonObject:
-        # In a thread: the manifest of 1,000 tools takes a while.
+        # Build the manifest in a thread, because this takes a while for 1,000 tools.
         served = pipeline.served
         found = await asyncio.to_thread(manifest, served.document, served.catalog, with_contracts=True)
         return found.as_json()
@@ -298,16 +298,16 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
-    # Forget removed definitions.
+    # Forget the metrics and databases of removed definitions.
     store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     if not serves_one_request and state.is_owner:
         _sign_out_of_removed(stack, services, pipeline, events)
-    # Clients that reconnect at once must find their tasks.
+    # Load tasks before clients connect, because clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
         await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=dispatcher.task_changed))
-    # Closed first, so that no reload starts during the shutdown.
+    # Push the reloader last, so that it closes first and no reload starts during the shutdown.
     stack.push_async_callback(reloader.close)
     return Core(
         settings=settings,
@@ -500,12 +500,12 @@ def _resource_updated(
     notifier.resource_updated(event.uri)
     origin = upstreams.origin_of(catalog, event.uri)
     if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
-        # Each replica runs a process of the stdio server, and only this one reported the update.
+        # Each replica runs its own process of a stdio server, and only the process of this replica reported the update.
         notifier.tell_others("updated", "resources", event.uri)
 
 
 def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """Return the names that may become metric labels, by kind. Clients could choose any other name."""
+    """Return the names that can become metric labels, by kind. Other names come from clients and are not counted."""
     prompts = frozenset(catalog.prompts)
     own = OWN_NAMES if catalog.searches else ()
     resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))

@@ -1,9 +1,9 @@
-"""Delays announcements of changed lists until all replicas serve them.
+"""Delays announcements of changed lists until all replicas serve the new lists.
 
 A notified client can reach any replica with its next request. A replica that has not reloaded yet would return the old
-list, and the client would miss the change. Replicas therefore exchange the fingerprints of their lists, and
-announce changes once they agree or after a timeout. If a replica catches up after the timeout, the lists are announced
-again.
+list, and the client would miss the change. Replicas therefore exchange the fingerprints of their lists, and announce
+changes once all fingerprints are equal or a timeout has passed. If a replica catches up after the timeout, the changed
+lists are announced again.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from gateway.state.replica import Replica
 _KIND: Final = "catalog served"
 _FOLLOW_SECONDS: Final = 5.0
 _RESPONSE_SECONDS: Final = 2.0
-"""Longest wait of a call that enabled or disabled a primitive."""
+"""The maximum time that a call waits for other replicas after enabling or disabling a primitive."""
 _LISTS: Final[tuple[ListKind, ...]] = ("tools", "prompts", "resources")
 
 
 class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
     replica: str
     fingerprints: Mapping[str, str] | None
-    """By list. None if the replica has stopped."""
+    """Fingerprints by list, or None if the replica has stopped."""
     wants_reply: bool = False
 
 
 class ReplicasAgreed(msgspec.Struct, frozen=True):
-    """Event: held announcements can be sent."""
+    """Event: held announcements can be sent, because all replicas agree or the timeout has passed."""
 
 
 class ListDiffered(msgspec.Struct, frozen=True):
-    """Event: a replica has caught up. Clients could have read its old list."""
+    """Event: a replica has caught up, and clients could have read an old list from that replica before."""
 
     kind: ListKind
 
@@ -52,9 +52,9 @@ class CatalogAgreement:
         self._events: Final = events
         self._others: Final[dict[str, Mapping[str, str]]] = {}
         self._differing: frozenset[str] = frozenset()
-        """Lists that differ on another replica."""
+        """Lists of which another replica serves a different version."""
         self._owed: frozenset[str] = frozenset()
-        """Lists whose old version clients could have read."""
+        """Lists to announce again, because clients could have read an old version."""
         self._is_agreed: Final = asyncio.Event()
         self._is_agreed.set()
         self._following: asyncio.Task[None] | None = None
@@ -87,7 +87,7 @@ class CatalogAgreement:
             async with asyncio.timeout(_FOLLOW_SECONDS):
                 await self._forget_dead()
                 await self._is_agreed.wait()
-        # `_compare` announces later changes.
+        # From here on, `_compare` announces changes.
         self._following = None
         self._events.publish(ReplicasAgreed())
         self._owed = self._differing

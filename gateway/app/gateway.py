@@ -40,13 +40,13 @@ from gateway.transports.stdio.stdio import StandardStreams
 log: Final = structlog.get_logger(__name__)
 
 CLEAN_UP_SECONDS: Final = 10.0
-"""Time for clean-up after calls were cancelled. Child processes receive SIGTERM, then SIGKILL."""
+"""The time for clean-up after calls are cancelled. Child processes receive SIGTERM, then SIGKILL."""
 EXIT_SECONDS: Final = 1.0
-"""Time for tasks and threads of plugins to end after all parts are closed."""
+"""The time that tasks and threads of plugins have to end after all parts are closed."""
 
 
 class Gateway:
-    """One daemon. Entering the context loads the configuration. `serve` listens until a signal."""
+    """Runs one daemon. Entering the context loads the configuration, and `serve` listens until a stop signal."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Gateway:
 
         Args:
             settings: flags and environment variables.
-            observers: called for each call.
+            observers: objects that are notified of each call.
             serves_one_request: wait up to `connect_timeout` for the lists of upstream servers, and do not serve HTTP.
-            worker: this worker, if there are several.
+            worker: the parameters of this worker, or None if the daemon is a single process.
             opens_console: serve the console even without `listen.console`.
         """
         self._settings: Final = settings
@@ -78,7 +78,7 @@ class Gateway:
         self._service_manager: Final = ServiceManager(os.environ)
         self._watchdog: ExitWatchdog | None = None
         self.console_link: str | None = None
-        """The console's URL including its token. None until the console is served."""
+        """The console's URL with an access token, or None until the console is served."""
         self.app: App
 
     async def __aenter__(self) -> Self:
@@ -98,7 +98,7 @@ class Gateway:
                 serves_one_request=self._serves_one_request,
                 opens_console=self._opens_console,
             )
-            # If the start fails or is cancelled, `stack` closes the parts.
+            # If the start fails or is cancelled, the local `stack` closes the parts that were started.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -118,8 +118,8 @@ class Gateway:
     ) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input, then drain.
 
-        The process exits soon after the first signal, even if a part hangs. `on_exit` is called from any thread just
-        before an exit without clean-up.
+        The process exits a limited time after the first signal, even if a part hangs. `on_exit` is called just before
+        an exit without clean-up, possibly from another thread.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
 
@@ -138,7 +138,7 @@ class Gateway:
         if on_started is not None:
             await on_started()
         await self._stop_wanted.wait()
-        # Not yet armed if standard input or the supervisor has ended.
+        # Arm the watchdog also if standard input or the supervisor has ended, because only signals arm it.
         watchdog.arm(seconds=seconds)
         await self.stop()
         log.info("stopped")
@@ -163,7 +163,7 @@ class Gateway:
         await core.dispatcher.tasks.recover()
         await self._stack.enter_async_context(app.reloads.running(watches_files=not self._settings.no_watch))
         await self._stack.enter_async_context(self._service_manager.watched())
-        # Load balancers and the service manager send clients from now on.
+        # From here on, load balancers and the service manager send clients to this process.
         core.health.become_ready()
         self._service_manager.ready(app.reloads.summary())
         if self._worker is not None:
@@ -194,12 +194,12 @@ class Gateway:
 
     async def manifest(self) -> Manifest:
         served = self.app.core.pipeline.served
-        # In a thread: the manifest of 1,000 tools takes a while.
+        # Build the manifest in a thread, because this takes a while for 1,000 tools.
         return await asyncio.to_thread(manifest, served.document, served.catalog)
 
     @property
     def apps(self) -> Mapping[str, Path]:
-        """The file of each MCP app, by tool."""
+        """The file of each MCP app, by the app's name."""
         resources = self.app.core.pipeline.served.catalog.resources.values()
         return {
             each.definition["name"]: Path(each.executor.path)
@@ -209,12 +209,12 @@ class Gateway:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems of the newest files, if they could not be loaded."""
+        """The problems of the last reload, or an empty tuple if the reload succeeded."""
         return self.app.core.reloader.status.problems
 
     @property
     def url(self) -> str | None:
-        """URL of the MCP endpoint. None without HTTP."""
+        """The URL of the MCP endpoint, or None if HTTP is not served."""
         return None if self.app.http is None else self.app.http.url
 
     def _announce_console(self) -> None:

@@ -25,10 +25,10 @@ log: Final = structlog.get_logger(__name__)
 
 _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
-"""Share of the drain time during which connections are still accepted."""
+"""The share of the drain time during which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
-"""Time for open connections when another process takes over the sockets."""
+"""How long open connections can still be used after another process has taken over the sockets."""
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:
@@ -56,7 +56,7 @@ def is_exposed(settings: Settings, inherited: Inherited, listen: Listen) -> bool
 async def open_listeners(
     app: App, stack: AsyncExitStack, *, inherited: Inherited, on_input_end: Callable[[], None]
 ) -> None:
-    """Listen until the stack closes. Raise ConfigError if an address cannot be used."""
+    """Open listeners that close with `stack`. Raise ConfigError if an address cannot be used."""
     if app.http is not None:
         await _open_http(app, app.http, stack, inherited)
     if app.stdio is not None:
@@ -65,11 +65,11 @@ async def open_listeners(
 
 
 async def drain(app: App, seconds: float, *, leaves_sockets: bool) -> None:
-    """Refuse new sessions and streams, and wait up to `seconds` for calls in flight."""
+    """Refuse new sessions and streams, and wait up to `seconds` for calls in flight to finish."""
     notice = 0.0
     if app.http is not None:
         notice = await _stop_accepting(app.http, app.core.health, seconds, leaves_sockets=leaves_sockets)
-    # Streams would last as long as their clients, which can reconnect to the next process.
+    # Close streams now, because they would last as long as their clients, and clients can reconnect elsewhere.
     app.core.dispatcher.notifier.close()
     async with asyncio.TaskGroup() as group:
         if app.http is not None:
@@ -80,13 +80,13 @@ async def drain(app: App, seconds: float, *, leaves_sockets: bool) -> None:
 
 async def _stop_accepting(http: HttpServer, health: Health, seconds: float, *, leaves_sockets: bool) -> float:
     http.begin_draining()
-    # Gives load balancers that poll `/-/ready` time to react.
+    # Give load balancers that poll `/-/ready` time to react.
     has_notice = http.address is not None and not leaves_sockets and health.is_watched
     notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
     await asyncio.sleep(notice)
     http.stop_accepting()
     if leaves_sockets:
-        # Requests that are already on their way would be lost (RFC 9112 §9.5).
+        # Otherwise, requests that are already on their way would be lost (RFC 9112 §9.5).
         notice = min(seconds, _HANDOVER_SECONDS)
         await asyncio.sleep(notice)
     return notice
@@ -102,7 +102,7 @@ async def _open_http(app: App, http: HttpServer, stack: AsyncExitStack, inherite
 
 
 def _require_auth_or_loopback(where: ListenAddress, settings: Settings, served: Candidate) -> None:
-    """Refuse a public address without authentication, because anyone could run the tools."""
+    """Raise ConfigError for a public address without authentication, because anyone could run the tools."""
     if served.document.auth is not None or where.address.is_loopback:
         return
     if not settings.allow_anonymous:

@@ -1,4 +1,4 @@
-"""The parts of a daemon, as `build` connects them."""
+"""Lists the parts of a daemon that `build` creates and connects."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ from gateway.upstreams.source import UpstreamSource
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that do not depend on a transport."""
+    """The parts of a daemon that do not depend on a transport."""
 
     settings: Settings
     redactor: LiveRedactor
@@ -63,4 +63,4 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     console: WebConsole | None
     console_feed: EventFeed
     console_worker: ThisWorker | None
-    """The console's records of this worker, for other workers."""
+    """Answers requests of other workers for this worker's console data."""

@@ -12,7 +12,7 @@ from gateway.reload.reloader import Reloader, Trigger
 
 
 class ReloadRequests:
-    """Runs reloads that an operator requests, and reports them to the service manager."""
+    """Reloads the configuration when an operator asks for it, and reports each reload to the service manager."""
 
     def __init__(
         self,
@@ -28,8 +28,8 @@ class ReloadRequests:
         self._service_manager: Final = service_manager
 
     async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
-        """Reload the files. Return the served generation and any problems."""
-        # systemd.service(5), Type=notify-reload: `systemctl reload` returns on the `ready` that follows.
+        """Reload the configuration files. Return the generation that is now served, and any problems."""
+        # systemd.service(5), Type=notify-reload: `systemctl reload` returns once `ready` is sent.
         self._service_manager.reloading()
         status = await self._reloader.reload(trigger=trigger)
         self._service_manager.ready(self.summary())
@@ -39,13 +39,13 @@ class ReloadRequests:
         }
 
     async def on_signal(self) -> JsonObject:
-        """Reopen the audit log, as logrotate(8) expects, and reload the files."""
+        """Reopen the audit log, as logrotate(8) expects, and reload the configuration files."""
         self._audit.reopen()
         return await self.reload(trigger=Trigger.SIGNAL)
 
     @asynccontextmanager
     async def running(self, *, watches_files: bool) -> AsyncIterator[None]:
-        """Reload on SIGHUP, and when files change if `watches_files`, while the context lasts."""
+        """While the context lasts, reload on SIGHUP and, if `watches_files` is true, when files change."""
         tasks = BackgroundTasks()
         tasks.begin(self._reloader.run_for_sources(), name="reload for sources")
         if watches_files:

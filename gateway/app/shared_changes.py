@@ -1,7 +1,7 @@
-"""Shares the changes that plugins make at run time, and sign-ins of users, with the other replicas.
+"""Tells other replicas about changes that plugins make at run time and about sign-ins of users.
 
-The store also keeps the last state of each switched primitive, for replicas that start later. If several replicas
-switch a primitive at once, all of them apply the value in the store.
+The store also keeps whether each switched primitive is enabled, for replicas that start later. If several replicas
+switch a primitive at once, all replicas apply the value in the store.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "announcement"
 _SIGN_IN: Final = "sign-in"
-# A lost refresh must not enable a primitive again.
+# This is several refresh intervals, so that one lost refresh does not enable a primitive again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
 _SWITCHES: Final = frozenset({"enabled", "disabled"})
@@ -64,7 +64,7 @@ class SharedChanges:
             self._tasks.begin(self._send_sign_in(change.entry), name="shared changes")
 
     async def _send_sign_in(self, entry: str) -> None:
-        # Without the message, the other replicas find the sign-in when they connect to the upstream again.
+        # If the message is lost, other replicas find the sign-in when they next connect to the upstream server.
         with suppress(StoreUnavailableError):
             await self._replica.mailbox.tell_all(_SIGN_IN, entry.encode())
 
@@ -74,14 +74,14 @@ class SharedChanges:
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
-            # Concurrent commands may arrive in a different order.
+            # Send one change at a time, because concurrent commands may arrive in a different order.
             async with self._in_order:
                 if what in _SWITCHES:
-                    # A replica may start between these two steps.
+                    # Store the state before sending it, because a replica may start between these two steps.
                     await self._keep("HSET", f"{kind} {name}", what)
                 await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
                 if what in _SWITCHES:
-                    # Another replica could have stored a newer value.
+                    # Apply the stored state, because another replica could have stored a newer state.
                     await self._switch(what, kind, name)
         except StoreUnavailableError as error:
             log.warning("change not sent to other replicas", what=what, name=name, reason=error.message)
@@ -96,7 +96,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the state in the store, or `what` if the store has none."""
+        """Apply the stored state of a primitive, or `what` if no state is stored."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 
@@ -128,9 +128,9 @@ class SharedChanges:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
                 with suppress(StoreUnavailableError):
-                    # NX, in case another replica has enabled the primitive.
+                    # HSETNX keeps the stored value if another replica has enabled the primitive.
                     if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
-                        # The store had lost the value, so others could have missed it.
+                        # The store had lost the value, so other replicas could have missed the change.
                         await self._replica.mailbox.tell_all(_KIND, f"disabled {kind} {name}".encode())
 
     async def _keep(self, command: str, field: str, what: str) -> Json:

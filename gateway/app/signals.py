@@ -1,7 +1,7 @@
-"""Handles signals, and ends a process that hangs.
+"""Handles signals, and ends the process if it hangs.
 
-Plain signal handlers are used because a plugin may block the event loop, which would delay asyncio's handlers. The
-watchdog is a thread because code may ignore its cancellation, or leave threads that delay the interpreter's exit.
+Plain signal handlers are used because a plugin that blocks the event loop would delay asyncio's handlers. The watchdog
+is a thread because plugins may ignore cancellation, or leave threads that delay the interpreter's exit.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ _START_SECONDS: Final = 10.0
 class ExitWatchdog:
     def __init__(self, *, on_exit: Callable[[], None]) -> None:
         self._on_exit: Final = on_exit
-        # Signal handlers need a reentrant `put`.
+        # Use `SimpleQueue`, because signal handlers need a reentrant `put`.
         self._deadlines: Final[SimpleQueue[tuple[float, int]]] = SimpleQueue()
 
     def start(self) -> None:
         threading.Thread(target=self._wait, name="exit watchdog", daemon=True).start()
 
     def arm(self, *, seconds: float, exit_code: int = 0) -> None:
-        """End the process after `seconds`, unless an earlier deadline is set."""
+        """End the process with `exit_code` after `seconds`, unless an earlier deadline is set."""
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:
@@ -42,7 +42,7 @@ class ExitWatchdog:
         while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
                 first = min(first, self._deadlines.get(timeout=remaining))
-        # Not logged, because the hanging code can hold the logger's locks.
+        # Write to stderr directly, because the hanging code can hold the logger's locks.
         os.write(2, b"mcp-gateway: a plugin did not stop in time; exiting without it\n")
         self.exit_now(first[1])
 
@@ -54,7 +54,7 @@ def on_stop_signals(
     seconds: float,
     signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
 ) -> None:
-    """Call `stop` and arm the watchdog on the first signal, and end the process on the second."""
+    """Call `stop` and arm the watchdog on the first signal. End the process on the second signal."""
     loop, was_signalled = asyncio.get_running_loop(), False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -76,9 +76,9 @@ def on_stop_signals(
 
 @contextmanager
 def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Cancel the current task on SIGINT and SIGTERM, and suppress that cancellation.
+    """Cancel the current task on SIGINT and SIGTERM, and suppress the resulting CancelledError.
 
-    `on_exit` is called from any thread just before an exit without clean-up.
+    `on_exit` is called just before an exit without clean-up, possibly from another thread.
     """
     task, was_cancelled = asyncio.current_task(), False
 
@@ -98,9 +98,9 @@ def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Itera
 
 @contextmanager
 def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
-    """Call `reload` on each SIGHUP, including one that arrived before.
+    """Call `reload` on each SIGHUP, including a SIGHUP that arrived before this call.
 
-    asyncio would restore the default action when the loop closes, and a SIGHUP would kill the draining daemon.
+    This is not an asyncio handler, because after the loop closes, SIGHUP would then kill the draining daemon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -117,5 +117,5 @@ def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # None: the previous handler was not installed from Python and cannot be restored.
+        # If `before` is None, the previous handler was not installed from Python and cannot be restored.
         signal.signal(signal.SIGHUP, signal.SIG_DFL if before is None else before)

@@ -12,13 +12,13 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class ServiceManager:
-    """Client of systemd. Does nothing without `NOTIFY_SOCKET`."""
+    """Sends the daemon's state to systemd. Without `NOTIFY_SOCKET`, all methods do nothing."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Remove the variables from `environ`, so that child processes cannot notify systemd."""
+        """Read systemd's variables and remove them from `environ`, so that child processes cannot notify systemd."""
         self._address: Final = environ.pop("NOTIFY_SOCKET", "")
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        # Ignore variables for another process (sd_watchdog_enabled(3)).
+        # Ignore variables that are meant for another process (sd_watchdog_enabled(3)).
         is_ours = process in {"", str(os.getpid())} and period.isascii() and period.isdigit()
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 

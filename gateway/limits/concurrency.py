@@ -1,10 +1,10 @@
-"""Limits concurrent calls per caller, per primitive, and in total. For one event loop.
+"""Limits concurrent calls per caller, per primitive, and in total, within one event loop.
 
-With replicas, the limits per caller and in total apply to all replicas together, and those per primitive to each
-replica.
+With several replicas, the limits per caller and in total apply to all replicas together. The limits per primitive apply
+to each replica.
 
 All calls acquire their permits in the same order, so deadlocks are impossible. The caller's limit is first, so that
-waiting for it does not delay other callers. The total is last, so that calls queued for a slow primitive do not count.
+waiting for it does not delay other callers. The total is last, so that calls waiting for a primitive do not use it up.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConcurrencyLimiter:
-    """The semaphores of all limits. They outlive reloads, so that a reload does not double the running calls."""
+    """Holds the semaphores of all limits. Semaphores outlive reloads, so a reload does not double the running calls."""
 
     def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
         self._callers: Final = Semaphores("calls", store=shared)
@@ -36,14 +36,14 @@ class ConcurrencyLimiter:
         self._all: Final = Semaphores("all calls", store=shared)
         self._shared: Final = shared
         self.refused = 0
-        """Calls that found a full queue, or lost their place in it."""
+        """The number of calls that were refused because a queue was full."""
 
     @property
     def is_shared(self) -> bool:
         return self._shared is not None and not self._shared.is_unavailable
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return the permit of a call without other limits if it is free, otherwise None."""
+        """Return a permit for a call that has no other limits, or None if no slot is free."""
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
@@ -57,7 +57,7 @@ class ConcurrencyLimiter:
         of_caller: Limit | None = None,
         of_all: Limit | None = None,
     ) -> "ConcurrencyPermit":
-        """Wait for the permit of a call until `deadline` (the event loop's clock).
+        """Wait for the permit of a call until `deadline`, a time on the event loop's clock.
 
         Raises:
             OverLimitError: A queue is full.
@@ -76,7 +76,7 @@ class ConcurrencyLimiter:
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
-            # No `ConcurrencyPermit` holds them yet.
+            # Release the acquired semaphores here, because no `ConcurrencyPermit` holds them yet.
             _release(taken)
             self.refused += isinstance(error, OverLimitError)
             raise
@@ -85,7 +85,7 @@ class ConcurrencyLimiter:
     @property
     def running(self) -> int:
         """The number of running calls, including nested ones."""
-        # Calls that wait for the total, the last limit, already count for their primitive.
+        # Calls that wait for the total limit already count as running for their primitive.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self) -> Iterator[PlaceUse]:
@@ -106,7 +106,7 @@ class ConcurrencyLimiter:
 
 
 class ConcurrencyPermit:
-    """The permit of a call: one slot in each of its semaphores."""
+    """The permit of a call, which holds one slot in each of several semaphores."""
 
     __slots__ = ("_holders", "_is_suspended", "_semaphores")
 
@@ -116,7 +116,7 @@ class ConcurrencyPermit:
         self._is_suspended = False
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Keep the permit until `task` is done, even after the response."""
+        """Keep the permit until `task` is done, even if the response is sent earlier."""
         self._holders += 1
         task.add_done_callback(lambda _: self.release())
 
@@ -128,7 +128,7 @@ class ConcurrencyPermit:
                 semaphore.suspend()
 
     async def resume(self) -> None:
-        """Wait for the permit, ahead of new calls. If cancelled, hold it again as `force_resume` does."""
+        """Wait for the suspended permit, ahead of new calls. If the wait is cancelled, take the permit anyway."""
         taken = 0
         try:
             for semaphore in self._semaphores if self._is_suspended else ():
@@ -142,15 +142,15 @@ class ConcurrencyPermit:
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:
-        """Hold the permit again at once, even over the limit, because the call was cancelled and is about to end.
+        """Take the suspended permit of a cancelled call again at once, even over the limit.
 
-        Otherwise remaining work of the call, such as a thread, would not count.
+        Otherwise, the remaining work of the cancelled call, such as a thread, would not count.
         """
         if self._is_suspended:
             self._note_resumed(over_limit=self._semaphores)
 
     def release(self) -> None:
-        """Release the permit when the call and all its tasks have done so."""
+        """Release the permit for one holder. The release by the last holder frees the slots."""
         self._holders -= 1
         if self._holders == 0:
             for semaphore in self._semaphores:

@@ -1,11 +1,11 @@
-"""A semaphore that is fair between callers and has a bounded queue. For one event loop.
+"""Implements a semaphore with a bounded queue that is fair between callers, for one event loop.
 
-Callers are served in rotation, and each caller's calls in order. If the queue is full and a caller has fewer calls in
-it than the largest one, the largest caller's last call is refused instead.
+Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call displaces the last
+call of the caller with the most queued calls, unless the new call's caller has as many.
 
-A limit of all replicas is divided between the semaphores of their processes. Each semaphore reports its used and wanted
-slots to the store, one claim at a time, and the store returns its capacity. While the store is unavailable, each
-replica uses the whole limit.
+A shared limit is divided between the semaphores of all replicas. Each semaphore reports its used and wanted slots to
+the store, one claim at a time, and the store returns the semaphore's capacity. While the store is unavailable, each
+replica applies the whole limit by itself.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from gateway.state.redis_semaphores import RedisSemaphores
 log: Final = structlog.get_logger(__name__)
 
 _RETRY_SECONDS: Final = 1
-"""The retry delay for refused callers. The duration of running calls is unknown."""
+"""The retry delay for refused callers. It is a guess, because the duration of running calls is unknown."""
 
 _CLAIM_AGAIN_SECONDS: Final = 0.5
-"""The interval at which slots are claimed again without a message from another replica."""
+"""The interval at which a semaphore with waiting calls claims slots again."""
 _MAX_UNUSED: Final = 1024
-"""The maximum number of unused semaphores. Keys can be client addresses."""
+"""When there are this many semaphores, unused semaphores are dropped. A key can be any client address."""
 
 _Turn = asyncio.Future[None]
 
 Limit = tuple[int, int]
-"""The maximum numbers of running and of waiting calls."""
+"""The maximum number of running calls and the maximum number of waiting calls."""
 
 
 class FairSemaphore:
     """Counts running calls and queues waiting ones.
 
-    The limit is passed with each call, so that a reload takes effect at once. Suspended calls do not count. They resume
-    ahead of the queue.
+    The limit is passed with each call, so that a reload takes effect at once. Suspended calls do not count as running,
+    and resume ahead of the queue.
     """
 
     __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
     def __init__(self, store: RedisSemaphores | None = None, *, name: str = "") -> None:
-        """With a `store`, the limit with this name in the store applies to all replicas together."""
+        """If `store` is given, all replicas share the limit that is called `name` in the store."""
         self.running = 0
         self.suspended = 0
         self.share: Final = None if store is None else SharedCapacity(store, self, name=name)
@@ -66,7 +66,7 @@ class FairSemaphore:
 
     @property
     def resuming(self) -> int:
-        """The number of calls waiting to resume. They are never refused."""
+        """The number of suspended calls that wait to resume. Such calls are never refused."""
         return len(self._resuming)
 
     @property
@@ -75,7 +75,7 @@ class FairSemaphore:
         return not self.running and not self.suspended and not is_claiming
 
     def try_acquire(self, limit: Limit) -> bool:
-        """Take a free slot. While calls wait, no slot is free, because `_wake` serves them first."""
+        """Take a slot and return True, or return False if no slot is free. Waiting calls get free slots first."""
         capacity = limit[0] if self.share is None else self.share.of(limit)
         if capacity != self._capacity:
             self.resize(capacity)
@@ -85,10 +85,10 @@ class FairSemaphore:
         return True
 
     async def acquire(self, limit: Limit, *, caller: str, deadline: float, name: str) -> None:
-        """Wait for a slot until `deadline` (the event loop's clock). `name` is the configuration key of the limit.
+        """Wait for a slot until `deadline` on the event loop's clock. `name` is the configuration key of the limit.
 
         Raises:
-            OverLimitError: The queue is full, or another caller's call has replaced this one in the queue.
+            OverLimitError: The queue is full, or another caller's call has displaced this call from the queue.
             ExecutionError: The deadline has passed.
         """
         if self.try_acquire(limit):
@@ -116,7 +116,7 @@ class FairSemaphore:
         self.suspended -= 1
 
     async def reacquire(self) -> None:
-        # Ahead of the queue, because a running call can hold resources that others wait for.
+        # Resume ahead of the queue, because this call can hold resources that queued calls wait for.
         if self.running < self._capacity:
             self.running += 1
             return
@@ -138,7 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls until `most` are left, starting with the caller that has the most of them."""
+        """Refuse waiting calls until at most `most` are left, each time from the caller with the most waiting calls."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -147,7 +147,7 @@ class FairSemaphore:
             self.share.changed()
 
     def _enqueue(self, caller: str, most: int) -> _Turn:
-        # Otherwise one caller could fill the queue and block the others.
+        # Displace a call of the greediest caller, because one caller could otherwise fill the queue and block others.
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
         if self._queue.length >= most and greediest is None:
             raise self._refusal()
@@ -187,7 +187,7 @@ class FairSemaphore:
 
 
 class _CallerQueue:
-    """Waiting calls by caller, with the next caller first."""
+    """Queues waiting calls by caller, and serves the callers in rotation."""
 
     __slots__ = ("_turns", "length")
 
@@ -200,9 +200,9 @@ class _CallerQueue:
         self.length += 1
 
     def pop(self) -> _Turn:
-        """Return the next turn, and move its caller to the end."""
+        """Remove and return the next turn, and move its caller behind all other callers."""
         caller, turns = next(iter(self._turns.items()))
-        # Reinserted, the caller is last in the dictionary.
+        # Reinserting the caller makes it the last one in the dictionary.
         self._turns[caller] = self._turns.pop(caller)
         turn = turns.popleft()
         self._count_out(caller)
@@ -222,7 +222,7 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """Return the caller with the most turns, unless `than` would have as many with one more."""
+        """Return the caller with the most turns, or None if `than` would have as many turns after one more call."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 
@@ -240,7 +240,7 @@ def _discard(turns: deque[_Turn], turn: _Turn) -> bool:
 
 
 class SharedCapacity:
-    """The part of a limit that one semaphore can use."""
+    """The share of a limit that the store grants to one semaphore."""
 
     def __init__(self, store: RedisSemaphores, semaphore: FairSemaphore, *, name: str) -> None:
         self._store: Final = store
@@ -263,23 +263,23 @@ class SharedCapacity:
 
     @property
     def elsewhere(self) -> tuple[int, int]:
-        """The last known running and waiting calls of other replicas."""
+        """The last known numbers of running and waiting calls in other replicas."""
         return (0, 0) if self._is_own else self._elsewhere
 
     def of(self, limit: Limit) -> int:
-        """Return the number of calls that can run now."""
+        """Set the limit and return how many calls can run in this process now."""
         self._limit = limit
         return limit[0] if self._is_own else self._granted
 
     def most_waiting(self, limit: Limit) -> int:
-        """Return the number of calls that can wait now."""
-        # Including calls whose claim is still open.
+        """Return how many calls can wait in this process now."""
+        # Calls also wait here until the store grants their slots.
         return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
 
     def freed(self) -> None:
         if self._is_own:
             self._semaphore.resize(self._limit[0])
-        else:  # Return the slot first, because another replica could have waited longer.
+        else:  # Return the slot to the store first, because a call of another replica could have waited longer.
             self._granted = self._semaphore.running
             self._semaphore.resize(self._granted)
         self.changed()
@@ -293,7 +293,7 @@ class SharedCapacity:
             self._claiming.add_done_callback(self._done)
 
     def reclaim(self) -> None:
-        """Report the used slots again after the store could have lost them."""
+        """Report the used slots to the store again, because the store may have lost its data."""
         self._is_own = False
         self._granted = self._semaphore.running
         if self._granted or self._semaphore.waiting:
@@ -304,7 +304,7 @@ class SharedCapacity:
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("limit is not shared: this replica counts separately", limit=self._name, exc_info=bug)
             self._count_alone()
-        # The finished task did not see this change.
+        # Start a new task for a change that the finished task did not see.
         if self._changed.is_set():
             self.changed()
 
@@ -320,7 +320,7 @@ class SharedCapacity:
 
     async def _claim(self) -> bool:
         semaphore = self._semaphore
-        used = self._granted = semaphore.running  # No call starts until the reply.
+        used = self._granted = semaphore.running  # No call starts until the store replies.
         semaphore.resize(used)
         try:
             capacity, running, waiting = await self._store.claim(
@@ -334,7 +334,7 @@ class SharedCapacity:
         except StoreUnavailableError:
             self._count_alone()
             return False
-        # The store counts again.
+        # The store is available again.
         self._is_own = False
         self._granted = capacity
         self._elsewhere = (running, waiting)
@@ -352,10 +352,10 @@ class SharedCapacity:
 
 
 class Semaphores(dict[str, FairSemaphore]):
-    """The semaphores of a limit by key. Unused ones are dropped when there are many."""
+    """Holds the semaphores of a limit by key. Unused semaphores are dropped when there are many."""
 
     def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
-        """With a `store`, all replicas count together. `name` identifies the limit in the store."""
+        """If `store` is given, all replicas share the limit that is called `name` in the store."""
         super().__init__()
         self._name: Final = name
         self._store: Final = store

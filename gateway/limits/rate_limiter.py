@@ -1,11 +1,11 @@
-"""Limits rates: calls per caller and in total, and sampling requests. For one event loop.
+"""Limits the rates of calls and sampling requests, per caller and in total, within one event loop.
 
-Each call counts for the period of the rate from its own time (a sliding log), so no period ever has more calls than
-allowed. Fixed windows and token buckets allow up to twice as many. Small amounts are exact. For larger amounts, times
-are rounded up to keep the log small, so a caller at the limit waits slightly longer.
+Each call counts until the rate's period has passed since the call (a sliding log). So no period ever has more calls
+than allowed, while fixed windows and token buckets allow up to twice as many. Rates of few calls are exact. For higher
+rates, the times of calls are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
-With replicas, the shared store applies the same rules to all of them. While the store is unavailable, each replica uses
-its own log.
+With several replicas, a shared store applies the same rules to all replicas together. While the store is unavailable,
+each replica uses its own log.
 """
 
 import hashlib
@@ -22,31 +22,29 @@ from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.state.redis_rates import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""The maximum number of logs. The least recently used are dropped, so a caller with that many names can exceed its
-limit.
-"""
+"""The maximum number of logs. The least recently used log is dropped, so a caller with many names can exceed limits."""
 RESOLUTION: Final = 20
-"""The number of times in a log. Amounts up to this are exact."""
+"""The maximum number of times in a log. Rates of up to this many calls are exact."""
 
 _EVERYBODY: Final = ""
 _MAX_NAME_LENGTH: Final = 64
-"""Characters. Longer callers are hashed."""
+"""The maximum number of characters of a caller in a key. Longer callers are hashed."""
 _SOON: Final = 0.001
 
 
 class RateUse(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     caller: str
-    """The caller. Empty for all callers."""
+    """The caller, or an empty string for the limit of all callers together."""
     rate: ParsedRate
     used: int
 
 
 class RateLimiter:
-    """The logs of all limits. They outlive reloads, so that a reload does not reset them."""
+    """Holds the logs of all limits. The logs outlive reloads, so that a reload does not reset the limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
-        """`shared` counts for all replicas. None for a single process."""
+        """Create a limiter. `shared` counts the calls of all replicas, and is None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         self.shared: Final = shared
@@ -58,12 +56,12 @@ class RateLimiter:
     async def acquire(
         self, name: str, limit: RateLimit, *, caller: str, cost: int = 1, saying: str = "Called too often"
     ) -> None:
-        """Count `cost` calls of a caller against the limit with the configuration key `name`.
+        """Count `cost` calls of a caller against the limit that has the configuration key `name`.
 
-        If the limit has a `key`, such as a tenant, `caller` is its value, from `protocol/call/run.py`.
+        If the limit has a `key`, such as the tenant, `caller` is the value of that key (see `protocol/call/run.py`).
 
         Raises:
-            OverLimitError: A rate does not allow the calls. None is counted.
+            OverLimitError: A rate does not allow the calls. In that case, none of the calls is counted.
         """
         rates = _limited_rates(limit, caller)
         if self.shared is None or self.shared.is_unavailable:
@@ -98,7 +96,7 @@ class RateLimiter:
             try:
                 await self.shared.refund(name, keys)
             except StoreUnavailableError:
-                return  # Counts at other replicas until it expires.
+                return  # At other replicas, the call counts until it expires.
 
     def uses(self) -> Iterator[RateUse]:
         now = self._clock()
@@ -133,7 +131,7 @@ class RateLimiter:
 
 
 class _SlidingLog:
-    """Calls by time. The rate is passed with each call, so a reload needs no new log."""
+    """Counts calls by time. The rate is passed with each call, so that a reload takes effect at once."""
 
     __slots__ = ("_calls", "_used", "expires", "rate")
 
@@ -158,12 +156,12 @@ class _SlidingLog:
         for at, count in self._calls.items():
             too_many -= count
             if too_many <= 0:
-                # Never 0, which would mean that they fit now.
+                # Never return 0, which would mean that the calls are allowed now.
                 return max(_SOON, at + rate.seconds - now)
         return rate.seconds  # The cost exceeds the amount.
 
     def used(self, rate: ParsedRate, now: float) -> int:
-        """Drop expired calls and return the number of the others."""
+        """Drop expired calls and return the number of calls that still count."""
         while self._calls and (oldest := next(iter(self._calls))) + rate.seconds <= now:
             self._used -= self._calls.pop(oldest)
         return self._used
@@ -176,7 +174,7 @@ class _SlidingLog:
 
     def remove_last(self) -> None:
         if self._calls:
-            # The log does not identify calls, so remove the newest.
+            # The log does not identify calls, so remove the newest call.
             last = next(reversed(self._calls))
             self._calls[last] -= 1
             self._used -= 1
@@ -185,7 +183,7 @@ class _SlidingLog:
 
 
 _LimitedRate = tuple[ParsedRate, str, str]
-"""A rate, the key of its log, and its scope in words."""
+"""A rate, the key of the rate's log, and the rate's scope in words."""
 
 
 def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:

@@ -1,1 +1,1 @@
-"""Tasks: tool calls that outlive their requests (`io.modelcontextprotocol/tasks`)."""
+"""Implements tasks, which are tool calls that outlive their requests (`io.modelcontextprotocol/tasks`)."""

@@ -1,8 +1,8 @@
 """Renews the leases of running tasks, and takes over tasks with expired leases.
 
-If the lease of a task expires and another process can restart it, this process stops the task. So the task never runs
-twice at the same time. A task that cannot be restarted continues, and its result is stored unless the task was marked
-as failed.
+If a process cannot renew the lease of a restartable task, the process stops the task before the lease expires. So the
+task never runs in two processes at once. A task that cannot be restarted continues, and its result is stored unless
+another process has marked the task as failed.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from gateway.tasks.task import Task
 
 log: Final = structlog.get_logger(__name__)
 
-# Also the delay of progress messages in other processes.
+# Progress messages also reach other processes with this delay.
 _TICK_SECONDS: Final = 1.0
 _RENEWALS_PER_LEASE: Final = 3
 _MARGIN_SECONDS: Final = 2.0
-"""Leases count as lost this long before they expire, because of delays and clock differences."""
+"""A lease counts as lost this long before it expires, to allow for delays and clock differences."""
 
 
 class Leases:
     def __init__(self, runner: TaskRunner, store: RedisTaskStore, *, told: Callable[[Task], None]) -> None:
-        """`told` is called for tasks that other processes have changed."""
+        """Create a lease keeper. `told` is called with each task that another process has changed."""
         self._runner: Final = runner
         self._store: Final = store
         self._told: Final = told
         self._renewed_at: dict[str, float] = {}
-        """Time of the last renewal by task, on the event loop's clock."""
+        """The time of the last renewal by task id, on the event loop's clock."""
         self._said: dict[str, str] = {}
         self._checked_at = 0.0
         self._unavailable_until = 0.0
-        """Last time at which the store was unreachable."""
+        """The last time at which the store was unreachable, on the event loop's clock."""
         self._task: asyncio.Task[None] | None = None
         store.on_change(self._changed)
 
@@ -83,14 +83,14 @@ class Leases:
             return
         lost = await self._store.renew(self._runner.id, due)
         for task_id, message in due.items():
-            # The time before the request, because the lease in the store ends later.
+            # Use the time before the request, so that the lease in the store never ends earlier than assumed here.
             self._renewed_at[task_id] = now
             self._said[task_id] = "" if message is None else message[0]
         for task_id in lost:
             await self._changed(task_id)
 
     async def _take_over(self, now: float) -> None:
-        # Expired tasks must not be restarted.
+        # Remove expired tasks first, because they must not be restarted.
         for task_id in await self._store.expire(self._runner.clock()):
             self._runner.lose(task_id)
         if self._runner.problem or now - self._unavailable_until < self._store.lease_seconds:

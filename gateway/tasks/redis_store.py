@@ -1,10 +1,10 @@
 """Stores tasks for several replicas in Redis.
 
-Each task is a hash. Sorted sets contain creation, expiry and lease times. A replica renews the leases of its tasks, and
-others take over tasks with expired leases. A write requires the previous version, so a replica that has lost a task
-cannot store a result.
+Each task is stored as a hash. Sorted sets contain the creation, expiry and lease times of all tasks. A replica renews
+the leases of its tasks, and other replicas take over tasks with expired leases. A write succeeds only if the previous
+version is stored, so a replica that has lost a task cannot store a result.
 
-The hash also lists the replicas to notify of changes (`@name`). All keys share a slot of a Redis Cluster.
+The hash also contains a field `@name` for each replica to notify of changes. All keys share a slot of a Redis Cluster.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ LEASE_SECONDS: Final = 15.0
 _CHANGED: Final = "task changed"
 _BATCH: Final = 20
 _SLACK_MS: Final = 3_600_000
-"""Redis removes the key of a task this long after the task expires."""
+"""Redis deletes the key of a task this long after the task expires."""
 
-# Uses the clock of Redis, because clocks of replicas may differ.
+# The scripts use the clock of Redis, because the clocks of replicas may differ.
 _COMMON: Final = """
 local function now() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
 local function lease(id, status, runner, length)
@@ -43,7 +43,7 @@ local function watchers(key)
   return found
 end
 """
-"""KEYS: creation times, expiry times, leases, counts by status, and the task."""
+"""Functions for scripts whose KEYS are creation times, expiry times, leases, counts by status, and the task."""
 _ADD: Final = (
     _COMMON
     + """
@@ -133,7 +133,7 @@ return {gone, redis.call("HGETALL", KEYS[4])}
 
 
 class RedisTaskStore:
-    """`TaskStore` that several processes share."""
+    """Implements `TaskStore` for several processes that share a Redis store."""
 
     def __init__(self, replica: Replica, *, clock: Callable[[], float]) -> None:
         self.process: Final = replica.name
@@ -219,7 +219,7 @@ class RedisTaskStore:
         if not found:
             return None
         first = found[0]
-        # RESP3 returns pairs, RESP2 a flat list.
+        # RESP3 returns pairs, and RESP2 returns a flat list.
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
@@ -242,7 +242,7 @@ class RedisTaskStore:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of tasks of all replicas by status. Can be a few seconds old."""
+        """The number of tasks of all replicas by status. The numbers can be a few seconds old."""
         return self._counts
 
     def _count(self, found: Sequence[bytes]) -> None:

@@ -26,10 +26,10 @@ log: Final = structlog.get_logger(__name__)
 _SWEEP_SECONDS: Final = 60.0
 _STORE_SECONDS: Final = 1.0
 _ID_BYTES: Final = 16
-"""128 bits: anyone who knows the id of an anonymous task can read it (ext-tasks, "Security Considerations")."""
+"""128 bits, because the id of an anonymous task is enough to read the task (ext-tasks, "Security Considerations")."""
 _RETRY_AFTER_SECONDS: Final = 10
 _ATTEMPTS: Final = 8
-"""Attempts to change a task despite concurrent changes."""
+"""How often a change to a task is attempted if concurrent changes interfere."""
 
 
 Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
@@ -68,7 +68,7 @@ class TaskRunner:
         self._is_stopping = False
 
     async def load(self) -> None:
-        """Load the unfinished tasks of earlier processes. Call this before clients connect."""
+        """Load the unfinished tasks of earlier processes. Call this method before clients connect."""
         await self.store.open()
         self._left = await self.store.unfinished()
         for task in self._left:
@@ -100,11 +100,11 @@ class TaskRunner:
 
     @property
     def problem(self) -> str:
-        """Why no task can be created now. Empty if tasks can be created."""
+        """The reason why no task can be created now, or an empty string if tasks can be created."""
         return "the server is stopping" if self._is_stopping else self.store.problem
 
     async def add(self, task: Task) -> None:
-        """Store a new task. Raise NotStoredError if that is not possible."""
+        """Store a new task. Raise NotStoredError if the task cannot be stored."""
         if self._is_stopping:
             raise NotStoredError(self.problem)
         await self.store.add(task)
@@ -114,7 +114,7 @@ class TaskRunner:
         self._tell(task)
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
-        """Stop the work of a task that has ended or belongs to another process, without storing a result."""
+        """Stop working on a task that has ended or belongs to another process. No result is stored."""
         self._stop(task_id)
         if is_over:
             self.limiter.release(task_id)
@@ -148,16 +148,16 @@ class TaskRunner:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
     async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
-        """Pass responses to a task, which continues once all requests have a response.
+        """Pass the client's responses to a task. The task continues once all requests have a response.
 
-        `take` adds the responses to the task, or returns None for no change.
+        `take` returns the task with the responses, or None to leave the task unchanged.
         """
 
         def answered(task: Task) -> Task | None:
             wanted = take(task)
             if wanted is None or wanted.status is not TaskStatus.WORKING:
                 return wanted
-            # A stopping process leaves the work to the next one.
+            # A stopping process leaves the work to the next process.
             return replace(wanted, runner="" if self._is_stopping else self.id)
 
         changed = await self._change(task_id, answered)
@@ -172,18 +172,18 @@ class TaskRunner:
             before[:] = [task]
             return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
 
-        # Stored first, so that no other process restarts the task.
+        # Store the status first, so that no other process restarts the task.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
             self._events.publish(TaskCancelled(*before))
 
     async def drain(self, seconds: float) -> None:
-        """Wait for running tasks. Release the others for restart, or mark them as failed."""
+        """Wait up to `seconds` for running tasks. Release unfinished tasks for a restart, or mark them as failed."""
         self._is_stopping = True
         working = [working for _, working in self._running.values()]
         if working and seconds > 0:
             await asyncio.wait(working, timeout=seconds)
-        # Recorded before the stop, so that a late result is not stored.
+        # Record this before the work stops, so that a late result is not stored.
         for run, each in list(self._running.values()):
             if not each.done():
                 with suppress(StoreUnavailableError):  # the lease will expire
@@ -193,7 +193,7 @@ class TaskRunner:
         await self._writing.wait()
 
     async def adopt(self, task: Task) -> None:
-        """Restart a task of another process or mark it as failed."""
+        """Restart a task of another process, or mark the task as failed if no restarts are left."""
         if not task.runner:  # `left_behind` has counted the restart
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
         else:
@@ -202,7 +202,7 @@ class TaskRunner:
             self._start(changed)
 
     def _start(self, task: Task, caller: object = None) -> None:
-        # The process that counted the task may be dead.
+        # Count the task here, because the process that counted it may have ended.
         self.limiter.count(task.id, task.caller.counted_as)
         run = self.run_of(task, caller)
         self.follow(run, asyncio.create_task(self._work(run), name=f"task of {task.tool}"))
@@ -224,7 +224,7 @@ class TaskRunner:
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = failed("Internal error")
         await self._write_ending(run, ending)
-        # The lease is renewed until the write. A response can have started another run since.
+        # The lease is renewed until the result is written. Meanwhile, a response could have started another run.
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
 
@@ -240,17 +240,17 @@ class TaskRunner:
                 return
 
     async def _change(self, task_id: str, change: Callable[[Task], Task | None]) -> Task | None:
-        """Change an unfinished task. Return None if it has ended, is unknown, or `change` returns None."""
+        """Apply `change` to an unfinished task. Return None if the task is finished or unknown, or was not changed."""
         for _ in range(_ATTEMPTS):
             task = await self.store.get(task_id)
             if task is None or task.is_finished:
-                # The response to an earlier write may have been lost.
+                # Release the task here too, because the response to an earlier write may have been lost.
                 self.limiter.release(task_id)
                 return None
             wanted = change(task)
             if wanted is None:
                 return None
-            # The clock may have been set back.
+            # The update must not be earlier than the creation, even if the clock was set back.
             changed = replace(wanted, version=task.version + 1, updated=max(self.clock(), task.created))
             if await self.store.replace(changed):
                 if changed.is_finished:
@@ -276,7 +276,7 @@ class TaskRunner:
 
     async def _sweep(self) -> None:
         while True:
-            # Cleared before the query, which may miss concurrently added tasks.
+            # Clear the event before the query, which may miss concurrently added tasks.
             self._expiry_moved.clear()
             self._sweep_at = math.inf
             try:
@@ -297,7 +297,7 @@ class TaskRunner:
 
 
 class TaskLimiter:
-    """Enforces `limits.tasks`. Tasks are counted before they are stored, so concurrent requests cannot exceed it."""
+    """Enforces `limits.tasks`. Tasks are counted before they are stored, so concurrent requests cannot exceed limits."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -313,7 +313,7 @@ class TaskLimiter:
         return self._callers
 
     def reserve(self, caller: str, bounds: TaskLimits) -> str:
-        """Count a new task of a caller, and return its id. Raise OverLimitError if the limit is reached."""
+        """Count a new task of a caller and return the task's id. Raise OverLimitError if a limit is reached."""
         # By default, one caller can use half of the total.
         most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
         if self._callers[caller] >= most:
@@ -325,7 +325,7 @@ class TaskLimiter:
         return task_id
 
     def count(self, task_id: str, caller: str) -> None:
-        """Count an existing task, regardless of the limit. Repeated calls have no effect."""
+        """Count an existing task, regardless of the limit. A task that is already counted is not counted again."""
         if task_id in self._counted_for:
             return
         self._counted_for[task_id] = caller

@@ -1,4 +1,4 @@
-"""Stores tasks in the state database, with a cache in memory."""
+"""Stores tasks in the state database, and caches recent tasks in memory."""
 
 import sqlite3
 from collections import Counter
@@ -29,7 +29,7 @@ _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
 def open_task_store(state: DaemonState) -> TaskStore:
-    """Return the store of a daemon: Redis, SQLite, or memory if there is no state directory."""
+    """Return a store in Redis or SQLite, or in memory if the daemon has no state directory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
     if state.database.connection.path is None and not state.database.connection.problem:
@@ -76,7 +76,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         former = await self._database.run(lambda connection: _replace(connection, task, encoded))
         if former is None:
-            # The cached version may be wrong.
+            # The cached version may be outdated.
             self._recent.discard(task.id)
             return False
         self._counts[former] -= 1

@@ -1,7 +1,7 @@
-"""The interface of task stores, and a store in memory.
+"""Defines the interface of task stores, and implements a store in memory.
 
-A write fails unless the previous version (`Task.version`) is stored. A process that has lost a task to another process
-therefore cannot store a result.
+A write succeeds only if the store contains the previous version of the task (`Task.version`). A process that has lost a
+task to another process therefore cannot store a result.
 """
 
 import time
@@ -17,51 +17,51 @@ from gateway.tasks.task import Task, decode_task, encode_task, read_task
 log: Final = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 256 * 2**20
-"""No tasks are created beyond this total size."""
+"""When stored tasks reach this total size, no more tasks are created."""
 
 
 class NotStoredError(Exception):
-    """The task could not be stored. The message contains the reason."""
+    """Raised if a task cannot be stored. The message contains the reason."""
 
 
 class TaskStore(Protocol):
     @property
     def process(self) -> str | None:
-        """Name of this process, if several share the store."""
+        """The name of this process, or None if no other process uses the store."""
 
     async def open(self) -> None: ...
     async def add(self, task: Task) -> None:
-        """Store a new task, durably if possible. Raise NotStoredError if that fails."""
+        """Store a new task, durably if possible. Raise NotStoredError if the task cannot be stored."""
 
     async def get(self, task_id: str) -> Task | None:
         """Return a task, or None if it is unknown or expired."""
 
     async def replace(self, task: Task) -> bool:
-        """Return False unless the previous version of the task was replaced."""
+        """Replace the previous version of the task. Return False if the store does not contain that version."""
 
     async def remove(self, task_id: str) -> None: ...
     async def watch(self, task_id: str) -> None:
-        """Receive changes of a task by other processes."""
+        """Ask to be notified when another process changes the task."""
 
     async def unfinished(self) -> Sequence[Task]:
-        """Return unfinished tasks that no living process runs."""
+        """Return the unfinished tasks of processes that have ended."""
 
     async def newest(self, count: int) -> Sequence[Task]:
-        """Return tasks, newest first."""
+        """Return up to `count` tasks, newest first."""
 
     async def expire(self, now: float) -> Sequence[str]:
         """Remove expired tasks and return their ids."""
 
     async def next_expiry(self) -> float | None:
-        """Return the time at which the next task expires."""
+        """Return the time at which the next task expires, or None if there are no tasks."""
 
     @property
     def problem(self) -> str:
-        """Why no task can be stored now. Empty if tasks can be stored."""
+        """The reason why no task can be stored now, or an empty string if tasks can be stored."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of tasks by status."""
+        """The number of tasks by status."""
 
 
 class MemoryTaskStore:

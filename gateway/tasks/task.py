@@ -25,7 +25,7 @@ UNFINISHED: Final = frozenset({TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED})
 
 
 class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of the call, without header fields, which may contain secrets."""
+    """The sender of the call. Header fields are not included, because they may contain secrets."""
 
     identity: Identity
     binding: str
@@ -36,15 +36,15 @@ class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses and results so far, for the next run of the tool."""
+    """The client's responses and the tool's results so far, for the next run of the tool."""
 
     answers: dict[str, Json] = {}
-    """The client's responses by key of the plugin."""
+    """The client's responses, by the keys that the plugin uses."""
     results: dict[str, Json] = {}
     definition: str = ""
-    """The tool's version. If it has changed, all requests are sent again."""
+    """The version of the tool. If the version has changed, all requests are sent to the client again."""
     round: int = 0
-    """How often all requests were sent again. Part of the keys of requests."""
+    """How often all requests were sent again. This number is part of the requests' keys."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,25 +54,25 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """`Identity.subject_key` of the caller. If None, anyone who knows the id can read the task."""
     caller: TaskCaller
     call: bytes
-    """JSON object with `params`, `client` and `capabilities`."""
+    """A JSON object with `params`, `client` and `capabilities`."""
     created: float
     """Seconds since the epoch."""
     updated: float
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """Remaining restarts after the death of a process."""
+    """How often the task can still be restarted after its process has ended."""
     runner: str = ""
     version: int = 0
-    """Increases with each change, for optimistic locking."""
+    """A number that increases with each change, for optimistic locking."""
     status: TaskStatus = TaskStatus.WORKING
     message: str = ""
-    """Progress or the reason of a failure, for people."""
+    """A text for people that describes the progress or the reason for a failure."""
     questions: bytes = b""
-    """Open requests by the client's keys, if the status is `input_required`."""
+    """The open requests to the client by key, if the status is `input_required`."""
     memory: bytes = b""
     outcome: bytes = b""
-    """Result of a completed task, or JSON-RPC error of a failed task."""
+    """The result of a completed task, or the JSON-RPC error of a failed task."""
 
     def belongs_to(self, owner: str | None, *, view: str | None) -> bool:
         return self.owner == owner and self.caller.view == view
@@ -105,13 +105,13 @@ class TaskRun:
     def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None], caller: object = None) -> None:
         self.task = task
         self.caller: Final = caller
-        """The sender of the last response. It is not stored because it may contain credentials."""
+        """The sender of the last response, which is not stored because it may contain credentials."""
         self.message = task.message
         self.message_at = task.updated
         self._on_message: Final = on_message
 
     def say(self, message: str, *, at: float) -> None:
-        """Report progress, which is only kept in memory."""
+        """Report progress. The message is kept only in memory."""
         self.message, self.message_at = message, at
         self._on_message(self)
 
@@ -129,7 +129,7 @@ def ended(task: Task, ending: Ending) -> Task:
 
 
 def left_behind(task: Task) -> Task:
-    """Return a task whose process stops, ready to be restarted or failed."""
+    """Return the task of a stopping process as restartable, or as failed if no restarts are left."""
     if task.restarts:
         return replace(task, restarts=task.restarts - 1, runner="", message="")
     ending = failed(STOPPED)

@@ -1,4 +1,4 @@
-"""Collects the metrics of a daemon. Most are read at each scrape."""
+"""Collects the metrics of a daemon. Most metrics are computed at each scrape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ Sources = Mapping[str, Callable[[], Reading]]
 def metrics_exposition(
     core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> MetricsExposition:
-    """Return an exposition with a source for each of `metric_definitions.READ`."""
+    """Return an exposition with a source for each metric of `metric_definitions.READ`."""
     dispatcher, services, audit = core.dispatcher, core.services, core.audit
     sources: Sources = {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
@@ -60,14 +60,14 @@ def metrics_exposition(
 
 
 class UpstreamMetrics(Collector):
-    """Histogram of request durations for each upstream server. Collected in another thread."""
+    """Collects a histogram of request durations for each upstream server. `collect` runs in another thread."""
 
     def __init__(self, upstreams: UpstreamSource) -> None:
         self._upstreams: Final = upstreams
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
-        # A copy, because a reload may change the dictionary.
+        # Iterate over a copy, because a reload may change the dictionary meanwhile.
         for name, server in list(self._upstreams.servers.items()):
             family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
         yield family
@@ -183,7 +183,7 @@ def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
 
 
 def _store(replica: Replica | None) -> Sources:
-    # No samples without a store, because zeros would look like an outage.
+    # Return no samples without a store, because zeros would look like an outage.
     def read(value: Callable[[Replica], Reading]) -> Callable[[], Reading]:
         return lambda: {} if replica is None else value(replica)
 

@@ -1,4 +1,4 @@
-"""Builds the bodies of `/-/status` and `/-/api/`."""
+"""Builds the response bodies of `/-/status` and `/-/api/`."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ MAX_CLIENTS: Final = 20
 def read_status(
     core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> JsonObject:
-    """Return the body of `/-/status`, with secrets masked."""
+    """Return the response body of `/-/status`, with secrets masked."""
     pipeline, dispatcher, services, health = core.pipeline, core.dispatcher, core.services, core.health
     concurrency, limits = dispatcher.concurrency, pipeline.served.document.limits
     status = {
@@ -89,7 +89,7 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
 
 
 def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
-    """Return the body of `/-/api/` without the caller. `base_url` is only set if its listener has the MCP endpoint."""
+    """Return the facts about the daemon for `/-/api/`. `base_url` is None if its listener lacks the MCP endpoint."""
     pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name
@@ -110,7 +110,7 @@ def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, ha
 
 
 def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) -> str | None:
-    """Return the URL of the MCP endpoint, for a caller that used `base_url`. None without HTTP."""
+    """Return the MCP endpoint's URL for a caller that used `base_url`, or None if HTTP is not served."""
     base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
     if base_url is not None:
         return f"{base_url}{listen.path}"
@@ -143,7 +143,7 @@ def _primitives(pipeline: ReloadPipeline) -> dict[str, Json]:
 
 def _view(part: Catalog) -> dict[str, Json]:
     listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
-    # Not counting the tools of the search.
+    # Do not count the tools that search for tools and call them.
     tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
     # One `files` definition yields many resources and a template.
     resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})
@@ -250,7 +250,7 @@ def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int
 
 
 def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
-    """Return kinds of clients by descending count. The last entry sums up those beyond `MAX_CLIENTS`."""
+    """Return the `MAX_CLIENTS` most frequent kinds of clients, and one entry that sums up all other kinds."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
     entries: list[Json] = [
         {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}

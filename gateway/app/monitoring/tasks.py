@@ -1,4 +1,4 @@
-"""Task reports for operators. Only the console shows messages and questions."""
+"""Reports tasks to operators. Past progress and questions are reported only if the console is served."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _MAX_REPORTS: Final = 20
 
 
 class TaskProgress:
-    """The latest progress reports of each task."""
+    """Keeps the latest progress reports of each task."""
 
     def __init__(self) -> None:
         self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
@@ -60,7 +60,7 @@ class TaskReport:
         if task is None:
             return None
         asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
-        # Console users may see the content of calls.
+        # Progress and questions contain call content, which only console users may see.
         in_console: dict[str, Json] = {}
         if self._progress is not None:
             questions = [

@@ -1,1 +1,1 @@
-"""Several processes that serve one address: a supervisor and its workers."""
+"""Runs several worker processes that serve the same address, and their supervisor."""

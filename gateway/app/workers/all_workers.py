@@ -45,7 +45,7 @@ class AllWorkers:
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
-        """Reload all workers. `own` reloads this one."""
+        """Reload all workers. `own` reloads this worker."""
         report, found = await asyncio.gather(own(), self._ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
@@ -124,7 +124,7 @@ def _json(value: Json) -> web.Response:
 async def ask_workers(
     directory: Path, method: str, path: str, *, without: int | None = None, seconds: float = _RESPONSE_SECONDS
 ) -> dict[int, Json]:
-    """Send a request to each worker, except `without`. Return the responses by worker, with None for failures."""
+    """Send a request to each worker except `without`. Return responses by worker number, with None for failures."""
     names = await asyncio.to_thread(lambda: [each.stem for each in directory.glob(f"*{SOCKET_SUFFIX}")])
     numbers = sorted(int(name) for name in names if name.isdigit() and int(name) != without)
     responses = await asyncio.gather(*(_ask(socket_path(directory, each), method, path, seconds) for each in numbers))
@@ -132,7 +132,7 @@ async def ask_workers(
 
 
 async def _ask(socket: Path, method: str, path: str, seconds: float) -> Json:
-    # Connections are not reused, because the worker could have been replaced.
+    # Do not reuse connections, because the worker could have been replaced.
     connector = aiohttp.UnixConnector(path=str(socket))
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:

@@ -1,4 +1,4 @@
-"""Combines the readiness, status and metrics of all workers. Numbers are summed and lists are joined."""
+"""Combines the readiness, status and metrics of all workers. Most numbers are summed, and lists are joined."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
 
 
 def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
-    """Combine the statuses by worker number. None means that a worker did not respond."""
+    """Combine the statuses of workers, given by worker number. The status is None if the worker did not respond."""
     statuses = [each for each in found.values() if each is not None]
     return {
         **{name: value for name, value in statuses[0].items() if name != "pid"},
@@ -55,7 +55,7 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
-    """Combine metrics in text format for an `Accept` header. Call this in a thread."""
+    """Combine the workers' metrics in the format that the header `accept` asks for. Call this function in a thread."""
     encode, media_type = encoder_for(accept)
     return encode(_Combined(texts)), media_type
 
@@ -82,7 +82,7 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """Combine the use and size of each limit. A limit applies to each worker, or is shared."""
+    """Sum the use of each limit. Also sum the limits, except those that all workers share."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():
@@ -95,7 +95,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     bounds = (before["limit"], use["limit"])
     used = before["used"] + use["used"]
     if use.get("shared") or before.get("shared"):
-        # The store counts for all workers.
+        # A shared limit applies to all workers together.
         return {"used": used, "limit": use["limit"]}
     return {"used": used, "limit": None if None in bounds else sum(bounds)}
 
@@ -103,7 +103,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
 def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
     total: dict[tuple[Json, ...], JsonObject] = {}
     for entry in (entry for entries in lists for entry in entries):
-        # A client of two workers is one entry.
+        # Merge entries of different workers for the same kind of client.
         kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
         before = total.get(kind)
         total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}

@@ -1,7 +1,7 @@
-"""The parent process of all workers: restarts workers and forwards signals.
+"""Implements the parent process of all workers, which restarts workers and forwards signals.
 
-SIGTERM and SIGINT drain all workers, and SIGHUP reloads them. SIGUSR2 replaces the workers one by one. A replacement
-serves before its predecessor drains. Only the supervisor notifies systemd.
+SIGTERM and SIGINT drain all workers, and SIGHUP reloads their configuration. SIGUSR2 replaces the workers one by one. A
+new worker serves requests before the old worker drains. Only the supervisor notifies systemd.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _STEADY_SECONDS: Final = 60.0
 """A worker that served this long is restarted without delay."""
 _MAX_DELAY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 30.0
-"""Workers send a heartbeat each second."""
+"""A worker is killed after this time without a heartbeat. Workers send a heartbeat each second."""
 _EXIT_SECONDS: Final = 15.0
-"""Time for a drained worker to end its child processes and exit."""
+"""The time that a drained worker has to end its child processes and exit."""
 _PREFIX: Final = "mcp-gateway-workers-"
 _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
@@ -62,13 +62,13 @@ class Supervisor:
         self._exit_code = 0
         self._running: Final[set[WorkerProcess]] = set()
         self._serving: Final[list[WorkerProcess]] = []
-        """By slot. A replacement takes the slot of its predecessor."""
+        """The workers by slot. A new worker takes the slot of the worker that it replaces."""
         self._changing: Final = [asyncio.Lock() for _ in range(count)]
-        """By slot. Held while a worker is restarted or replaced."""
+        """Locks by slot, each held while a worker is restarted or replaced."""
         self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> int:
-        """Serve until a signal, and return the exit code. Raise ConfigError if the workers cannot be started."""
+        """Serve until a stop signal and return the exit code. Raise ConfigError if no address can be bound."""
         redactor = Redactor([*own_secrets(os.environ)])
         settings = self._settings
         with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text):
@@ -158,13 +158,13 @@ class Supervisor:
         self._manager.ready(served)
 
     async def _started(self) -> WorkerProcess | None:
-        """Start a worker while others serve. Return None if it cannot start or the supervisor stops."""
+        """Start a worker while other workers serve. Return None if the start fails or the supervisor is stopping."""
         if self._stopping.is_set():  # the sockets are closed
             return None
         try:
             return await self._start()
         except OSError as error:
-            # Out of memory or processes. The other workers continue.
+            # The system is out of memory or processes. The other workers continue.
             log.error("worker not started", reason=error.strerror)  # noqa: TRY400 - the traceback would add nothing
             return None
 
@@ -183,7 +183,7 @@ class Supervisor:
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
         self._begin(f"silence of process {process.pid}", self._kill_silent(process))
-        # In case `_stop` was called during the start.
+        # Stop the new worker if `_stop` was called during the start.
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -219,7 +219,7 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
-        """SIGUSR2 keeps connections in sockets of the service manager for the next daemon."""
+        """The signal that stops workers. SIGUSR2 leaves waiting connections in systemd's sockets to the next daemon."""
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
@@ -250,7 +250,7 @@ class Supervisor:
         return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
-        """Handle signals until the process ends. Default actions would change the exit code."""
+        """Handle signals until the process ends, because default actions would change the exit code."""
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),
@@ -292,14 +292,14 @@ async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:
 
 async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
     try:
-        # Binds every address of a host name, with the same options as a single process.
+        # `create_server` binds every address of a host name, with the same socket options as a single process.
         server = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, address.host, address.port, start_serving=False
         )
     except OSError as error:
         raise ConfigError([Problem(message=reason_of(error, address), path=source)]) from error
     try:
-        # Copies, because `close` closes the originals.
+        # Return copies, because `close` closes the original sockets.
         return tuple(socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets)
     finally:
         server.close()
@@ -307,7 +307,7 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Create a locked directory, and remove unlocked ones of killed supervisors."""
+    """Create a locked directory, and remove the unlocked directories that killed supervisors have left."""
     if left := remove_leftovers(_LOCKED):
         log.info("removed directories of killed supervisors", directories=left)
     path, lock = locked_directory(_PREFIX)
@@ -324,7 +324,7 @@ def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
     if settings.signing_keys():
         yield None
         return
-    # Each worker locks a subdirectory.
+    # Workers do not lock this directory, but each worker locks a subdirectory.
     with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
         if directory.problem:
             log.warning("signing keys not written; they are kept in memory", reason=directory.problem)

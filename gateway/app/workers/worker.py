@@ -1,7 +1,7 @@
-"""A worker process that shares its listening sockets with the other workers.
+"""Implements a worker process, which shares its listening sockets with the other workers.
 
-Any free worker accepts a connection, and no connection is lost when a worker ends. With one socket each (SO_REUSEPORT),
-the kernel would assign connections by hash, and reset waiting connections when a socket closes (socket(7)).
+Any free worker accepts a connection, and no connection is lost when a worker ends. If each worker had its own socket
+(SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and reset waiting ones when a socket closes.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ _ALIVE_SECONDS: Final = 1.0
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a worker, from its supervisor."""
+    """The parameters that the supervisor passes to a worker."""
 
     number: int
-    """Unique among running workers. A later worker may reuse it."""
+    """Unique among running workers. A later worker may reuse the number."""
     supervisor: int
     directory: str
     listening: Mapping[str, list[int]]
     """File descriptors by the names of `Inherited`."""
     control: int
-    """Descriptor of the connection to the supervisor, for readiness and heartbeats."""
+    """The file descriptor of the connection to the supervisor, for readiness and heartbeats."""
     is_activated: bool
     """Whether the service manager also holds the sockets."""
     key_bytes: int = 0
-    """Length of the signing keys that the worker reads from `control`. 0 if the settings contain them."""
+    """Length of the signing keys that the worker reads from `control`, or 0 if the settings contain the keys."""
     key_file: str | None = None
 
     @property
@@ -53,14 +53,14 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def signing_keys(self) -> SigningKeys | None:
-        """Read the signing keys from the supervisor. Call this once."""
-        # The environment is readable for other processes of the user (proc_pid_environ(5)). The supervisor wrote all
-        # keys before the worker started, so one read is enough.
+        """Read the signing keys from the supervisor. Call this method only once."""
+        # The keys are not in the environment, which other processes can read (proc_pid_environ(5)). The supervisor
+        # wrote all keys before the worker started, so one read is enough.
         keys = keys_in(os.read(self.control, self.key_bytes)) if self.key_bytes else ()
         return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
-        """Return the subdirectory of this worker. Only one process can use a state directory."""
+        """Return the worker's own subdirectory, because only one process can use a state directory."""
         return None if base is None else base / f"worker-{self.number}"
 
     @property
@@ -69,7 +69,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def supervised(self, *, on_loss: Callable[[], None]) -> AsyncIterator[None]:
-        """Report readiness and send heartbeats. Call `on_loss` if the supervisor ends."""
+        """Report readiness to the supervisor and send heartbeats. Call `on_loss` if the supervisor ends."""
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=self.control))
         writer.write(READY)
         loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ def socket_path(directory: Path, number: int) -> Path:
 
 
 def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
-    """Remove the worker's parameters from the environment and return them, if a supervisor set them."""
+    """Take the worker's parameters out of the environment. Return None if this process is not a worker."""
     given = environ.pop(VARIABLE, "")
     if not given:
         return None

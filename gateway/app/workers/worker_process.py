@@ -20,11 +20,11 @@ log: Final = structlog.get_logger(__name__)
 
 _MOST_BYTES: Final = 4096
 _START_SECONDS: Final = 300.0
-"""Loading 10,000 tools takes minutes on a busy machine."""
+"""The time that a worker has to become ready. Loading 10,000 tools takes minutes on a busy machine."""
 
 
 class WorkerProcess:
-    """A child process with the same command line. A replacement uses the current installation."""
+    """Runs a worker as a child process with the supervisor's command line, so new workers run newly installed code."""
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
@@ -57,7 +57,7 @@ class WorkerProcess:
             key_bytes=len(keys),
             key_file=None if self._keys is None or self._keys.file is None else str(self._keys.file),
         )
-        # Closed here once the child has a copy, so that reads notice the end of the child.
+        # Close the child's socket here once the child has a copy, so that reads notice the end of the child.
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -86,7 +86,7 @@ class WorkerProcess:
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     async def becomes_ready(self) -> bool:
-        """Wait until the worker is ready. Return False if it ends first or is killed after a timeout."""
+        """Wait until the worker is ready. Return False if the worker ends first or is killed after a timeout."""
         assert self._control is not None  # noqa: S101 - it was started
         received = b""
         try:
@@ -105,7 +105,7 @@ class WorkerProcess:
         return bool(received)
 
     async def falls_silent(self, seconds: float) -> bool:
-        """Wait until a ready worker has sent no heartbeat for `seconds`. Return False if it ends."""
+        """Return True once the worker has sent no heartbeat for `seconds`, or False once the worker has ended."""
         assert self._control is not None  # noqa: S101 - as above
         await self._has_started.wait()
         loop, is_suspect = asyncio.get_running_loop(), False

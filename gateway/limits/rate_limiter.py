@@ -24,7 +24,7 @@ from gateway.state.redis_rates import RedisRates
 MAX_LOGS: Final = 65_536
 """The maximum number of logs. The least recently used log is dropped, so a caller with many names can exceed limits."""
 RESOLUTION: Final = 20
-"""The maximum number of times in a log. Rates of up to this many calls are exact."""
+"""The maximum number of timestamps in a log. Rates of at most this many calls are exact."""
 
 _EVERYBODY: Final = ""
 _MAX_NAME_LENGTH: Final = 64

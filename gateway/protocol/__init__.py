@@ -1,1 +1,1 @@
-"""The Model Context Protocol in both eras, without I/O."""
+"""Implements the legacy and modern eras of the Model Context Protocol, without I/O."""

@@ -1,4 +1,4 @@
-"""Handles every message: chooses the era, reads the current catalog, and runs the method."""
+"""Handles every message. The dispatcher chooses the era, reads the current catalog, and runs the method."""
 
 import asyncio
 import time
@@ -43,11 +43,11 @@ from gateway.wire.revisions import LATEST_MODERN, Era, has_batches
 Received = Message | InvalidMessageError
 
 MAX_DEPTH: Final = 64
-"""Default of `limits.request_depth`."""
+"""The default of `limits.request_depth`."""
 _STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
 _MODERN: Final = Era.MODERN
 _LEGACY: Final = Era.LEGACY
-"""Looking up a member of an enumeration is as slow as a call."""
+"""A constant, because looking up a member of an enumeration is as slow as a function call."""
 _NOTHING: Final = Reply(body=None, status=202)
 _CANCELLED: Final = Reply(body=None)
 _STOPPED: Final = "The server stopped before the request was finished"
@@ -77,9 +77,9 @@ class Dispatcher:
     ) -> None:
         """Create a dispatcher.
 
-        `observers` are called for each call, `observers_of_all` for each request. Without `used_states` and `tasks`,
-        these are kept in memory. `agreement` delays announcements until all replicas agree. `upstreams_watch` waits
-        briefly until the watched resources are subscribed to on their upstream servers.
+        `observers` are notified of each call, and `observers_of_all` of each request. Tasks and used request states are
+        kept in memory unless a store is given. `agreement` delays announcements until all replicas agree.
+        `upstreams_watch` waits briefly until upstream servers have confirmed the subscriptions to watched resources.
         """
         events = events or Events()
         self.store: Final = store
@@ -130,20 +130,20 @@ class Dispatcher:
         *,
         in_flight: InFlight | None = None,
     ) -> Reply:
-        """Handle any message. Raises only CancelledError.
+        """Handle any message and return the reply. This method raises only CancelledError.
 
-        A request that its sender cancels has no response. If the daemon stops first, the response is an error.
-        `initialize` opens a session (`Reply.session`).
+        If the sender cancels a request, the reply has no body. If the daemon stops before the request has finished, the
+        reply is an error. `initialize` opens a session (`Reply.session`).
 
         Args:
-            message: encoded, or the result of `decode`.
-            exchange: the sender, and the means to send messages before the response.
+            message: an encoded message, or the result of `decode`.
+            exchange: the sender of the message, and the channel for messages before the response.
             session: the legacy session, if any.
-            in_flight: modern requests that a notification can cancel. None over HTTP.
+            in_flight: the modern requests that a notification can cancel, or None over HTTP.
         """
         if isinstance(message, bytes):
             message = self.decode(message)
-        # Entries of a batch already have a logged exchange.
+        # The entries of a batch already have a logged exchange.
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
@@ -168,7 +168,7 @@ class Dispatcher:
         return results.error_reply(failure, request_id=call.request_id, revision=call.revision, status=status)
 
     def _outlives_cancellation(self) -> bool:
-        """Uncancel the current task and return True if it must still respond."""
+        """Uncancel the current task and return True if the task must still respond, because the daemon is stopping."""
         task = asyncio.current_task()
         if not self._is_stopping or task is None:
             return False
@@ -192,21 +192,21 @@ class Dispatcher:
         session: Session | None,
         in_flight: InFlight | None,
     ) -> Call | Reply:
-        """Choose the era by message, because clients may mix eras on a connection."""
+        """Choose the era of each message, because clients may mix eras on a connection."""
         if isinstance(message, InvalidMessageError):
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
         # 2026-07-28 basic/transports/streamable-http, "Request Metadata": header fields mirror the body.
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
-        # Handled in either era, because notifications may lack the modern metadata.
+        # Handle cancellation before choosing the era, because notifications may lack the modern metadata.
         if not isinstance(message, Request) and in_flight is not None:
             _cancel_if_asked(message, in_flight)
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
             return self._open_modern(message, exchange, fields)
         if session is None:
             return self._begin(message, exchange)
-        # The identity is usually the same object.
+        # Compare by identity, because the caller's identity is usually the same object.
         if caller.identity is not session.identity:
             self.notifier.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
@@ -217,14 +217,14 @@ class Dispatcher:
         exchange: Exchange,
         fields: Mapping[str, str] | None,
     ) -> Call | Reply:
-        """Check a message of 2026-07-28 in this order.
+        """Check a message of revision 2026-07-28 in this order.
 
         1. a response is an error (-32600, 400), a notification is ignored (202)
-        2. the envelope is valid (`open_envelope`)
-        3. over HTTP, `Mcp-Method` is the method: -32020
-        4. the method exists in this era: -32601 (404), and the client has declared its extension: -32021
-        5. over HTTP, `Mcp-Name` is the name: -32020
-        6. the checks of the method pass
+        2. the envelope must be valid (`open_envelope`)
+        3. over HTTP, `Mcp-Method` must match the method: -32020
+        4. the method must exist in this era: -32601 (404), and the client must have declared its extension: -32021
+        5. over HTTP, `Mcp-Name` must match the name: -32020
+        6. the request must pass the checks of `open_call`
         """
         if not isinstance(message, Request):
             if isinstance(message, Notification):
@@ -342,12 +342,12 @@ class ServedViews:
         return None if view is None else _entry(view)
 
     def parts(self) -> Iterator[tuple[str, Catalog]]:
-        """Yield each view with its catalog for callers with all scopes."""
+        """Yield the name and the catalog of each view, as seen by callers with all scopes."""
         catalog = self._store.current
         yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
 
     def admits(self, view: str | None, identity: Identity) -> bool:
-        """Return whether the view exists and the identity has its scopes. A view of None means the whole catalog."""
+        """Return whether the view exists and the identity has the view's scopes. None means the whole catalog."""
         found = None if view is None else self.entry(view)
         return view is None or (found is not None and identity.holds(found.scopes))
 
@@ -358,7 +358,7 @@ class ServedViews:
             entry = self.entry(name)
             if entry is not None and entry.is_visible:
                 raise InsufficientScopeError(entry.scopes)
-            # Hidden and missing views have the same error.
+            # Hidden and missing views cause the same error, so that callers cannot detect hidden views.
             raise RpcError(ErrorCode.INVALID_REQUEST, f"The view {name!r} does not exist")
         scopes = caller.identity.scopes
         return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)

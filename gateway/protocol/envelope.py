@@ -1,4 +1,4 @@
-"""Recognizes and checks modern requests, which contain their version and capabilities in `params._meta`. Pure."""
+"""Recognizes and checks modern requests, which contain a version and capabilities in `params._meta`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,24 +22,24 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Return whether a message belongs to the modern era, based on `MCP-Protocol-Version` and `_meta` only."""
+    """Return whether a message is modern, judging only by `MCP-Protocol-Version` and `_meta`."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
-    # One key is enough: an error about missing keys is clearer than one about a missing session.
+    # One key is enough, because an error about missing keys is clearer than an error about a missing session.
     return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
 def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | RpcError:
-    """Check the metadata of a modern request. Errors have HTTP status 400.
+    """Return the checked metadata of a modern request, or the error (HTTP status 400) of the first failed check.
 
-    1. over HTTP, `MCP-Protocol-Version` is present and matches any version in `_meta`: -32020
-    2. the version is supported: -32022
-    3. `_meta` contains the version, the capabilities and valid optional fields: -32602
+    1. over HTTP, `MCP-Protocol-Version` must be present and match the version in `_meta`, if there is one: -32020
+    2. the version must be supported: -32022
+    3. `_meta` must contain the version, the capabilities and only valid optional fields: -32602
 
-    `headers` has lower-case names. It is None without HTTP.
+    The names in `headers` must be lower-case. Without HTTP, `headers` is None.
     """
     fields = request.params.get(meta.META)
     fields = present(fields) if isinstance(fields, dict) else {}
@@ -71,10 +71,10 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
         return Envelope(version, client_info, declared(capabilities), level)
-    # Tells clients that send `initialize` with a modern header field which revisions are supported.
+    # List the supported revisions for clients that send `initialize` with a modern header field.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
 
 
 def declared(capabilities: JsonObject) -> JsonObject:
-    """Return the capabilities without null members."""
+    """Return the capabilities without members that are null."""
     return {name: present(value) if isinstance(value, dict) else value for name, value in present(capabilities).items()}

@@ -20,7 +20,7 @@ class Binding(StrEnum):
     STREAMABLE_HTTP = "streamable-http"
     HTTP_SSE = "http+sse"
     MEMORY = "memory"
-    """In process, for tests and the command line."""
+    """A client in the same process, for tests and the command line."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity = ANONYMOUS
     view: str | None = None
     address: str = ""
-    """The client's address, possibly reported by a trusted proxy."""
+    """The client's address, which a trusted proxy may have reported."""
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields of the HTTP request, with lower-case names."""
     access_token: Credential | None = None
@@ -44,7 +44,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """The user as whom requests to other services are authenticated."""
+        """The user on whose behalf requests to other services are authenticated."""
         key = self.identity.subject_key
         if key is None and self._is_local:
             key = ""
@@ -52,7 +52,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _is_local(self) -> bool:
-        """Whether the client runs on this machine. False behind a reverse proxy."""
+        """Whether the client runs on this machine and does not connect through a reverse proxy."""
         if self.binding in {Binding.STDIO, Binding.MEMORY}:
             return True
         try:
@@ -63,12 +63,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> str:
-        """Owner of cached outcomes and stored outputs. Anonymous callers are identified by address."""
+        """The owner of cached outcomes and stored outputs. Anonymous callers are identified by their address."""
         return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property
     def rate_limit_key(self) -> str:
-        """Key of limits. An IPv6 address counts as its /64 network, the smallest that customers get."""
+        """The caller's key in limits. IPv6 addresses of one /64 network share a key, because customers get a /64."""
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
@@ -76,24 +76,24 @@ class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     scopes: frozenset[str]
     is_visible: bool
-    """Callers without the scopes get 403 if true, and 404 otherwise."""
+    """Whether callers without the scopes get status 403, which reveals the view, instead of 404."""
 
 
 class Exchange(Protocol):
-    """One message, and the means to send messages to its sender.
+    """The sender of a message, and a channel for messages to this sender.
 
-    Over HTTP, nothing is written before the first `send`. An error can therefore have an HTTP status, and a single
-    response is sent as `application/json`.
+    Over HTTP, nothing is written before the first `send`. An error can therefore still set the HTTP status, and a
+    response without earlier messages is sent as `application/json`.
     """
 
     @property
     def caller(self) -> Caller: ...
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a message before the response. Return False if the sender can never receive it."""
+        """Send a message to the sender before the response. Return False if this message can never arrive."""
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Close the connection, if the sender can reconnect after this time (2025-11-25, "polling")."""
+        """Close the connection if the sender can reconnect after `retry_ms` milliseconds (2025-11-25, "polling")."""
 
 
 async def _drop(_notification: JsonObject) -> bool:
@@ -101,7 +101,7 @@ async def _drop(_notification: JsonObject) -> bool:
 
 
 class ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """An `Exchange` whose channel cannot be reopened. Without `deliver`, it drops notifications."""
+    """An `Exchange` that sends messages through `deliver`. Without `deliver`, messages are dropped."""
 
     caller: Caller
     deliver: Callable[[JsonObject], Awaitable[bool]] = _drop
@@ -113,13 +113,13 @@ class ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """An encoded JSON-RPC message, or None for HTTP 202."""
+    """The reply to a message. `body` is an encoded JSON-RPC message, or None if there is no response."""
 
     body: bytes | None
     status: int = 200
-    """HTTP status, unless a stream has started."""
+    """The HTTP status, which is not used if a stream has already started."""
     retry_after: int | None = None
     missing_scopes: frozenset[str] = frozenset()
-    """The required scopes, if the caller lacks one (RFC 6750 §3.1)."""
+    """The required scopes, if the caller lacks one of these scopes (RFC 6750 §3.1)."""
     session: Session | None = None
     """The session that `initialize` has opened."""

@@ -23,7 +23,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 MAX_PAGES: Final = 4096
-"""Pages in the cache. Callers with different scopes have different pages."""
+"""The maximum number of cached pages. Callers with different scopes have different pages."""
 _ENTRY_BYTES: Final = 9
 
 
@@ -53,7 +53,7 @@ LISTS: Final = {
 
 
 class ListPages:
-    """Caches encoded pages. Encoding 1,000 tools takes a millisecond, and copying an encoded page 20 µs."""
+    """Caches encoded pages, because encoding 1,000 tools takes 1 ms and copying an encoded page takes only 20 µs."""
 
     def __init__(self, cursors: "Cursors") -> None:
         self.cursors: Final = cursors
@@ -61,7 +61,7 @@ class ListPages:
         self._pages: dict[tuple[str, str, int, str | None, frozenset[str] | None], bytes] = {}
 
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
-        """Return the encoded result of a list method. Raise RpcError (-32602) for an invalid or stale cursor."""
+        """Return the encoded result of a list method. Raise RpcError (-32602) if the cursor is invalid or stale."""
         offset = 0 if cursor is None else self._offset(name, catalog, cursor)
         # A call that started before a reload uses an old catalog, whose pages must not be cached.
         if catalog.generation < self._generation:
@@ -71,13 +71,13 @@ class ListPages:
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:
             if len(self._pages) >= MAX_PAGES:
-                # Tracking the order of use would slow down each request.
+                # Drop all pages, because tracking the order of use would slow down each request.
                 self._pages.clear()
             page = self._pages[key] = self._encode(name, catalog, revision, offset)
         return page
 
     def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
-        """Return the index of the page. The offset in the cursor is a hint, because upstream lists may change."""
+        """Return the index of the page's first entry. The offset in the cursor is wrong if upstream lists changed."""
         wanted = LISTS[name]
         offset, last = self.cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
         hinted = next(islice(wanted.entries(catalog), offset - 1, None), None)
@@ -119,8 +119,8 @@ def _stale() -> RpcError:
 class Cursors:
     """Issues and checks pagination cursors.
 
-    MCP 2025-11-25 server/utilities/pagination: an invalid cursor should yield -32602. Cursors contain a fingerprint of
-    the configured entries, because a cursor for a changed list could skip or repeat entries.
+    MCP 2025-11-25 server/utilities/pagination: an invalid cursor should cause error -32602. Each cursor contains a
+    fingerprint of the configured entries, because a cursor for a changed list could skip or repeat entries.
     """
 
     def __init__(self, keys: SigningKeys) -> None:
@@ -141,11 +141,11 @@ class Cursors:
         return content[2]
 
     def _content(self, cursor: str) -> Json:
-        """Return the signed content. Base64 decoding is lenient, so the cursor must equal its re-encoding."""
+        """Return the signed content of a cursor, or None if the cursor was forged or altered."""
         for serializer in self._serializers():
             try:
                 content = serializer.loads(cursor)
             except BadData:
                 continue
-            return content if serializer.dumps(content) == cursor else None
+            return content if serializer.dumps(content) == cursor else None  # base64 decoding is lenient
         return None

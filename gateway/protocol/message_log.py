@@ -1,6 +1,6 @@
-"""Logs every message at level debug. Files are replaced by descriptions.
+"""Logs every message at level debug. The content of files is replaced by descriptions.
 
-Messages are logged as values, because secrets with escaped characters would not be masked in JSON text.
+Messages are logged as decoded values, because secrets with escaped characters would not be masked in JSON text.
 """
 
 import logging
@@ -22,7 +22,7 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 log: Final = structlog.get_logger(__name__)
 
 is_on: Final = partial(logging.getLogger(__name__).isEnabledFor, logging.DEBUG)
-"""Unlike structlog, the standard library caches `isEnabledFor`."""
+"""Returns whether messages are logged. Unlike structlog, the standard library caches the result of `isEnabledFor`."""
 
 
 @contextmanager
@@ -85,5 +85,5 @@ def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:
         case Batch():
             return [_loggable(entry, catalog) for entry in message.entries]
         case InvalidMessageError():
-            # Without the bytes, in which secrets cannot be masked.
+            # Do not log the bytes of the message, because secrets in them cannot be masked.
             return str(message)

@@ -1,4 +1,4 @@
-"""Notifies clients of changed lists that they can see, and of changed resources that they can read."""
+"""Notifies clients of changed lists and resources, if the client has access to them."""
 
 import asyncio
 from collections import defaultdict
@@ -41,7 +41,7 @@ _UPDATED: Final = "notifications/resources/updated"
 _TASK: Final = "notifications/tasks"
 
 Scopes = frozenset[str] | None
-"""None for all scopes."""
+"""A set of scopes. None means all scopes."""
 
 
 async def nothing() -> None:
@@ -58,11 +58,11 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     view: str | None
     outbox: Outbox
     told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
-    """Version and time of the last queued state by task."""
+    """The version and time of the last queued state, by task id."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
-        """Queue the state of a task (`DetailedTask`), replacing any older state."""
-        # A change may arrive while the store is read, which then returns an older state.
+        """Queue the state of a task (a `DetailedTask`), which replaces an older queued state of the task."""
+        # Ignore older states, because a change may arrive while an older state is read from the store.
         stamp = (task.version, task.updated)
         if stamp < self.told_of_tasks.get(task.id, stamp):
             return
@@ -74,7 +74,7 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return kind in self.kinds
 
     def end(self) -> None:
-        """End the request, and drop messages that the caller may no longer be allowed to see."""
+        """End the subscription, and drop queued messages that the caller may no longer be allowed to see."""
         self.outbox.messages.clear()
         self.outbox.close()
 
@@ -100,7 +100,7 @@ class ChangeNotifier:
         agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
-        """`upstreams_watch` waits briefly until the watched resources are subscribed to on their upstream servers."""
+        """`upstreams_watch` waits briefly until upstream servers have confirmed subscriptions to watched resources."""
         self._store: Final = store
         self._parts: Final = parts
         self._events: Final = events
@@ -123,7 +123,7 @@ class ChangeNotifier:
         self._sessions.add(session)
 
     def session_opened(self, session: Session) -> None:
-        """Called by transports once a session has its final id."""
+        """Publish that a session was opened. Transports call this method once the session has its final id."""
         self._events.publish(SessionOpened(session.id))
 
     def _session_ended(self, session_id: str) -> None:
@@ -144,9 +144,9 @@ class ChangeNotifier:
             await self._agreement.wait()
 
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Restore a session of another process. Announce lists that differ from the fingerprints in `told`.
+        """Restore a session of another process, and announce lists that differ from the fingerprints in `told`.
 
-        Updates of watched resources may have been missed, so sessions with subscriptions are notified of `resources`.
+        If the session has subscriptions, always announce `resources`, because updates may have been missed.
         """
         self.add_session(session)
         offered = self._parts.of(self._store.current, session.identity.scopes, view=session.view)
@@ -156,10 +156,10 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprints of the lists that a client knows. Queued notifications count as unknown."""
+        """Return fingerprints of the lists that a client knows, from `before` for lists with queued notifications."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
-            return dict(before)  # a reload has removed the view, and the session ends
+            return dict(before)  # a reload has removed the view, so the session is about to end
         held = self._held
         known = catalog if held is None or (session.view is not None and session.view not in held.views) else held
         offered = self._parts.of(known, session.identity.scopes, view=session.view).fingerprints
@@ -184,7 +184,7 @@ class ChangeNotifier:
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
         subscription.outbox.count_with(self.counters)
-        # `close` only ends existing subscriptions.
+        # Close the outbox here too, because `close` ends only existing subscriptions.
         if self._is_closed:
             subscription.outbox.close()
         self._subscriptions.add(subscription)
@@ -207,7 +207,7 @@ class ChangeNotifier:
                     del self._of_tasks[task_id]
 
     def end_subscription(self, handler: asyncio.Task[Json]) -> bool:
-        """End the subscription that an asyncio task handles. Return False if there is none."""
+        """End the subscription that an asyncio task handles. Return False if the task handles no subscription."""
         if (subscription := self._by_handler.get(handler)) is None:
             return False
         subscription.end()
@@ -218,7 +218,7 @@ class ChangeNotifier:
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
                 subscription.end()
-        # Clients still know the catalog before the first delayed change.
+        # Keep the oldest catalog, because clients still know the catalog from before the first delayed change.
         self._held, self._newest = self._held or old, new
         if self._agreement is None or not self._agreement.holds_announcements():
             self.announce_held()
@@ -234,7 +234,7 @@ class ChangeNotifier:
                 self._part_changed(before, after, subscribers)
 
     def identity_changed(self, session: Session, identity: Identity) -> None:
-        """Set a session's identity, and announce the lists that its scopes change."""
+        """Set a session's identity, and announce the lists that change with the identity's scopes."""
         before, catalog = session.identity, self._store.current
         if identity == before:
             return
@@ -247,12 +247,12 @@ class ChangeNotifier:
         _announce(kind, self._subscribers())
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the subscribers that can read the resource."""
+        """Notify the subscribers of a resource that are allowed to read it."""
         catalog = self._store.current
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes
         for (scopes, view), subscribers in self._by_part().items():
-            # A reload may have changed the scopes.
+            # Check the scopes again, because a reload may have changed them.
             may_read = scopes is None or needed <= scopes
             if may_read and (view is None or self._parts.of(catalog, scopes, view=view).resource(uri) is not None):
                 _update(uri, subscribers)
@@ -267,7 +267,7 @@ class ChangeNotifier:
     def close(self) -> None:
         self._is_closed = True
         for subscription in self._subscriptions:
-            # Queued messages are still sent.
+            # Messages that are already queued are still sent.
             subscription.outbox.close()
 
     def _subscribers(self) -> Iterator[Subscriber]:

@@ -18,10 +18,10 @@ class NotificationCounters:
 
 
 class Outbox:
-    """A bounded queue of notifications for one client. Only the newest reader receives messages.
+    """A bounded queue of notifications for one client. If there are several readers, the newest receives all messages.
 
-    2025-11-25 basic/transports, "Multiple Connections": each message is sent on one stream only. Announcements with
-    equal keys are merged.
+    2025-11-25 basic/transports, "Multiple Connections": each message is sent on one stream only. Queued messages with
+    the same key are merged.
     """
 
     __slots__ = ("counters", "is_closed", "messages", "readers")
@@ -36,7 +36,7 @@ class Outbox:
         self.counters = counters
 
     def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
-        """Queue a message. Return False if the queue is full. Messages with `is_state` replace earlier ones."""
+        """Queue a message, or return False if the queue is full. With `is_state`, replace a queued message of `key`."""
         if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
             if self.counters is not None:
                 self.counters.dropped[message["method"]] += 1
@@ -49,7 +49,7 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """Let readers end after the queued messages."""
+        """Close the queue. Readers end once they have received all queued messages."""
         self.is_closed = True
         for reader in self.readers:
             reader.wake()
@@ -58,7 +58,7 @@ class Outbox:
         return OutboxReader(self)
 
     async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Send messages until the outbox is closed. Pause while there is a newer reader."""
+        """Send queued messages until the outbox is closed. Sending pauses while there is a newer reader."""
         with self.reader() as reader:
             while (message := await reader.get()) is not None:
                 await send(jsonrpc.encode(message))
@@ -74,7 +74,7 @@ class OutboxReader:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox: Final = outbox
         self._woken: asyncio.Future[None] | None = None
-        """An `asyncio.Event` would use a kibibyte per open stream."""
+        """A future instead of an `asyncio.Event`, because an event would use 1 KiB per open stream."""
 
     def __enter__(self) -> Self:
         self._outbox.readers.append(self)
@@ -90,14 +90,14 @@ class OutboxReader:
             self._woken.set_result(None)
 
     async def get(self) -> JsonObject | None:
-        """Wait for the next message. Return None once the outbox is closed and empty."""
+        """Wait for the next message and return it. Return None once the outbox is closed and empty."""
         messages = self._outbox.messages
         while not (messages and self._outbox.readers[-1] is self):
             if self._outbox.is_closed:
                 return None
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
-        # There is no await after this point, so a cancelled reader loses no message.
+        # From here on, nothing is awaited, so a cancelled reader loses no message.
         message = messages.pop(next(iter(messages)))
         if self._outbox.counters is not None:
             self._outbox.counters.sent[message["method"]] += 1

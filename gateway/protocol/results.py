@@ -1,4 +1,4 @@
-"""Converts results and errors to their wire form. Pure."""
+"""Converts results and errors to JSON-RPC messages for the client's protocol revision."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,7 +28,7 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
     ErrorCode.TOO_MANY_REQUESTS: 429,
 }
-"""HTTP statuses in 2026-07-28, basic/transports/streamable-http. The default is 200.
+"""HTTP statuses by error code (2026-07-28 basic/transports/streamable-http). The default status is 200.
 
 Older revisions always use 200, because the official client treats any other status as the end of the connection.
 """
@@ -37,7 +37,7 @@ _IN_MODERN: Final[Mapping[int, int]] = {
     ErrorCode.RESOURCE_NOT_FOUND: ErrorCode.INVALID_PARAMS,
     ErrorCode.URL_ELICITATION_REQUIRED: ErrorCode.INTERNAL_ERROR,
 }
-"""Replacements for codes that 2026-07-28 has removed. Upstream servers and plugins may still use them."""
+"""Replacements for codes that 2026-07-28 has removed, but that upstream servers and plugins may still use."""
 
 _OF_MODERN: Final = frozenset(
     {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}
@@ -47,7 +47,7 @@ _STATUS_WITHOUT_REQUEST: Final = 400
 
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
-    """Add the members that `revision` requires in every result. Remove the members that it does not define."""
+    """Add the members that `revision` requires in every result, and remove members that `revision` does not define."""
     if revision in MODERN:
         server_info = downgrade.implementation(catalog.server_info, revision)
         fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: server_info}
@@ -74,7 +74,7 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
 def error_reply(
     error: RpcError, *, request_id: RequestId | None, revision: str | None, status: int | None = None
 ) -> Reply:
-    """Convert an error to a reply. `status` overrides the HTTP status. None as the revision means modern."""
+    """Convert an error to a reply. `status` overrides the HTTP status. A revision of None means the modern era."""
     if request_id is None and isinstance(error, InvalidMessageError):
         request_id = error.request_id
     missing_scopes = error.scopes if isinstance(error, InsufficientScopeError) else frozenset()

@@ -1,7 +1,7 @@
-"""The public server card, and parts of a registry's `server.json`. Pure.
+"""Builds the public server card, and parts of a registry's `server.json`.
 
-The card is a draft, SEP-2127: https://github.com/modelcontextprotocol/experimental-ext-server-card, `schema.ts` and
-`docs/discovery.md`.
+The format of the card is a draft (SEP-2127). See `schema.ts` and `docs/discovery.md` in
+https://github.com/modelcontextprotocol/experimental-ext-server-card.
 """
 
 import re
@@ -22,7 +22,7 @@ MAX_TEXT: Final = 100
 MAX_NAME: Final = 200
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
 _CODE_HOSTS: Final = {"github.com": "io.github"}
-"""Users of these hosts have a namespace in the official registry."""
+"""Hosts whose users have a namespace in the official registry, and the prefix of that namespace."""
 
 
 class PublicEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str)
 
 
 def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
-    """Return the document that lists cards, given as qualified names and URLs."""
+    """Return a catalog of server cards, given as pairs of a qualified name and a URL."""
     entries: list[Json] = [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url} for name, url in cards]
     return {"specVersion": "1.0", "entries": entries}
 
@@ -69,7 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return the name, prefixed with a URL's domain in reverse order if needed, or None if no URL has a domain."""
+    """Return a qualified name, with the reversed domain of the first usable URL, or None if no URL has a domain."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)
@@ -82,7 +82,7 @@ def is_qualified(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Return the text in one line, cut after a word to at most `MAX_TEXT` characters."""
+    """Return the text in one line, truncated after a word to at most `MAX_TEXT` characters."""
     line = " ".join(text.split())
     if len(line) <= MAX_TEXT:
         return line

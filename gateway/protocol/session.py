@@ -1,4 +1,4 @@
-"""Legacy sessions, without their connections."""
+"""Implements the sessions of legacy clients, independent of the transport."""
 
 import asyncio
 import secrets
@@ -14,11 +14,11 @@ from gateway.protocol.outbox import Outbox
 from gateway.wire.jsonrpc import RequestId, Response
 
 _ID_BYTES: Final = 24
-"""192 bits: session ids must not be guessable (2025-11-25 basic/transports, "Session Management")."""
+"""192 bits, because session ids must not be guessable (2025-11-25 basic/transports, "Session Management")."""
 
 
 class Session:
-    """A legacy client, identified by `Mcp-Session-Id` over HTTP and by the process over stdio."""
+    """The session of a legacy client. `Mcp-Session-Id` identifies the session over HTTP, and the process over stdio."""
 
     __slots__ = (
         "__weakref__",
@@ -49,19 +49,19 @@ class Session:
         view: str | None = None,
     ) -> None:
         self.id = secrets.token_urlsafe(_ID_BYTES)
-        """Random, until Streamable HTTP assigns an `Mcp-Session-Id`."""
+        """A random id. Streamable HTTP replaces this id by the `Mcp-Session-Id`."""
         self.created_at: Final = time.time()
         self.asks_as = "gateway"
-        """Prefix of request ids. It names the process if replicas share the session."""
+        """The prefix of request ids. The prefix contains the name of the process if replicas share the session."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
         self.view: Final = view
         self.identity = identity
-        """The owner, with the scopes of the last credential."""
+        """The session's owner, with the scopes of the owner's last credential."""
         self.is_initialized = False
         self.log_level: str | None = None
-        """Set by `logging/setLevel`. Without a level, no log messages are sent."""
+        """The level that `logging/setLevel` has set. While the level is None, no log messages are sent."""
         self.subscriptions: frozenset[str] = frozenset()
         self.in_flight: Final = InFlight()
         self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
@@ -105,7 +105,7 @@ class Session:
             callback(self.id)
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
-        # Random, so that a late response never matches a later request.
+        # The id is random, so that a late response never matches a later request.
         request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
@@ -115,7 +115,7 @@ class Session:
         self.pending_answers.pop(request_id, None)
 
     def take_answer(self, response: Response) -> None:
-        """Pass a response to the call that waits for it. Ignore late responses."""
+        """Pass a response to the call that waits for this response. Ignore late responses."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
         # The client may respond twice, or after the wait was cancelled.
         if answering is not None and not answering.done():
@@ -136,10 +136,10 @@ class InFlight:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
-        """Await `answer`. Return None if `cancel` was called. Raise RpcError (-32600) if the id is already in use."""
+        """Await `answer`. Return None if `cancel` is called. Raise RpcError (-32600) if the id is already in use."""
         task = asyncio.current_task()
         if task is None or request_id in self._tasks:
-            # Python warns about coroutines that are never awaited.
+            # Close the coroutine, because Python warns about coroutines that are never awaited.
             answer.close()
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
@@ -161,12 +161,12 @@ class InFlight:
 
     def cancel(self, request_id: Json) -> None:
         if not isinstance(request_id, str | int) or isinstance(request_id, bool):
-            return  # `True == 1`
+            return  # a boolean would match a number, because `True == 1`
         task = self._tasks.get(request_id)
         if task is not None and request_id not in self._cancelled:
             self._cancelled.add(request_id)
             task.cancel()
 
     def _was_cancelled(self, request_id: RequestId, task: asyncio.Task[Json]) -> bool:
-        """Return whether the sender, and no one else, has cancelled the task."""
+        """Return whether only the sender of the request has cancelled the task."""
         return request_id in self._cancelled and task.uncancel() == 0

@@ -297,7 +297,7 @@ class TaskRunner:
 
 
 class TaskLimiter:
-    """Enforces `limits.tasks`. Tasks are counted before they are stored, so concurrent requests cannot exceed limits."""
+    """Enforces `limits.tasks`. A task is counted before it is stored, so concurrent requests cannot exceed a limit."""
 
     def __init__(self) -> None:
         self.refused = 0

@@ -68,7 +68,7 @@ class Supervisor:
         self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> int:
-        """Serve until a stop signal and return the exit code. Raise ConfigError if no address can be bound."""
+        """Serve until a stop signal and return the exit code. Raise ConfigError if files or addresses are invalid."""
         redactor = Redactor([*own_secrets(os.environ)])
         settings = self._settings
         with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text):

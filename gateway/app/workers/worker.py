@@ -32,7 +32,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters that the supervisor passes to a worker."""
 
     number: int
-    """Unique among running workers. A later worker may reuse the number."""
+    """A number that is unique among running workers. A later worker may reuse the number."""
     supervisor: int
     directory: str
     listening: Mapping[str, list[int]]

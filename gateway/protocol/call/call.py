@@ -48,7 +48,7 @@ class CallActivity:
 
     @property
     def queue(self) -> SendQueue:
-        """Queue of messages before the response, shared with inner runs."""
+        """The queue of messages that are sent before the response. Inner runs share this queue."""
         if self._queue is None:
             self._queue = SendQueue()
         return self._queue
@@ -58,7 +58,7 @@ class CallActivity:
         return self._queue is not None
 
     def note_wait(self, cause: str, since: float) -> None:
-        """Record a wait that began at `since`, on the event loop's clock."""
+        """Record a wait that began at the time `since` on the event loop's clock."""
         seconds = asyncio.get_running_loop().time() - since
         if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
             self.waits = (*self.waits, Wait(cause, seconds))
@@ -69,7 +69,7 @@ class CallActivity:
 
 
 class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A request with its sender, its revision, and the catalog that serves it."""
+    """A request, together with the sender, the protocol revision, and the catalog that the request uses."""
 
     id: str
     """Identifies the call in logs, spans, audit records and internal errors."""
@@ -78,9 +78,9 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     params: JsonObject
     meta: JsonObject
     kind: str
-    """`tool`, `resource` or `prompt`. Empty for other requests."""
+    """`tool`, `resource` or `prompt`, or an empty string for other requests."""
     target: Primitive | None
-    """The primitive that is called or completed. None if the caller can see no such primitive."""
+    """The primitive that is called or completed, or None if the caller cannot see such a primitive."""
     name: str | None
     revision: str
     terms: ClientTerms
@@ -89,14 +89,14 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     caller: Caller
     server: "ServerState"
     session: Session | None
-    """None in the modern era."""
+    """The legacy session, or None in the modern era."""
     session_id: str | None
     is_wrapped: bool
-    """Whether the call was sent through `call_tool`. Header fields then do not mirror its parameters."""
+    """Whether the call was sent through `call_tool`, so that header fields do not mirror the parameters."""
     activity: CallActivity
     progress: ProgressReporter | None = None
     output_seconds: float | None = None
-    """Seconds for which a long output is stored. None for the default."""
+    """The number of seconds for which a long output is stored, or None for the default."""
 
     @property
     def era(self) -> Era:
@@ -105,7 +105,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
-        # basic/utilities/progress: a string or an integer. In Python, `True` is an integer.
+        # A token must be a string or an integer (basic/utilities/progress). In Python, `True` is an integer.
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
     @property
@@ -128,7 +128,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace context (2026-07-28 basic/index, "OpenTelemetry trace context"). `_meta` precedes header fields."""
+        """The trace context of `_meta`, or else of header fields (basic/index, "OpenTelemetry trace context")."""
         fields, headers = self.meta, self.caller.headers
         if TRACEPARENT not in fields and TRACEPARENT not in headers:
             return None
@@ -140,7 +140,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the target exists but is hidden from the caller."""
+        """Whether the requested primitive exists but is hidden from the caller."""
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
@@ -170,9 +170,9 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Create the call for a request whose revision, method and sender are already validated."""
+    """Create the call for a request whose revision, method and sender are already checked."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
-    # The earlier check does not cover arguments that are sent as text.
+    # Check the depth again, because the earlier check does not cover arguments that are sent as text.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
         raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params
@@ -218,7 +218,7 @@ def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, Primitive
         case {"type": "ref/prompt", **reference}:
             return "prompt", _named(catalog.prompt, reference.get("name"))
         case {"type": "ref/resource", "uri": str(uri)}:
-            # A listed template or the URI of a resource.
+            # The URI is a listed template or the URI of a resource.
             listed = (each for each in catalog.resource_templates if each.uri_template == uri)
             return "resource", next(listed, None) or _resource(catalog, uri)
     return "resource", None

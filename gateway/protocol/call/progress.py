@@ -1,7 +1,7 @@
 """Progress notifications for requests with a progress token (basic/utilities/progress).
 
-Clients commonly time out after 60 seconds without a message, so a silent call repeats its progress. Values must
-increase, so a repetition adds the smallest possible amount.
+Clients commonly time out after 60 seconds without a message, so the last progress of a silent call is sent again.
+Progress values must increase, so each repetition adds the smallest possible amount.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from gateway.protocol.outbox import NotificationCounters
 from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
-"""Unrelated to `listen.keepalive`."""
+"""The default time after which progress is sent again. This time is unrelated to `listen.keepalive`."""
 _METHOD: Final = "notifications/progress"
 
 
 class ProgressReporter(Protocol):
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Record the progress. Return a function that sends it, or None if there is nothing to send."""
+        """Record the progress. Return a function that sends the notification, or None if there is nothing to send."""
 
 
 class Progress:
@@ -44,7 +44,7 @@ class Progress:
         self._counters: Final = counters
         self._own = -math.inf
         self._shown = -math.inf
-        """Last value that was sent or queued."""
+        """The last value that was sent or queued."""
         self._sent = -math.inf
         self._total: float | None = None
         self._heard_at = asyncio.get_running_loop().time()
@@ -65,7 +65,7 @@ class Progress:
                 raise
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Record the progress. Ignore values that do not increase or are not finite."""
+        """Record the progress, but ignore values that do not increase or are not finite."""
         if self._is_over or not math.isfinite(value) or value <= self._own:
             return None
         self._own = value
@@ -73,7 +73,7 @@ class Progress:
         return self._show(value if value > self._shown else _just_above(self._shown), message)
 
     def _show(self, value: float, message: str | None) -> Callable[[], Coroutine[Any, Any, None]]:
-        # Set before the message is sent, because a concurrent report must be larger.
+        # Set the value before the message is sent, because a concurrent report must be larger.
         self._shown = value
         params: dict[str, Json] = {"progressToken": self._token, "progress": value}
         if self._total is not None:
@@ -99,7 +99,7 @@ class Progress:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
         if loop.time() >= due:
-            # One at a time, for clients that do not read. A repetition must not overtake a queued report.
+            # Send one repetition at a time, as clients may not read, and let no repetition overtake a queued report.
             if (self._beating is None or self._beating.done()) and self._sent == self._shown:
                 value = 0 if math.isinf(self._shown) else _just_above(self._shown)
                 self._beating = loop.create_task(self._show(value, None)(), name="repeated progress")

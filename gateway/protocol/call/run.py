@@ -1,4 +1,4 @@
-"""One run of a primitive: the `Invocation` of an executor and the `Context` of a plugin."""
+"""Implements one run of a primitive, which is the `Invocation` of executors and the `Context` of plugins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,29 +59,29 @@ _SECTIONS: Final[Mapping[type[Primitive], str]] = {
 class TaskOfRun(Protocol):
     @property
     def is_rerun(self) -> bool:
-        """Whether an earlier process or request has started the task."""
+        """Whether the run belongs to a task that was created before the run."""
 
     @property
     def facts(self) -> Task | None:
-        """None until the task exists."""
+        """The facts about the task for plugins, or None until the task exists."""
 
     def open_requester(self, call: Call, *, definition: str) -> InputRequester:
-        """Return the requester of input for a run. `definition` is the version of the tool."""
+        """Return the object that sends the input requests of a run. `definition` is the version of the tool."""
 
 
 class Run(msgspec.Struct, eq=False):
-    """One run of a primitive. Nothing is sent after the run has ended.
+    """One run of a primitive. No messages are sent after the run has ended.
 
-    Entering counts the run against the `rate_limit`. `start` acquires the permit and starts the clock. Exiting releases
-    the permit.
+    Entering the context counts the run against the `rate_limit`. `start` acquires the permit and sets the deadline.
+    Exiting the context releases the permit.
     """
 
     call: Call
     primitive: Primitive
     is_completion: bool = False
-    """Such a run is not rate limited, and cannot send input requests."""
+    """Whether the run completes an argument. Such a run is not rate limited and cannot send input requests."""
     outer: "Run | None" = None
-    """The run of the same call that started this one and holds the caller's permits."""
+    """The run of the same call that has started this run and holds the caller's permits."""
     task_of_run: TaskOfRun | None = None
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
@@ -98,7 +98,7 @@ class Run(msgspec.Struct, eq=False):
     _step: AbstractContextManager[TracedStep] | None = None
 
     async def __aenter__(self) -> Self:
-        """Count the run. Raise OverLimitError if the primitive was called too often."""
+        """Count the run against the rate limit. Raise OverLimitError if the primitive was called too often."""
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
         if not self.is_completion and self.outer is None and self.call.brings_answers:
@@ -107,7 +107,7 @@ class Run(msgspec.Struct, eq=False):
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
-        """Wait for a permit. Raise ExecutionError if none is free before the deadline."""
+        """Wait for a permit. Raise ExecutionError if no permit is free before the deadline."""
         primitive = self.primitive
         self.arguments, self.variables = arguments, self.with_caller(arguments)
         # The deadline includes the wait for the permit.
@@ -115,7 +115,7 @@ class Run(msgspec.Struct, eq=False):
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{call.method if self.outer is None else 'resources/read'}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
-        # The outer run holds the caller's permits. An inner run could wait for its own outer run.
+        # The outer run holds the caller's permits, so an inner run must not wait for more of them.
         limits = call.catalog.limits if self.outer is None else NO_LIMITS
         permit = None
         if limits.of_caller is None and limits.of_all is None:
@@ -129,13 +129,13 @@ class Run(msgspec.Struct, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the permit. A run that ends with `AwaitingInput` is not counted, because it will be repeated."""
-        # Set first, so that background tasks of the run send nothing more.
+        """Release the permit. Do not count a run that ends with `AwaitingInput`, because the run will be repeated."""
+        # Set this first, so that background tasks of the run send no more messages.
         self.is_over = True
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
-            # Released before the waits below, which must not delay other calls.
+            # Release the permit before the waits below, which must not delay other calls.
             self._permit.release()
         if self.call.activity.has_sent or self.has_switched:
             await self._send_rest(error)
@@ -178,7 +178,7 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def deadline(self) -> Deadline:
-        """Only available after the start of the run."""
+        """The deadline of the run. Only available after `start`."""
         if self._deadline is None:
             assert self._began  # noqa: S101 - see `permit`
             seconds = self.primitive.timeout.total_seconds()
@@ -187,7 +187,7 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def permit(self) -> ConcurrencyPermit:
-        """Only available after the start of the run."""
+        """The permit of the run. Only available after `start`."""
         assert self._permit is not None  # noqa: S101 - executors only receive started runs
         return self._permit
 
@@ -200,8 +200,8 @@ class Run(msgspec.Struct, eq=False):
         return replace(self, arguments=arguments, variables=variables, _deadline=deadline, _whole=self._whole or self)
 
     def with_caller(self, arguments: JsonObject) -> JsonObject:
-        """Return the variables of templates: the arguments, and `caller` if a template reads it."""
-        # The facts come last, because an open schema allows an argument with the same name.
+        """Return the arguments as variables for templates, and add `caller` if a template reads this variable."""
+        # `caller` comes last, because an open schema allows an argument with the same name.
         return {**arguments, CALLER: self.call.caller_facts} if self.primitive.caller_facts else arguments
 
     @property
@@ -346,7 +346,7 @@ class Run(msgspec.Struct, eq=False):
         return await self._requester.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
-        """Close the connection if the client can reconnect for the remaining messages."""
+        """Close the connection if the client can reconnect to receive the remaining messages."""
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"`retry_ms` must not be negative (got {retry_ms})")
         return (
@@ -363,7 +363,7 @@ class Run(msgspec.Struct, eq=False):
         return await self._answers(asked, where)
 
     async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
-        # Reserved for the user's confirmation of the tool.
+        # This key is reserved for the user's confirmation of the tool.
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is reserved")
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
@@ -378,7 +378,7 @@ class Run(msgspec.Struct, eq=False):
         return InputRequest(question.method, self.call.catalog.masker.json(question.params))
 
     def open_requester(self) -> InputRequester | None:
-        """Return the requester of input, or None if the run cannot send input requests."""
+        """Return the object that sends input requests, or None if the run cannot send input requests."""
         # basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
         if self.is_completion:
             return None
@@ -410,12 +410,12 @@ class Run(msgspec.Struct, eq=False):
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
-        """Count a dropped message. The result can be awaited until the queue is empty."""
+        """Count a dropped message. Return a future that is done once the last queued message is sent."""
         self.call.server.notifier.counters.dropped[method] += 1
         return self.call.activity.queue.last
 
     async def _send_log(self, level: LogLevel, written: bytes, logger: str | None) -> None:
-        # Large data is masked in a thread.
+        # Mask large data in a thread.
         masked = await shaped(
             lambda: self.call.catalog.sanitizer.json(exact_json.loads(written)),
             size=len(written),
@@ -438,12 +438,12 @@ class Run(msgspec.Struct, eq=False):
         caller, template = self.call.caller, self.primitive.rate_key
         if template is None:
             return caller.rate_limit_key
-        # Includes the realm, because two issuers can use the same value for different tenants.
+        # The key includes the realm, because two issuers can use the same value for different tenants.
         return f"key {caller.realm} {template.render({CALLER: self.call.caller_facts})}"
 
     @property
     def _rate_limit(self) -> RateLimit | None:
-        # The call of a repeated task was counted before.
+        # The first run of a task was already counted.
         if self.is_completion or (self.task_of_run is not None and self.task_of_run.is_rerun):
             return None
         return self.primitive.rate_limit
@@ -471,10 +471,10 @@ def _written(data: Json) -> bytes:
 
 
 def _has_breaks(value: Json) -> bool:
-    """Return whether the arguments contain line breaks, which could forge lines in a message."""
+    """Return whether `value` contains line breaks or tabs, which could forge lines in a message."""
     match value:
         case str():
-            # Variables of URIs are percent-decoded later.
+            # Also check the decoded text, because variables of URIs are percent-decoded later.
             return any(end in value or end in unquote(value) for end in "\n\t")
         case Mapping():
             return any(map(_has_breaks, value.values()))
@@ -497,7 +497,7 @@ def check_access(primitive: Primitive, call: Call) -> None:
 
 
 def check_client(primitive: Primitive, call: Call) -> None:
-    """Raise MissingCapabilityError if the client lacks a required capability."""
+    """Raise MissingCapabilityError if the client lacks a capability that the primitive requires."""
     if not primitive.required_capabilities:
         return
     missing = {
@@ -510,9 +510,9 @@ def check_client(primitive: Primitive, call: Call) -> None:
 
 
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
-    """Return the contents of a resource in the form of 2026-07-28, and the `_meta` of an upstream server's result.
+    """Return the contents of a resource in the format of 2026-07-28, and the `_meta` of an upstream server's result.
 
-    Views do not restrict a read by an `outer` run.
+    If an `outer` run reads the resource, views do not restrict the read.
 
     Raises:
         ResourceNotFoundError: no resource has this URI.

@@ -1,7 +1,7 @@
 """Runs a tool for a call or a task.
 
-Order: rate limit, `confirm`, permit and deadline, work and output, release. Access and arguments are checked earlier.
-While an input request is open, the permit is released and the deadline is paused.
+A run counts against the rate limit, asks for the confirmation, acquires the permit, runs the tool until the deadline,
+and releases the permit. While an input request is open, the permit is released and the deadline is paused.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _DECODING: Final = "Decoding the files"
 
 
 async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
-    """Prepare the arguments of a run (`CompiledArguments.prepare`). Large files are decoded in a thread.
+    """Prepare the arguments of a run with `CompiledArguments.prepare`. Large files are decoded in a thread.
 
-    Call this before the run, so that invalid arguments use neither permit nor rate limit.
+    Call this function before the run, so that invalid arguments use no permit and do not count against the rate limit.
 
     Raises:
         ExecutionError: the arguments are invalid, or decoding took too long.
     """
     is_small = tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP
     prepared = tool.arguments.prepare(arguments) if is_small else await _prepared_in_thread(tool, arguments, call)
-    # The earlier check does not cover objects that are sent as text. Its count includes the message and `params`.
+    # The earlier check, which also counts the message and `params`, does not cover objects that are sent as text.
     if prepared is not arguments and jsonrpc.is_deeper(prepared, call.server.max_depth - 2):
         raise ExecutionError(
             f"The arguments are nested more than {call.server.max_depth} levels deep (limits.request_depth)"
@@ -60,8 +60,8 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject, task: TaskOfRu
     """Run a tool with prepared arguments, possibly as a task.
 
     Raises:
-        ExecutionError: the run failed. The message is for the model.
-        RpcError: a plugin raised it, or the client does not support an input request.
+        ExecutionError: the run failed. The model sees the message.
+        RpcError: a plugin raised the error, or the client does not support an input request.
         AwaitingInput: the client must respond to input requests first.
     """
     async with Run(call, tool, task_of_run=task) as run:
@@ -83,10 +83,10 @@ _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 async def _confirm(
     confirmation: Confirmation, arguments: JsonObject, call: Call, requester: InputRequester | None
 ) -> None:
-    """Wait for the user's confirmation. Return at once if it is optional and the client cannot ask.
+    """Wait for the user's confirmation. Return at once if the confirmation is optional and the client cannot ask.
 
     Raises:
-        ExecutionError: the user did not confirm, or the run cannot ask (`requester` is None).
+        ExecutionError: the user did not confirm, or the run cannot ask the user because `requester` is None.
         MissingCapabilityError: the client lacks the capability.
         AwaitingInput: the client must ask the user first.
     """

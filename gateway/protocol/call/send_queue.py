@@ -1,7 +1,7 @@
-"""The messages that a call sends before its response.
+"""Queues the messages that a call sends before the response.
 
-`context.progress(1)` works with or without `await`. Without `await`, messages are sent in the background, in order, and
-before the response.
+Plugins can call `context.progress(1)` with or without `await`. Without `await`, messages are sent in the background, in
+order, and before the response.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class SendQueue:
         return self._waiting[-1][1]
 
     def put(self, send: Send) -> asyncio.Future[None]:
-        """Queue a message. The future is done once the message was sent or has failed."""
+        """Queue a message. The returned future is done once the message is sent or sending has failed."""
         loop = asyncio.get_running_loop()
         sent: asyncio.Future[None] = loop.create_future()
         self._waiting.append((send, sent))
@@ -43,7 +43,7 @@ class SendQueue:
         return sent
 
     async def drain(self) -> None:
-        """Wait until all messages were sent. Cancelling the wait drops the rest."""
+        """Wait until all messages are sent. If the wait is cancelled, unsent messages are dropped."""
         if self._sending is None:
             return
         try:

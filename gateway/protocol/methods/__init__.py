@@ -1,1 +1,1 @@
-"""The methods of the protocol. Handlers return a mapping or encoded bytes."""
+"""Implements the methods of the protocol. Each handler returns the result as a mapping or as encoded bytes."""

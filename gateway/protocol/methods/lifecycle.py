@@ -1,4 +1,4 @@
-"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle)."""
+"""Implements initialize, server/discover, ping and logging/setLevel (basic/lifecycle)."""
 
 from typing import Final
 
@@ -26,16 +26,16 @@ CAPABILITIES: Final[JsonObject] = {
         "io.modelcontextprotocol/ui": {},  # SEP-1865
     },
 }
-"""Does not depend on the catalog, because a reload may add primitives."""
+"""The server's capabilities, which do not depend on the catalog because a reload may add primitives."""
 
 _MAX_KEPT: Final = 16 * 1024
-"""Bytes of `clientInfo` or `capabilities`, which are kept per session."""
+"""The maximum number of bytes of `clientInfo` and of `capabilities`, because each session keeps both in memory."""
 
 
 def open_session(given: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
-    """Return a new session for the parameters of `initialize`. Raise RpcError if they are invalid or too large."""
+    """Create a session from the parameters of `initialize`. Raise RpcError if a parameter is invalid or too large."""
     requested, client_info = jsonrpc.string_param(given, "protocolVersion"), jsonrpc.object_param(given, "clientInfo")
-    # Icons are unused, and may be large `data:` URIs.
+    # Do not keep icons, which are unused and may be large `data:` URIs.
     without_icons = {name: value for name, value in client_info.items() if name != "icons"}
     return Session(
         revision=negotiate(requested),
@@ -58,11 +58,11 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
 
 
 async def discover(call: Call) -> JsonObject:
-    """Return a `DiscoverResult`. It contains only modern versions, because the next request will use one of them."""
+    """Return a `DiscoverResult`, which lists only modern versions because only modern clients send this request."""
     catalog = call.catalog
-    # server/utilities/caching: the instructions of a view with scopes are private.
+    # Shared caches must not store the instructions of a view with scopes (server/utilities/caching).
     is_shared = catalog.view is None or not catalog.views[catalog.view].access.scopes
-    # Upstream instructions depend on the caller's scopes.
+    # The same applies to upstream instructions that depend on the caller's scopes.
     is_shared = is_shared and not (catalog.upstream_instructions and catalog.scopes)
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),

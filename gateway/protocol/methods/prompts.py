@@ -1,4 +1,4 @@
-"""prompts/get (server/prompts) and completion/complete (server/utilities/completion)."""
+"""Implements prompts/get (server/prompts) and completion/complete (server/utilities/completion)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -63,7 +63,7 @@ async def complete(call: Call) -> JsonObject:
     if primitive is None:
         raise _unknown(reference)
     check_access(primitive, call)
-    # Resources, unlike templates, have no completers.
+    # Resources have no completers, unlike prompts and resource templates.
     completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
     completer = completers.get(name)
     if completer is None:

@@ -1,4 +1,4 @@
-"""resources/read (server/resources), skills/get and resources/directory/read (SEP-2640)."""
+"""Implements resources/read (server/resources), and skills/get and resources/directory/read (SEP-2640)."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ async def read_resource(call: Call) -> JsonObject:
 
 
 def _cache_hints(call: Call) -> dict[str, Json]:
-    """Return cache hints. Stored outputs, and contents that depend on the user's responses, are private."""
+    """Return cache hints. Stored outputs and contents that depend on the user's responses must not be cached."""
     resource = call.target
     if not isinstance(resource, Resource | ResourceTemplate) or call.brings_answers:
         return results.cache_hints(timedelta(0), is_shared=False)

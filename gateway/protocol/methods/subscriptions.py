@@ -1,4 +1,4 @@
-"""subscriptions/listen (2026-07-28 basic/patterns/subscriptions), and the older resources/subscribe and unsubscribe."""
+"""Implements subscriptions/listen (2026-07-28 basic/patterns/subscriptions), resources/subscribe and unsubscribe."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -30,10 +30,10 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 
 
 async def listen(call: Call) -> JsonObject:
-    """Send notifications until the client disconnects. Return if the daemon or a reload ends the subscription.
+    """Send notifications until the client disconnects, or the daemon or a reload ends the subscription.
 
-    The acknowledgment contains only resources and tasks that the caller can read. The state of each task follows,
-    because the task may have ended already.
+    The acknowledgment contains only resources and tasks that the caller can read. After the acknowledgment, the state
+    of each task is sent, because the task may already have ended.
     """
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
@@ -52,7 +52,7 @@ async def listen(call: Call) -> JsonObject:
     with call.server.notifier.listen(
         kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
     ) as subscription:
-        # Inside the context, so that no change is missed.
+        # Read the tasks inside the context, so that no change is missed.
         await _tell_tasks(task_ids, subscription, call)
         if uris:
             await call.server.notifier.upstreams_watch()
@@ -61,8 +61,8 @@ async def listen(call: Call) -> JsonObject:
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, call)
     if call.caller.binding is not Binding.STREAMABLE_HTTP:
-        # 2026-07-28 basic/patterns/cancellation: servers announce the end of a subscription. Over HTTP, the stream
-        # ends.
+        # Servers announce that a subscription has ended (2026-07-28 basic/patterns/cancellation). Over HTTP, closing
+        # the stream is enough.
         await _send(call, "notifications/cancelled", {"requestId": call.request_id})
     return {meta.META: {meta.META_SUBSCRIPTION_ID: call.request_id}}
 
@@ -86,7 +86,7 @@ async def subscribe(call: Call) -> JsonObject:
             )
         call.session.watch(watched)
         call.server.notifier.watch_changed()
-        # The client must not miss an update after the response.
+        # Wait here, because the client must not miss an update after the response.
         await call.server.notifier.upstreams_watch()
     return {}
 
@@ -128,7 +128,7 @@ async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Cal
 async def _relay(subscription: Subscription, call: Call) -> None:
     with subscription.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
-            # A copy, because all outboxes share the queued message.
+            # `_send` copies the parameters, because all outboxes share the queued message.
             await _send(call, message["method"], message.get("params", {}))
 
 

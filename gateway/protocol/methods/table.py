@@ -1,4 +1,4 @@
-"""The methods of the protocol, and the steps that run and observe a call and build its reply."""
+"""Lists the methods of the protocol. `run_method` runs a method, notifies observers, and builds the reply."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,17 +41,17 @@ class Method(msgspec.Struct, frozen=True):
     handler: Handler
     eras: frozenset[Era]
     is_call: bool = False
-    """Whether the method runs a backend or a plugin. Limits count such calls."""
+    """Whether the method runs a backend or a plugin, so that limits count the request as a call."""
     is_list: bool = False
     """Whether `limits.rate_limit` counts this method separately from calls."""
     is_of_tasks: bool = False
     """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
-    """Returns the result, or raises the error, if a limit refuses the call."""
+    """A function that returns the result or raises the error of a call that a limit has refused."""
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
-    """Return a list method. `name` is the result member that contains the entries."""
+    """Return the method that serves a list. `name` is the member of the result that contains the entries."""
 
     async def page(call: Call) -> bytes:
         return call.server.pages.page(
@@ -76,7 +76,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
-        # Returns list entries, as `resources/directory/read` does.
+        # Limits treat this method as a list, because it returns list entries, like `resources/directory/read`.
         "skills/get": Method(resources.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
@@ -90,7 +90,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:
-    """Raise RpcError if the method does not exist in an era, or the client has not declared its extension."""
+    """Raise RpcError if the era lacks the method, or the client has not declared the extension of the method."""
     found = METHODS.get(method)
     if found is None or era not in found.eras:
         if method == "initialize" and era is Era.LEGACY:
@@ -101,7 +101,7 @@ def check_method(method: str, era: Era, terms: ClientTerms) -> None:
 
 
 async def run_method(call: Call) -> Reply:
-    """Run the method. Observers are notified of the start and the end, also if the call is cancelled."""
+    """Run the method of a call. Observers are notified when the call begins and when it ends or is cancelled."""
     method = METHODS[call.method]
     observers = call.server.observers if method.is_call else call.server.observers_of_all
     trace, fields = call.trace, {CALL: call.id}
@@ -137,7 +137,7 @@ async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
             # basic/utilities/progress: notifications stop with the request.
             if progress is not None:
                 await progress.end()
-        # Inside `try`, because a result may not be encodable.
+        # Encode the result inside `try`, because encoding may fail.
         reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
         outcome, failure = _outcome_of(result), None
     except RpcError as error:

@@ -1,4 +1,4 @@
-"""tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling", "Task Update Requests", "Task Cancellation")."""
+"""Implements tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling" to "Task Cancellation")."""
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ async def get(call: Call) -> JsonObject:
 
 
 async def update(call: Call) -> JsonObject:
-    """Accept responses to open requests. Unknown keys are ignored. If a response is invalid, all are rejected."""
+    """Accept responses to open input requests. Unknown keys are ignored, and one invalid response fails the request."""
     task = await _own_task(call)
     responses = call.params.get("inputResponses")
     if not isinstance(responses, dict):

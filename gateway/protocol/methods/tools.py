@@ -1,4 +1,4 @@
-"""tools/call (server/tools)."""
+"""Implements tools/call (server/tools)."""
 
 from typing import Final
 
@@ -24,11 +24,11 @@ log: Final = structlog.get_logger(__name__)
 async def call_tool(call: Call) -> JsonObject:
     """Call a tool after these checks.
 
-    1. the tool exists: -32602, and the caller has its scopes: 403
-    2. over HTTP, the `Mcp-Param-*` fields match the arguments: -32020
-    3. the client has the required capabilities: -32021, and the arguments match the schema: `isError`
+    1. the tool must exist: -32602, and the caller must have the tool's scopes: 403
+    2. over HTTP, the `Mcp-Param-*` fields must match the arguments: -32020
+    3. the client must have the required capabilities: -32021, and the arguments must match the schema: `isError`
 
-    Errors that the model can handle are results with `isError`.
+    Errors that the model can handle are returned as results with `isError`.
     """
     tool = call.target
     if not isinstance(tool, Tool):
@@ -60,14 +60,14 @@ async def call_tool(call: Call) -> JsonObject:
 
 def _unknown_tool(name: str, call: Call) -> RpcError:
     message, upstreams = f"Unknown tool: {name}", call.catalog.unavailable
-    # Views can hide upstreams.
+    # Do not name the upstream server in a view, because views can hide upstream servers.
     if call.catalog.view is None and (prefixes := list(filter(name.startswith, upstreams))):
         message += f". Upstream `{upstreams[max(prefixes, key=len)]}` is unavailable"
     return RpcError(ErrorCode.INVALID_PARAMS, message)
 
 
 def _log(error: ExecutionError, tool: Tool) -> None:
-    # A backend may wrap the timeout to add its output.
+    # Check the cause too, because a backend may wrap the timeout to add the output so far.
     if DeadlineExceededError in {type(error), type(error.__cause__)}:
         log.warning("call timed out", tool=tool.name)
     elif isinstance(error, ArgumentsError):

@@ -1,1 +1,1 @@
-"""Tool calls as tasks (`io.modelcontextprotocol/tasks`)."""
+"""Runs tool calls as tasks (`io.modelcontextprotocol/tasks`)."""

@@ -1,8 +1,8 @@
 """Turns tool calls into tasks, and runs the tools of tasks again.
 
-A tool starts as in any call, and may send input requests. At its first wait, the task is stored and returned. With
-`after` or `ask: before`, that happens later, unless the call ends first. If the task cannot be stored, the call
-continues as an ordinary call. A `required` task is stored before the tool starts.
+A tool starts as in any call, and may send input requests. When the tool first waits, the task is stored and returned to
+the client. With `after` or `ask: before`, the task is stored later, unless the call ends first. If the task cannot be
+stored, the call continues as an ordinary call. A `required` task is stored before the tool starts.
 """
 
 import asyncio
@@ -50,22 +50,22 @@ from gateway.wire.jsonrpc import Request
 log: Final = structlog.get_logger(__name__)
 
 ASKS_WITHIN: Final = 1.0
-"""Seconds before a call with `ask: before` becomes a task, unless `after` is longer."""
+"""The number of seconds before a call with `ask: before` becomes a task, unless `after` is longer."""
 _FIRST_STEPS: Final = 8
-"""Iterations of the event loop in which an async function reaches its first wait."""
+"""The number of event loop iterations in which an async function usually reaches its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreUnavailableError)
-"""Errors that are returned instead of a task."""
+"""Errors that are returned to the client instead of a task."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class TaskCall:
-    """One run of a tool as a task. Progress and log messages are sent only while the original request is open."""
+    """Runs a tool once as a task. Progress and log messages are sent only while the original request is open."""
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
     ) -> None:
-        """`request` is the open request of a first run. `run` is a run of an existing task."""
+        """Pass the open `request` for the first run, or `run` for a later run of an existing task."""
         self.caller: Final = caller
         self.is_rerun: Final = run is not None
         self._tool: Final = tool
@@ -74,7 +74,7 @@ class TaskCall:
         self._may_be_stored = False
         """Whether the store may contain the task."""
         self._can_be_task = True
-        """False after the store has refused the task. All input requests then belong to the call."""
+        """False after the store has refused the task. From then on, all input requests belong to the call."""
         self._is_request_open = request is not None
         self._exchange = None if request is None else request.exchange
         self._progress = None if request is None else request.progress
@@ -83,7 +83,7 @@ class TaskCall:
         self._result: JsonObject | None = None
         self._error: Exception | None = None
         self._requester: TaskRequester | None = None
-        """Set if the tool has sent input requests or used `once`."""
+        """None until the tool sends an input request or uses `once`."""
         self._has_ended = False
         self._reported = -math.inf
 
@@ -119,7 +119,7 @@ class TaskCall:
             await self._exchange.close_stream(retry_ms)
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Record the progress of the task, and report it to an open request."""
+        """Record the progress of the task. While the request is open, also report the progress to the client."""
         send = None if self._progress is None else self._progress.report(value, total, message)
         if not math.isfinite(value) or value <= self._reported:
             return send
@@ -145,13 +145,13 @@ class TaskCall:
                     return outcome
                 result = outcome
             except OverLimitError as error:
-                # `Method.refused` handles it if the call does not become a task.
+                # `Method.refused` handles the error if the call does not become a task.
                 self._error = error
                 result = failure_result(call, error)
             except ExecutionError as error:
                 result = failure_result(call, error)
         except RpcError as error:
-            # Masked here, because the error is stored.
+            # Mask secrets here, because the error is stored.
             self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
             return failed(error)
         except Exception:  # Boundary: a bug must only fail this call.
@@ -174,7 +174,7 @@ class TaskCall:
             if not rules.is_required or rules.asks_before or call.brings_answers:
                 return await self._run_then_store(task_id, call, rules, arguments)
             task = self._record(task_id, call, rules)
-            # Set before the write, because a cancelled write may have succeeded.
+            # Set this before the write, because a cancelled write may have succeeded.
             self._may_be_stored = True
             await self._tasks.add(task)
             return await self._run_stored(task, call, arguments)
@@ -195,14 +195,14 @@ class TaskCall:
             await _first_steps(working)
             await self._wait_if_asking(working)
             self._check_request()
-        # Includes cancellation: the client does not know the task.
+        # Abandon the work also if the request is cancelled, because the client does not know the task.
         except BaseException:
             self._tasks.abandon(working)
             raise
         return self._answered(self._run, working)
 
     async def _run_then_store(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Run the tool for some time as an ordinary call. Return a task if it has not ended by then."""
+        """Run the tool for some time as an ordinary call. Return a task if the tool has not ended by then."""
         working = self._begin(call, arguments)
         try:
             seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
@@ -233,7 +233,7 @@ class TaskCall:
                 await asyncio.wait({working})
                 return self._direct()
         except BaseException:
-            # `answer` discards the stored task.
+            # With this flag, `answer` discards the stored task.
             self._is_request_open = True
             self._tasks.abandon(working)
             raise
@@ -253,7 +253,7 @@ class TaskCall:
 
     def _close_request(self) -> None:
         self._is_request_open = False
-        # The work may take hours, and must not keep the connection in memory.
+        # Drop the connection, because the work may take hours and must not keep the connection in memory.
         self._exchange = self._progress = None
         self._release()
 
@@ -269,7 +269,7 @@ class TaskCall:
 
     async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
         if (requester := self._requester) is not None and requester.is_asking_before:
-            # Wait for the end of the run, so that concurrent requests are sent together.
+            # Wait until the run has ended, so that concurrent requests are sent together.
             await asyncio.wait({working})
             raise AwaitingInput(requester.answer_with_questions())
 
@@ -278,7 +278,7 @@ class TaskCall:
             raise self._error
 
     def _direct(self) -> JsonObject:
-        """Return the result of an ordinary call, or raise its error."""
+        """Return the result of an ordinary call, or raise the error of the call."""
         if self._error is not None:
             raise self._error
         if self._result is None:
@@ -352,7 +352,7 @@ def _ttl_ms(rules: TaskRules, call: Call) -> int:
 
 
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-    """Return a task or the result of the call. Return None if tasks are unavailable.
+    """Return a task or the result of the call. Return None if tasks are unavailable but not required.
 
     Raises:
         RpcError: a required task cannot be created, or the tool raised the error.
@@ -372,7 +372,7 @@ async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject
 
 
 async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:
-    # Never reset, because this is a separate asyncio task.
+    # The context is never reset, because this function runs in a separate asyncio task.
     LOG_CONTEXT.set({CALL: new_id()})
     task = run.task
     content: JsonObject = exact_json.loads(task.call)
@@ -401,7 +401,7 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
     )
     call = task_call.attached_to(call)
     try:
-        # The configuration and the caller's scopes may have changed.
+        # Check access again, because the configuration and the caller's scopes may have changed.
         check_access(tool, call)
         arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
     except RpcError as error:

@@ -1,7 +1,7 @@
-"""Input requests of calls that are or may become tasks.
+"""Sends the input requests of calls that are tasks or may become tasks.
 
-While the request is open, the call can end with `input_required`. Inside a task, an input request ends the run, and the
-tool runs again after `tasks/update`.
+While the original request is open, the call can end with `input_required`. Inside a task, an input request ends the
+run, and the tool runs again after `tasks/update`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class TaskRequester(MrtrRequester):
     def __init__(
         self, call: Call, *, definition: str, memory: TaskMemory, asks_before: Callable[[Where | None], bool]
     ) -> None:
-        """`asks_before` returns whether a request belongs before the task."""
+        """`asks_before` returns whether an input request is sent before the call becomes a task."""
         super().__init__(call, definition=definition)
         is_same = not memory.definition or memory.definition == definition
         self._asks_before: Final = asks_before
@@ -39,7 +39,7 @@ class TaskRequester(MrtrRequester):
         self._inside: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raise AwaitingInput if a request is open, with a result if it belongs before the task."""
+        """Raise AwaitingInput if an input request is open, with a result if the call does not become a task."""
         await super().close(error)
         if self._inside and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None
@@ -58,12 +58,12 @@ class TaskRequester(MrtrRequester):
         return bool(self._open)
 
     def questions(self) -> bytes:
-        """Return the open input requests of the task, encoded, by the client's keys."""
+        """Return the encoded open input requests of the task, by the keys that the client sees."""
         prefix = key_prefix(self._round)
         return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._inside.items()})
 
     def memory(self) -> bytes:
-        """Return the encoded memory for the next run. Raise ExecutionError if it is too large."""
+        """Return the encoded memory for the next run. Raise ExecutionError if the memory is too large."""
         memory = TaskMemory(answers=self.answers, results=self.results, definition=self._definition, round=self._round)
         encoded = encode_memory(memory)
         if len(encoded) > MAX_MEMORY_BYTES:

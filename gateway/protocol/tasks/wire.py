@@ -1,4 +1,4 @@
-"""The wire form of tasks (ext-tasks 2026, "Tasks"). Pure."""
+"""Converts tasks to the JSON objects that clients receive (ext-tasks 2026, "Tasks")."""
 
 from typing import Final
 
@@ -19,13 +19,13 @@ _PAYLOAD: Final = {TaskStatus.COMPLETED: "result", TaskStatus.FAILED: "error"}
 
 
 def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
-    """Return whether the client has declared the extension, which requires a modern revision."""
+    """Return whether the client has declared the tasks extension and uses a modern revision."""
     extensions = client_capabilities.get("extensions")
     return revision in MODERN and isinstance(extensions, dict) and TASKS in extensions
 
 
 def accepts_task(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is impossible."""
+    """Return whether a call can become a task. Raise MissingCapabilityError if it must become one but cannot."""
     if declares_tasks(call.terms.capabilities, call.revision):
         return True
     if rules.is_required:
@@ -38,13 +38,13 @@ def missing_extension() -> MissingCapabilityError:
 
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
-    """Return a `CreateTaskResult`. Its status is always `working`, because it lacks the members of other statuses."""
+    """Return a `CreateTaskResult` with status `working`, because the result lacks the members of other statuses."""
     begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
     return {"resultType": "task", **_metadata(begun, now)}
 
 
 def detailed(task: Task, *, now: float) -> dict[str, Json]:
-    """Return a `DetailedTask`, for `tasks/get` and `notifications/tasks`."""
+    """Return a `DetailedTask` for `tasks/get` and `notifications/tasks`."""
     wire = _metadata(task, now)
     if task.status is TaskStatus.INPUT_REQUIRED:
         wire["inputRequests"] = exact_json.loads(task.questions)

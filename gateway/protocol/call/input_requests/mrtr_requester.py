@@ -1,7 +1,7 @@
-"""Input requests in the modern era: multi round-trip requests (2026-07-28 basic/patterns/mrtr).
+"""Sends input requests in the modern era, as multi round-trip requests (2026-07-28 basic/patterns/mrtr).
 
-A request without a response ends the call with `input_required`. The client retries with the responses, and the tool
-runs again from its start.
+An input request without a response ends the call with `input_required`. The client retries the call with the responses,
+and the tool runs again from its start.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from gateway.wire.input_requests import InputRequest
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Check whether another replica has used the `requestState`. Call this before the requester is created."""
+    """Claim the call's `requestState`, so that no other replica accepts it. Call this before creating a requester."""
     await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
 
 
 class MrtrRequester(InputRequester):
-    """Ends the call with `input_required` once a request is open, even if the tool catches the exception."""
+    """Ends the call with `input_required` if an input request is open, even if the tool catches the exception."""
 
     def __init__(self, call: Call, *, definition: str) -> None:
         super().__init__(call)
         self._scope = _scope(call, definition=definition)
         self._has_state, self._responses = self._brought()
-        """Whether the state is valid, and the responses sent with it."""
+        """Whether the call has a valid state, and the responses that the client has sent with the call."""
         self._open: dict[str, InputRequest] = {}
 
     async def close(self, error: BaseException | None) -> None:
@@ -44,7 +44,7 @@ class MrtrRequester(InputRequester):
         del pause, where  # the run does not wait, and is not a task
         unanswered = dict(questions)
         for key, question in questions.items():
-            # Without a signed state, the response may be older than the request.
+            # Without a signed state, there is no proof that this server sent the request.
             if key in self._responses and (self._has_state or not proven):
                 check_answer(key, question, self._responses[key])
                 self.answers[key] = self._responses[key]
@@ -54,9 +54,9 @@ class MrtrRequester(InputRequester):
             raise AwaitingInput
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:
-        """Return an `InputRequiredResult`, with a state if one is needed. Raise ExecutionError if it is too large.
+        """Return an `InputRequiredResult`, with a state if needed. Raise ExecutionError if the state is too large.
 
-        `questions` are checked requests that are sent beside the open ones.
+        `questions` are checked input requests that are sent together with the open input requests.
         """
         result: dict[str, Json] = {
             "resultType": "input_required",

@@ -1,8 +1,8 @@
 """Signs and verifies `requestState`, which carries the state of a call between retries.
 
-2026-07-28 basic/patterns/mrtr: the client keeps the state and can read it, so it contains no secret. The state is bound
-to the caller, the method, the arguments and the definition. If it belongs to another call, that is an error. If it has
-expired or the definition has changed, the input requests are sent again.
+The client keeps the state and can read it, so the state contains no secrets (2026-07-28 basic/patterns/mrtr). The state
+is bound to the caller, the method, the arguments and the definition. A state of another call is rejected with an error.
+If the state has expired or the definition has changed, the input requests are sent again.
 """
 
 import base64
@@ -59,11 +59,11 @@ class RequestStateSigner:
         self._clock: Final = self._used.clock
 
     def sign(self, state: State, binding: StateScope, *, only_once: bool) -> str:
-        """Raise ExecutionError if the signed state is larger than `MAX_BYTES`."""
+        """Return the signed state. Raise ExecutionError if the result is larger than `MAX_BYTES`."""
         nonce = secrets.token_urlsafe(9) if only_once else ""
         expires = int(self._clock() + LIFETIME.total_seconds())
         signer = self._signers()[0]
-        # basic/patterns/mrtr, "Server Requirements": principal, expiry and request protect against replay.
+        # basic/patterns/mrtr, "Server Requirements": the principal, expiry and request protect against replay.
         marks = [_mark(signer, binding.call), _mark(signer, binding.definition)]
         content = exact_json.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
         signed = signer.sign(base64.urlsafe_b64encode(content)).decode()
@@ -72,7 +72,7 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the state, or None if the requests must be sent again. Raise InvalidRetryError for a forged state."""
+        """Return the state, or None if all requests must be sent again. Raise InvalidRetryError for a forged state."""
         content = self._current(signed, binding)
         if content is None:
             return None
@@ -82,7 +82,7 @@ class RequestStateSigner:
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Claim the state for this replica. Call this before `open`."""
+        """Claim the state for this replica. Call this method before `open`."""
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
             if content is not None and content[1]:
@@ -101,11 +101,11 @@ class RequestStateSigner:
             raise _invalid("is malformed")
         given = signed.encode()
         content = given.rpartition(b".")[0]
-        # Retired keys stay valid.
+        # Try all keys, because retired keys stay valid for verification.
         for signer in self._signers():
             if hmac.compare_digest(
                 signer.sign(content), given
-            ):  # not decoded first, because base64 decoding is lenient
+            ):  # compare before decoding, because base64 decoding is lenient
                 return signer, exact_json.loads(base64.urlsafe_b64decode(content))
         raise _invalid("was not issued by this server")
 
@@ -115,8 +115,8 @@ def _signer(key: bytes) -> Signer:
 
 
 def _mark(signer: Signer, value: Json) -> str:
-    """Return a keyed digest, which reveals nothing to clients."""
-    # A client may change the order of members.
+    """Return a keyed digest of `value`, from which clients cannot infer the value."""
+    # Sort the members, because a client may change their order.
     written = exact_json.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 

@@ -23,24 +23,24 @@ from gateway.wire.input_requests import SAMPLE, InputRequest, check_capabilities
 T = TypeVar("T")
 
 Suspension = Callable[[], AbstractAsyncContextManager[None]]
-"""Stops the clock of a run and suspends its permit."""
+"""Returns a context in which a run's deadline is paused and the run's permit is suspended."""
 
 Where = Literal["before", "inside"]
-"""Whether to ask before the call becomes a task, or inside the task."""
+"""Whether to send an input request before the call becomes a task, or inside the task."""
 
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 class InputRequester(ABC):
-    """The input requests of one call, within `limits.sampling`. Each retry of a modern call starts a new count."""
+    """Sends the input requests of one call, and enforces `limits.sampling`. Each retry of a call counts anew."""
 
     def __init__(self, call: Call) -> None:
         self.call: Final = call
         self._asked: dict[str, InputRequest] = {}
         self.answers: dict[str, JsonObject] = {}
-        """The checked responses by key."""
+        """The client's checked responses by key."""
         self.results: Final[dict[str, Json]] = {}
-        """The results of `once`."""
+        """The results of `once` by key."""
         self.needs_proof = False
 
     async def request(
@@ -51,13 +51,13 @@ class InputRequester(ABC):
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        """Return the checked responses by key.
+        """Send input requests if needed, and return the checked responses by key.
 
         Args:
             questions: input requests by key.
-            pause: suspends the run.
+            pause: a context manager that suspends the run during the wait.
             proven: require proof that this server sent the request for this call, and accept a response only once.
-            where: before or inside a task. None for the configured default.
+            where: before or inside a task. None means the configured default.
 
         Raises:
             MissingCapabilityError: the client has not declared the capability.
@@ -75,11 +75,11 @@ class InputRequester(ABC):
     async def _ask(
         self, questions: Mapping[str, InputRequest], pause: Suspension, *, proven: bool, where: Where | None
     ) -> None:
-        """Add the responses to `answers`, or raise an exception. See `request`."""
+        """Add the responses to `answers`, or raise an exception as described in `request`."""
 
     @abstractmethod
     async def close(self, error: BaseException | None) -> None:
-        """End with the run. Raise AwaitingInput if the client must respond first (modern)."""
+        """Withdraw open requests when the run ends. Raise AwaitingInput if the client must respond first (modern)."""
 
     def _register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
         entered = {key: self._permitted(question) for key, question in questions.items()}
@@ -94,7 +94,7 @@ class InputRequester(ABC):
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Check new requests and add them to `beside`. Raise ExecutionError if that is impossible."""
+        """Check new requests and add them to `beside`. Raise ExecutionError if the client or a limit forbids them."""
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self.call.terms.capabilities, self.call.revision)
         new = {key: for_revision(question, self.call.revision) for key, question in new.items()}
@@ -107,7 +107,7 @@ class InputRequester(ABC):
             raise
 
     async def charge(self, questions: Mapping[str, InputRequest]) -> None:
-        """Count requests against the rate limit of sampling. Raise ExecutionError if it is exceeded."""
+        """Count sampling requests against their rate limit, and raise ExecutionError if the limit is exceeded."""
         samples = _samples(questions)
         if self._limits.rate is not None and samples:
             limit = RateLimit(per_caller=self._limits.rate)
@@ -122,7 +122,7 @@ class InputRequester(ABC):
             observer.input_requested(self.call, {key: question.method for key, question in questions.items()})
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the first run of `function`, converted to JSON so that all tries see the same value.
+        """Return the result of the first run of `function`, converted to JSON so that all runs see the same value.
 
         Raises:
             TypeError: the result cannot be encoded as JSON.
@@ -145,7 +145,7 @@ class InputRequester(ABC):
 
     def _permitted(self, question: InputRequest) -> InputRequest:
         catalog = self.call.catalog
-        # Texts for people show control characters. Texts for models must not contain them.
+        # Control characters stay visible in texts for people, but are removed from texts for models.
         scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
         return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
 
@@ -166,7 +166,7 @@ class RunSuspension:
     def __init__(
         self, deadline: Deadline, permit: ConcurrencyPermit, *, waited: Callable[[float], None] = lambda _: None
     ) -> None:
-        """`waited` is called after each wait with its start, on the event loop's clock."""
+        """`waited` is called after each wait with the time at which the wait began, on the event loop's clock."""
         self._waited = waited
         self._since = 0.0
         self._deadline = deadline
@@ -183,7 +183,7 @@ class RunSuspension:
         self._permit.suspend()
         try:
             yield
-        # The call is about to end, so do not wait for the permit.
+        # Do not wait for the permit, because the cancelled call is about to end.
         except asyncio.CancelledError:
             self._open -= 1
             if not self._open:

@@ -1,4 +1,4 @@
-"""Builds and checks input requests and their responses (client/elicitation, client/sampling and client/roots). Pure."""
+"""Builds and checks input requests and the responses (client/elicitation, client/sampling and client/roots)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,7 +14,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.input_requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
-"""Reserved for `confirm:`."""
+"""The key of the input request that asks the user for the confirmation of a tool (`confirm:`)."""
 
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
@@ -28,7 +28,7 @@ def url_elicitation(message: str, url: str) -> InputRequest:
 
 
 def sampling(messages: str | Sequence[JsonObject], fields: JsonObject) -> InputRequest:
-    """Return a sampling request. Fields with the value None are left out."""
+    """Return a sampling request without the fields whose value is None."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
     given = {name: value for name, value in fields.items() if value is not None}
@@ -40,7 +40,7 @@ def roots() -> InputRequest:
 
 
 def read_input_request(wire: Json) -> InputRequest:
-    """Return a request that a plugin has built. Raise ToolError if it is not a request."""
+    """Read an input request that a plugin has built. Raise ToolError if `wire` is not an input request."""
     match wire:
         case {"method": str(method), **rest} if method in _PROBLEMS and isinstance(
             params := rest.get("params", {}), dict
@@ -52,10 +52,10 @@ def read_input_request(wire: Json) -> InputRequest:
 
 
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
-    """Escape characters that would hide or reorder text that the user sees.
+    """Escape characters that could hide or reorder text in an input request.
 
-    Choices stay unchanged, because the response repeats them. `with_names_of` restores field names. Line breaks of the
-    message are kept if `has_lines`.
+    Choices stay unchanged, because the response repeats the chosen ones. `with_names_of` restores the field names of
+    the response. Line breaks of the message are kept if `has_lines` is true.
     """
     if question.method != ELICIT:
         return question
@@ -70,7 +70,7 @@ def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
 
 
 def with_names_of(question: InputRequest, answer: JsonObject) -> JsonObject:
-    """Replace the escaped field names in a response to `shown(question)`."""
+    """Restore the original field names in a response to the escaped request `shown(question)`."""
     if not question.is_form or not isinstance(content := answer.get("content"), dict):
         return answer
     names = {_shown_name(name): name for name in question.params["requestedSchema"]["properties"]}
@@ -119,13 +119,13 @@ def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str,
 
 
 def checked(key: str, question: InputRequest) -> InputRequest:
-    """Return a request as plain JSON. Raise ToolError if it is invalid."""
+    """Return an input request as plain JSON. Raise ToolError if the request is invalid."""
     try:
-        # A copy, because the plugin may change the original before the response is checked.
+        # Copy the parameters, because the plugin may change the original before the response is checked.
         params = exact_json.loads(jsonrpc.encode(question.params))
     except (TypeError, RecursionError) as error:
         raise ToolError(f"The input request {key!r} cannot be encoded as JSON: {error}") from error
-    # orjson encodes such numbers as null.
+    # Reject NaN and infinity, which orjson encodes as null.
     if (number := exact_json.non_finite(question.params)) is not None:
         raise ToolError(f"The input request {key!r} cannot be encoded as JSON: {number}")
     question = InputRequest(question.method, params)
@@ -147,7 +147,7 @@ def _problem_of_elicitation(params: JsonObject) -> str | None:
 
 
 def _problem_of_form(schema: Json) -> str | None:
-    """Return the problem of a form, which must be flat (client/elicitation, "Requested Schema")."""
+    """Describe what is wrong with a form. A form must be flat (client/elicitation, "Requested Schema")."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return 'needs a schema with `"type": "object"`'
     fields = schema.get("properties")
@@ -217,7 +217,7 @@ _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 def check_answer(key: str, question: InputRequest, answer: Json) -> None:
-    """Raise MalformedAnswerError if a response does not match its request."""
+    """Raise MalformedAnswerError if `answer` does not match the input request."""
     if not isinstance(answer, dict):
         raise MalformedAnswerError(key, "must be an object")
     _CHECKS[question.method](key, question, answer)

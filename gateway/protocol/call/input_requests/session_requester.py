@@ -1,4 +1,4 @@
-"""Input requests of legacy sessions: JSON-RPC requests on the stream of a waiting call."""
+"""Sends the input requests of legacy sessions, as JSON-RPC requests on the stream of the waiting call."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class SessionRequester(InputRequester):
     ) -> None:
         del where  # legacy revisions have no tasks
         del proven  # responses are matched by a unique id within the session
-        # Unsupported requests must not count against a limit.
+        # Check the capabilities first, because unsupported requests must not count against a limit.
         check_capabilities(questions, self.call.terms.capabilities, self.call.revision)
         converted = {key: for_revision(question, self.call.revision) for key, question in questions.items()}
         await self.charge(questions)
@@ -50,7 +50,7 @@ class SessionRequester(InputRequester):
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
-            # `gather` does not cancel the others.
+            # If one task fails, `gather` does not cancel the other tasks.
             await self._withdraw(set(tasks.values()))
             self._asking.difference_update(tasks.values())
 
@@ -83,7 +83,7 @@ class SessionRequester(InputRequester):
         try:
             check_answer(key, question, response.result)
         except MalformedAnswerError as error:
-            # Not a protocol error of the call, because the response is not part of its request.
+            # Convert the protocol error, because the malformed response is not part of the call's own request.
             raise ExecutionError(error.message) from error
         answer: JsonObject = response.result
         return answer

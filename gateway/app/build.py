@@ -500,12 +500,12 @@ def _resource_updated(
     notifier.resource_updated(event.uri)
     origin = upstreams.origin_of(catalog, event.uri)
     if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
-        # Each replica runs its own process of a stdio server, and only the process of this replica reported the update.
+        # Each replica runs a process of the stdio server, and only the process of this replica has reported the update.
         notifier.tell_others("updated", "resources", event.uri)
 
 
 def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """Return the names that can become metric labels, by kind. Other names come from clients and are not counted."""
+    """Return the names that can become metric labels, by kind. Other names that clients send must not become labels."""
     prompts = frozenset(catalog.prompts)
     own = OWN_NAMES if catalog.searches else ()
     resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))

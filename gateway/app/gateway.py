@@ -153,7 +153,7 @@ class Gateway:
         app, core = self.app, self.app.core
         core.audit.open(core.pipeline.served)
         self._stack.callback(core.audit.close)
-        # A replica must receive messages from the others before it serves requests.
+        # A replica must receive messages from other replicas before it serves requests.
         if core.state.replica is not None:
             await core.state.replica.open()
         if self._worker is not None and app.http is not None:

@@ -100,7 +100,7 @@ def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Itera
 def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     """Call `reload` on each SIGHUP, including a SIGHUP that arrived before this call.
 
-    This is not an asyncio handler, because after the loop closes, SIGHUP would then kill the draining daemon.
+    An asyncio handler would end with the event loop, and a later SIGHUP would kill the draining daemon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -117,5 +117,5 @@ def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # If `before` is None, the previous handler was not installed from Python and cannot be restored.
+        # A previous handler that was not installed from Python (None) cannot be restored.
         signal.signal(signal.SIGHUP, signal.SIG_DFL if before is None else before)

@@ -84,7 +84,7 @@ class ConcurrencyLimiter:
 
     @property
     def running(self) -> int:
-        """The number of running calls, including nested ones."""
+        """The number of running calls, including nested calls."""
         # Calls that wait for the total limit already count as running for their primitive.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
@@ -138,7 +138,7 @@ class ConcurrencyPermit:
             # Hold the permit even if the wait is cancelled, because the call releases it.
             if self._is_suspended:
                 self._note_resumed(over_limit=self._semaphores[taken:])
-            else:  # Forced or released during the wait.
+            else:  # The permit was resumed or released during the wait.
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:

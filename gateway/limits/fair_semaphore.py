@@ -38,7 +38,7 @@ Limit = tuple[int, int]
 
 
 class FairSemaphore:
-    """Counts running calls and queues waiting ones.
+    """Counts running calls and queues waiting calls.
 
     The limit is passed with each call, so that a reload takes effect at once. Suspended calls do not count as running,
     and resume ahead of the queue.
@@ -293,7 +293,7 @@ class SharedCapacity:
             self._claiming.add_done_callback(self._done)
 
     def reclaim(self) -> None:
-        """Report the used slots to the store again, because the store may have lost its data."""
+        """Report the used slots to the store again, because the store could have lost its data."""
         self._is_own = False
         self._granted = self._semaphore.running
         if self._granted or self._semaphore.waiting:

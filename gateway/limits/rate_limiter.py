@@ -5,7 +5,7 @@ than allowed, while fixed windows and token buckets allow up to twice as many. R
 rates, the times of calls are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
 With several replicas, a shared store applies the same rules to all replicas together. While the store is unavailable,
-each replica uses its own log.
+each replica uses a separate log.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class RateLimiter:
     """Holds the logs of all limits. The logs outlive reloads, so that a reload does not reset the limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
-        """Create a limiter. `shared` counts the calls of all replicas, and is None for a single process."""
+        """Create a limiter. `shared` counts the calls of all replicas. Pass None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         self.shared: Final = shared
@@ -83,7 +83,7 @@ class RateLimiter:
         now = self._clock()
         for rate, key, _ in rates:
             log = self._log((name, key), rate, now)
-            log.used(rate, now)  # Drops expired calls.
+            log.used(rate, now)  # This call drops expired calls from the log.
             log.add(rate, cost, now)
         return None
 

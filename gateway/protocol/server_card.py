@@ -69,7 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return a qualified name, with the reversed domain of the first usable URL, or None if no URL has a domain."""
+    """Return `name` if qualified, or add the reversed domain of the first usable URL. Return None without a URL."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)

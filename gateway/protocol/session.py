@@ -49,7 +49,7 @@ class Session:
         view: str | None = None,
     ) -> None:
         self.id = secrets.token_urlsafe(_ID_BYTES)
-        """A random id. Streamable HTTP replaces this id by the `Mcp-Session-Id`."""
+        """A random id. Streamable HTTP replaces this id with the `Mcp-Session-Id`."""
         self.created_at: Final = time.time()
         self.asks_as = "gateway"
         """The prefix of request ids. The prefix contains the name of the process if replicas share the session."""

@@ -223,7 +223,7 @@ class RedisTaskStore:
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
-        """Renew leases and store progress messages. Return the ids of lost tasks."""
+        """Renew leases and store progress messages. Return the ids of tasks that this process has lost."""
         values = [
             part
             for task_id, message in messages.items()

@@ -1,4 +1,4 @@
-"""Runs tasks, stores their results, and restarts tasks of dead processes."""
+"""Runs tasks, stores the results, and restarts tasks of processes that have ended."""
 
 import asyncio
 import math

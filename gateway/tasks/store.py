@@ -34,7 +34,7 @@ class TaskStore(Protocol):
         """Store a new task, durably if possible. Raise NotStoredError if the task cannot be stored."""
 
     async def get(self, task_id: str) -> Task | None:
-        """Return a task, or None if it is unknown or expired."""
+        """Return a task, or None if the task is unknown or expired."""
 
     async def replace(self, task: Task) -> bool:
         """Replace the previous version of the task. Return False if the store does not contain that version."""

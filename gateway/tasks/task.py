@@ -56,7 +56,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     call: bytes
     """A JSON object with `params`, `client` and `capabilities`."""
     created: float
-    """Seconds since the epoch."""
+    """The creation time in seconds since the epoch."""
     updated: float
     ttl_ms: int
     poll_ms: int
@@ -86,7 +86,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in UNFINISHED
 
     def poll_interval_ms(self, now: float) -> int:
-        """Return a tenth of the task's age, between `poll_ms` and ten times `poll_ms`."""
+        """Return a tenth of the task's age in milliseconds, but at least `poll_ms` and at most ten times `poll_ms`."""
         age_ms = int((now - self.created) * 1000)
         return min(max(self.poll_ms, age_ms // 10), 10 * self.poll_ms)
 

@@ -67,7 +67,7 @@ class UpstreamMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
-        # Iterate over a copy, because a reload may change the dictionary meanwhile.
+        # Iterate over a copy, because a reload can change the dictionary during the iteration.
         for name, server in list(self._upstreams.servers.items()):
             family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
         yield family
@@ -82,7 +82,7 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
             ("ending",): services.processes.ending,
         },
         "mcp_gateway_tasks": lambda: {
-            # Zeros keep the series continuous, for rates.
+            # Include zeros, so that each series is continuous and rates are correct.
             (status.value,): dispatcher.tasks.store.counts.get(status, 0)
             for status in TaskStatus
         },

@@ -89,7 +89,7 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
 
 
 def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
-    """Return the facts about the daemon for `/-/api/`. `base_url` is None if its listener lacks the MCP endpoint."""
+    """Return the facts about the daemon for `/-/api/`. Pass `base_url` only if this URL has the MCP endpoint."""
     pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name

@@ -36,7 +36,7 @@ def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
 
 
 def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
-    """Combine the statuses of workers, given by worker number. The status is None if the worker did not respond."""
+    """Combine the statuses of all workers, by worker number. Workers that did not respond have a status of None."""
     statuses = [each for each in found.values() if each is not None]
     return {
         **{name: value for name, value in statuses[0].items() if name != "pid"},
@@ -82,7 +82,7 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """Sum the use of each limit. Also sum the limits, except those that all workers share."""
+    """Sum the use of each limit. Also sum the limits, except limits that all workers share."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():

@@ -1,7 +1,7 @@
 """Implements a worker process, which shares its listening sockets with the other workers.
 
-Any free worker accepts a connection, and no connection is lost when a worker ends. If each worker had its own socket
-(SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and reset waiting ones when a socket closes.
+Any free worker accepts a connection, and no connection is lost when a worker ends. With separate sockets (SO_REUSEPORT,
+socket(7)), the kernel would assign connections by hash, and reset waiting connections when a socket closes.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: int
     directory: str
     listening: Mapping[str, list[int]]
-    """File descriptors by the names of `Inherited`."""
+    """The file descriptors of the listening sockets, by the names that `Inherited` uses."""
     control: int
     """The file descriptor of the connection to the supervisor, for readiness and heartbeats."""
     is_activated: bool
     """Whether the service manager also holds the sockets."""
     key_bytes: int = 0
-    """Length of the signing keys that the worker reads from `control`, or 0 if the settings contain the keys."""
+    """The length of the signing keys that the worker reads from `control`, or 0 if the settings contain the keys."""
     key_file: str | None = None
 
     @property
@@ -60,7 +60,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
-        """Return the worker's own subdirectory, because only one process can use a state directory."""
+        """Return the subdirectory for this worker, because only one process can use a state directory."""
         return None if base is None else base / f"worker-{self.number}"
 
     @property

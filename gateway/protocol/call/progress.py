@@ -1,4 +1,4 @@
-"""Progress notifications for requests with a progress token (basic/utilities/progress).
+"""Sends progress notifications for requests with a progress token (basic/utilities/progress).
 
 Clients commonly time out after 60 seconds without a message, so the last progress of a silent call is sent again.
 Progress values must increase, so each repetition adds the smallest possible amount.
@@ -59,7 +59,7 @@ class Progress:
             self._timer.cancel()
         if self._beating is not None and not self._beating.done():
             try:
-                await asyncio.wait([self._beating])  # a message must not be cut off
+                await asyncio.wait([self._beating])  # wait until the message is completely sent
             except asyncio.CancelledError:
                 self._beating.cancel()
                 raise
@@ -99,7 +99,7 @@ class Progress:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
         if loop.time() >= due:
-            # Send one repetition at a time, as clients may not read, and let no repetition overtake a queued report.
+            # Send one repetition at a time for slow clients, and let no repetition overtake a queued report.
             if (self._beating is None or self._beating.done()) and self._sent == self._shown:
                 value = 0 if math.isinf(self._shown) else _just_above(self._shown)
                 self._beating = loop.create_task(self._show(value, None)(), name="repeated progress")

@@ -25,7 +25,7 @@ def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
 
 
 def accepts_task(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task. Raise MissingCapabilityError if it must become one but cannot."""
+    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
     if declares_tasks(call.terms.capabilities, call.revision):
         return True
     if rules.is_required:

@@ -1,4 +1,4 @@
-"""Builds and checks input requests and the responses (client/elicitation, client/sampling and client/roots)."""
+"""Builds and checks input requests and responses (client/elicitation, client/sampling and client/roots)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -54,7 +54,7 @@ def read_input_request(wire: Json) -> InputRequest:
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
     """Escape characters that could hide or reorder text in an input request.
 
-    Choices stay unchanged, because the response repeats the chosen ones. `with_names_of` restores the field names of
+    Choices stay unchanged, because the response repeats the choice. `with_names_of` restores the field names of
     the response. Line breaks of the message are kept if `has_lines` is true.
     """
     if question.method != ELICIT:

@@ -54,7 +54,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     core: Core
     logs: Logs
     status: Callable[[], JsonObject]
-    """Returns the body of `/-/status` for this process."""
+    """A function that returns the response body of `/-/status` for this process."""
     metrics: MetricsExposition
     reloads: ReloadRequests
     http: HttpServer | None

@@ -1,7 +1,7 @@
 """Implements a semaphore with a bounded queue that is fair between callers, for one event loop.
 
 Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call displaces the last
-call of the caller with the most queued calls, unless the new call's caller has as many.
+call of the caller with the most queued calls. If the new call's caller has about as many, the new call is refused.
 
 A shared limit is divided between the semaphores of all replicas. Each semaphore reports its used and wanted slots to
 the store, one claim at a time, and the store returns the semaphore's capacity. While the store is unavailable, each

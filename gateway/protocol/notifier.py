@@ -247,7 +247,7 @@ class ChangeNotifier:
         _announce(kind, self._subscribers())
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the subscribers of a resource that are allowed to read it."""
+        """Notify the subscribers that are allowed to read the resource."""
         catalog = self._store.current
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes

@@ -320,7 +320,7 @@ def private_directory() -> Iterator[Path]:
 
 @contextmanager
 def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
-    """Lock the state directory and yield its signing keys, or None if the settings contain keys."""
+    """Lock the state directory and yield the directory's signing keys, or None if the settings contain keys."""
     if settings.signing_keys():
         yield None
         return

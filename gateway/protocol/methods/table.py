@@ -47,7 +47,7 @@ class Method(msgspec.Struct, frozen=True):
     is_of_tasks: bool = False
     """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
-    """A function that returns the result or raises the error of a call that a limit has refused."""
+    """A function that returns the result, or raises the error, if a limit refuses the call."""
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:

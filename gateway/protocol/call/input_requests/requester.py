@@ -32,7 +32,7 @@ _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATET
 
 
 class InputRequester(ABC):
-    """Sends the input requests of one call, and enforces `limits.sampling`. Each retry of a call counts anew."""
+    """Sends the input requests of one call, and enforces `limits.sampling`. Each retry of a call starts a new count."""
 
     def __init__(self, call: Call) -> None:
         self.call: Final = call

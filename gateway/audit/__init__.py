@@ -1,1 +1,1 @@
-"""The audit log: calls, reloads and denied requests as JSON lines in a file."""
+"""The audit log records calls, reloads and denied requests as JSON lines in a file."""

@@ -1,8 +1,8 @@
-"""The audit log file, with one JSON line per record. Never delays a call.
+"""Writes audit records to a file, one JSON line per record, without delaying calls.
 
-Records that cannot be written stay in the bounded queue of a `BackgroundWriter` and are retried. A record reports the
-number of dropped records. For rotation, the file can be moved or truncated: it is reopened when its path refers
-to another file or no longer exists.
+A `BackgroundWriter` queues the records and retries failed writes. If its bounded queue overflows, a later record
+reports how many records were dropped. Log rotation can move or truncate the file. The writer reopens the file when the
+path refers to another file or no longer exists.
 """
 
 import json
@@ -29,21 +29,18 @@ log: Final = structlog.get_logger(__name__)
 MAX_QUEUED_BYTES: Final = 32 * 2**20
 RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.02
-"""How long a first record waits for others, because waking the thread takes longer than writing."""
+"""How long the writer waits to batch further records, because waking the thread costs more than a write."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""The maximum time that the exit waits for the last records."""
-# O_APPEND: works with other writers and logrotate's `copytruncate`. O_NONBLOCK: do not wait for the reader of a FIFO
+"""Maximum seconds that the shutdown waits for queued records to be written."""
+# O_APPEND supports other writers and logrotate's `copytruncate`. O_NONBLOCK avoids waiting for the reader of a FIFO
 # (fifo(7)).
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MODE: Final = 0o600
-"""The mode of a new file. Only the owner can read the records."""
+"""The mode of a new audit log file, which only the owner of the file can read."""
 
 
 class AuditLog(BackgroundWriter):
-    """Writes records between `start` and `stop`. Drops other records silently.
-
-    `refusal_of` checks whether the file can be written.
-    """
+    """Writes records between `start` and `stop`, and silently drops records outside this period."""
 
     def __init__(self, path: Path, *, most_bytes: int = MAX_QUEUED_BYTES, retry_seconds: float = RETRY_SECONDS) -> None:
         self.path: Final = path
@@ -63,7 +60,7 @@ class AuditLog(BackgroundWriter):
         if self.has_ended:
             return
         super().stop(seconds)
-        if not self.has_ended:  # The disk hangs. Otherwise the thread has reported.
+        if not self.has_ended:  # The disk hangs. A thread that ends reports lost records itself.
             self._report_lost()
 
     def _finish(self) -> None:
@@ -83,7 +80,7 @@ class AuditLog(BackgroundWriter):
         return self._file.problem
 
     def append(self, record: JsonObject) -> None:
-        """Queue a record with its time. Never waits or raises."""
+        """Add the current time to a record and queue the record, without waiting or raising."""
         # Log once per overflow, not for each record.
         had_room = not self.unreported
         self.put(_line({"time": timestamp(time.time()), **record}))
@@ -99,7 +96,7 @@ class _File:
         self._has_left = False
         """Whether the file must be reopened before the next line."""
         self._is_mid_line = False
-        """Whether a line was written partially, for example to a full disk."""
+        """Whether the last line was written only partially, for example because the disk was full."""
 
     def open(self) -> None:
         descriptor = os.open(self._path, _FLAGS, _MODE)
@@ -129,7 +126,7 @@ class _File:
             self.problem = None
 
     def _append(self, line: bytes) -> None:
-        # End a partial line first, which would otherwise corrupt the next record.
+        # End a partial line first, because the line would otherwise corrupt the next record.
         rest = b"\n" + line if self._is_mid_line else line
         while rest:
             written = os.write(self._descriptor, rest)
@@ -158,7 +155,7 @@ class _File:
 
 
 def refusal_of(path: Path) -> str | None:
-    """Return why a file cannot be written, or None. Creates a missing file."""
+    """Create the audit log file if it is missing. Return why the file cannot be written, or None."""
     file = _File(path)
     try:
         file.open()
@@ -169,14 +166,14 @@ def refusal_of(path: Path) -> str | None:
 
 
 def audit_path(section: Audit, root: Path) -> Path:
-    """Return the path of the file, relative to the directory of the main file."""
+    """Resolve `audit.file` against the directory of the main configuration file."""
     return root / os.path.expanduser(section.file)  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
 def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report an impossible path. Nothing is created, because `validate` can run as another user.
+    """Report a path of the audit log that cannot be a file, without creating the file.
 
-    Write permission is only checked when the gateway opens the file.
+    `validate` can run as a different user, so only the gateway checks write permission, when it opens the file.
     """
     if loaded.document.audit is None:
         return
@@ -191,7 +188,7 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a log file that the gateway also reads, because the first record would corrupt it."""
+    """Report an audit log that is also a configuration file, because the first record would corrupt the file."""
     if loaded.document.audit is None:
         return
     path = audit_path(loaded.document.audit, loaded.root).resolve()
@@ -200,7 +197,7 @@ def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _line(record: JsonObject) -> bytes:
-    """Encode a record as one line. Text from callers can contain characters that some readers treat as line ends."""
+    """Encode a record as one line, and escape characters in caller text that some readers treat as line ends."""
     try:
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
         is_shown_as_it_is = line[:-1].decode().isprintable()

@@ -1,7 +1,7 @@
-"""Manages the audit log: opens it before listening, follows reloads, and closes it at shutdown.
+"""Opens the audit log before the gateway listens, replaces the log on reloads, and closes it at shutdown.
 
-Only `serve` uses it. Users of `mcp-gateway call` could also run the configured commands directly, and may have no
-permission to write the log.
+Only `serve` writes an audit log. Users of `mcp-gateway call` could run the configured commands without the gateway, and
+often have no permission to write the log.
 """
 
 import os
@@ -31,7 +31,7 @@ from gateway.tasks.task import Task
 from gateway.telemetry.observer import CallFacts, CallResult
 
 MAX_BURST: Final = 20.0
-"""The maximum burst of denial records. After that, one per second."""
+"""How many denial records can be written at once. After such a burst, one record per second is written."""
 
 
 class ServedConfig(Protocol):
@@ -50,7 +50,7 @@ class ServedConfig(Protocol):
 
 
 class AuditRecorder:
-    """Records calls, reloads and denied requests if the configuration contains a section `audit`."""
+    """Records calls, reloads and denied requests if the configuration contains the section `audit`."""
 
     def __init__(self, *, key: bytes, generation: Callable[[], int]) -> None:
         self._digest_key: Final = digest_key(key)
@@ -60,11 +60,11 @@ class AuditRecorder:
         self._labels: Mapping[str, TextTemplate] = {}
         self._log: AuditLog | None = None
         self._replaced: Final[list[AuditLog]] = []
-        """Logs that a reload has replaced and that can still have queued records."""
+        """Logs that a reload has replaced, and that may still have to write queued records."""
         self._lost = self._written = 0
 
     def open(self, served: ServedConfig) -> None:
-        """Start recording. Raise ConfigError if the file cannot be written."""
+        """Start recording. Raise ConfigError if the audit log file cannot be written."""
         self.check(served)
         self._follow(served)
         self._note({"event": "started", "version": __version__, **self._facts(served)})
@@ -72,13 +72,13 @@ class AuditRecorder:
     def close(self) -> None:
         self._note({"event": "stopped"})
         self._replace()
-        # One time limit for all logs.
+        # All logs share one deadline, so that replaced logs do not prolong the shutdown.
         deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         for log in self._replaced:
             log.stop(max(0.0, deadline - time.monotonic()))
 
     def check(self, served: ServedConfig) -> None:
-        """Check the audit log of a candidate. Blocking. Raise ConfigError if the file cannot be written."""
+        """Raise ConfigError if the audit log of a new configuration cannot be written. This call blocks."""
         if served.document.audit is None:
             return
         path = audit_path(served.document.audit, served.root)
@@ -88,7 +88,7 @@ class AuditRecorder:
             raise ConfigError([Problem(message=message, path="audit.file", location=location, source_line=line)])
 
     def serve(self, served: ServedConfig) -> None:
-        """Record a successful reload, in the file of the new configuration."""
+        """Record a successful reload in the audit log of the new configuration."""
         self._follow(served)
         self._note({"event": "reloaded", **self._facts(served)})
 
@@ -105,7 +105,7 @@ class AuditRecorder:
 
     @property
     def status(self) -> dict[str, Json] | None:
-        """The audit section of `/-/status`. None without an audit log."""
+        """The section `audit` of `/-/status`, or None without an audit log."""
         if self._log is None:
             return None
         return {
@@ -129,7 +129,7 @@ class AuditRecorder:
         return self._log is not None and self._log.problem is not None
 
     def began(self, call: CallFacts) -> None:
-        """Do nothing: calls are recorded at their end."""
+        """Do nothing, because a call is recorded when it ends."""
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         if self._log is not None and self._section is not None:
@@ -154,7 +154,7 @@ class AuditRecorder:
 
     def _follow(self, served: ServedConfig) -> None:
         section = served.document.audit
-        # Compiled without problems when the file was loaded.
+        # The problems are ignored, because the labels compiled without problems when the file was loaded.
         self._labels = compile_labels(served.document, Problems())
         if section == self._section:
             return
@@ -167,14 +167,14 @@ class AuditRecorder:
             self._log.start()
 
     def _replace(self) -> None:
-        """Stop using this log. Its thread writes the queued records."""
+        """Stop adding records to the current log. The thread of the log still writes the queued records."""
         if self._log is not None:
             self._log.end()
             self._replaced.append(self._log)
         self._log = None
         for log in [each for each in self._replaced if each.has_ended]:
             self._replaced.remove(log)
-            # Counters must not decrease.
+            # Keep the counts of the removed log, because metrics counters must not decrease.
             self._written += log.written
             self._lost += log.dropped
 
@@ -183,7 +183,6 @@ class AuditRecorder:
         return self._replaced if self._log is None else [*self._replaced, self._log]
 
     def _facts(self, served: ServedConfig) -> dict[str, Json]:
-        """Return the generation, the hash of the files, and differences from the lock file."""
         differs = [*served.lock_differences]
         facts: dict[str, Json] = {"generation": self._generation(), "files_sha256": served.digest}
         return {**facts, "differs": differs} if differs else facts
@@ -194,7 +193,7 @@ class AuditRecorder:
 
 
 class DenialLogLimiter:
-    """A token bucket that also counts suppressed records. Clients without credentials cannot fill the disk."""
+    """Limits denial records with a token bucket, so that clients without credentials cannot fill the disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
@@ -203,7 +202,7 @@ class DenialLogLimiter:
         self._suppressed = 0
 
     def allows(self) -> int | None:
-        """Return the number of suppressed records since the last one, or None if this one is suppressed too."""
+        """Return None to suppress a record, or the number of records suppressed since the last allowed record."""
         now = self._clock()
         self._left = min(MAX_BURST, self._left + now - self._at)
         self._at = now

@@ -1,7 +1,7 @@
-"""The records of the audit log: who called what, with which arguments, and the outcome.
+"""Builds audit records, which contain the caller, the target, the arguments and the outcome of a call.
 
-Records are short, because they are kept for a long time. By default, arguments are recorded as a keyed digest, because
-values could be guessed from a plain digest. Caller text is truncated, and secrets are masked.
+Records are short, because audit logs are kept for a long time. By default, arguments are recorded as a keyed digest,
+because an attacker could guess values from a plain digest. Caller text is truncated, and secrets are masked.
 """
 
 import hmac
@@ -25,12 +25,12 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire import meta
 
 _MAX_ARGUMENT_BYTES: Final = 2**16
-"""The maximum size of recorded arguments. Larger ones are recorded as a digest."""
+"""The maximum size of recorded arguments. Larger arguments are recorded as a digest."""
 _MAX_LENGTH: Final = 256
-"""Characters of a name from a caller."""
+"""The maximum number of recorded characters for each short text from a caller, such as a name."""
 _MAX_URI_LENGTH: Final = 2048
 _SESSION_PREFIX: Final = 8
-"""Characters that identify sessions and tasks, but cannot be used as credentials."""
+"""How many characters of a session or task id are recorded: too few to use the id as a credential."""
 _KEY_LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
 
@@ -42,7 +42,7 @@ _OVER_LIMIT: Final = "over_limit"
 
 def digest_key(secret: bytes) -> bytes:
     """Derive the key for argument digests from the gateway's secret."""
-    # A separate key, so that other uses of the secret never produce such a digest.
+    # The derived key ensures that no other use of the secret produces the same digests.
     return hmac.digest(secret, _KEY_LABEL, "sha256")
 
 
@@ -68,7 +68,7 @@ def call_record(
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
-    """Compile `audit.labels`. `problems` must be at the root of the file."""
+    """Compile the templates of `audit.labels`. `problems` must refer to the root of the file."""
     labels = {} if document.audit is None else document.audit.labels
     scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
     return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}
@@ -79,7 +79,7 @@ def check_labels(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _label(template: TextTemplate, call: CallFacts) -> str | None:
-    """Return the value of a label, or None if the caller lacks a claim that it needs."""
+    """Return the value of a label, or None if the template needs a claim that the caller lacks."""
     try:
         return template.render({CALLER: call.caller_facts})[:_MAX_LENGTH]
     except ExecutionError:
@@ -87,7 +87,7 @@ def _label(template: TextTemplate, call: CallFacts) -> str | None:
 
 
 def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:
-    """Yield a record for each input request. `methods` are by key."""
+    """Yield a record for each input request. `methods` maps the key of each request to its method."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
         yield call.catalog.redactor.json({**facts, **_caller(call)})
@@ -115,13 +115,13 @@ def task_record(task: Task) -> JsonObject:
 
 
 def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int) -> JsonObject:
-    """Return the record of a denied request, without the credential, and the number of suppressed records."""
+    """Return the record of a denied request. The record omits the credential and counts suppressed records."""
     facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
     return {"event": "denied", **facts, "others": suppressed}
 
 
 def _target(call: CallFacts) -> dict[str, Json]:
-    """Return the requested name or URI, if it differs from the primitive's name."""
+    """Return the requested URI, or the requested name if it differs from the name of the primitive."""
     params = call.params
     if call.method == "completion/complete":
         reference = params.get("ref")
@@ -136,14 +136,14 @@ def _target(call: CallFacts) -> dict[str, Json]:
 
 def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
     given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
-    # All parameters count if there are others than `arguments`, as in completion/complete.
+    # Record all parameters if any parameter is not `arguments`, as in completion/complete.
     arguments = given.get("arguments") if set(given) <= {"arguments"} else given
     if not arguments:
         return {}
     try:
-        # Sorted, so that the digest is independent of key order.
+        # Keys are sorted, so that the digest does not depend on their order.
         text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # Deeper than orjson supports (254), which `limits.request_depth` can allow.
+    except TypeError:  # `limits.request_depth` can allow deeper nesting than orjson supports (254).
         return {"arguments_digest": "none: the arguments are nested too deeply"}
     if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
         return {"arguments": kept}
@@ -151,7 +151,7 @@ def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[st
 
 
 def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
-    """Return the arguments without file contents, or None if they are too long."""
+    """Return the arguments without file contents, or None if the arguments are too large."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(exact_json.dumps(described))

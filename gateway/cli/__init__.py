@@ -1,4 +1,4 @@
-"""The command `mcp-gateway`: imports the module of a command, runs it and returns its exit code."""
+"""The program `mcp-gateway`, which imports only the module of the given command, and runs the command."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ from gateway.cli.parser import EXIT_CODES, Parser
 
 
 def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] = lambda: None) -> int:
-    """Run the command line and return its exit code. `on_imported` is called before the command runs."""
+    """Run a command line and return the exit code. Call `on_imported` after the imports, before the command runs."""
     words = sys.argv[1:] if words is None else words
     _prepare_streams()
     try:
         return _run(words, on_imported)
     except BrokenPipeError:  # the reader has closed the pipe
-        # Otherwise Python flushes standard output at exit and reports the broken pipe again.
+        # Replace standard output, because Python flushes it at exit and would report the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # The exit code that shells report for SIGPIPE: 128 + 13.
         return 141
@@ -28,12 +28,12 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
 
 
 def _prepare_streams() -> None:
-    """Open file descriptors 0 to 2 if they are closed, so that no other file gets these numbers."""
+    """Open each of the file descriptors 0 to 2 that is closed, so that no other file gets the number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # open(2) returns the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # open(2) returns the lowest free number, which is `descriptor`
     sys.stdin = sys.stdin or os.fdopen(0)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
@@ -59,7 +59,7 @@ def _run(words: Sequence[str], on_imported: Callable[[], None]) -> int:
     module, execute = load(name), load_execute()
     on_imported()
     parser = module.parser(f"mcp-gateway {name}")
-    # POSIX, Utility Syntax Guideline 10: `--` ends the options. `parse_intermixed_args` does not support that.
+    # POSIX Utility Syntax Guideline 10: `--` ends the options. `parse_intermixed_args` does not support `--`.
     options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
     return execute(module.run, options, Console(sys.stdout), Console(sys.stderr), words=words)
 

@@ -1,6 +1,6 @@
-"""The commands: names, summaries and modules.
+"""The names, summaries and modules of the commands.
 
-Command modules are imported only when they run. Importing all of them takes several times as long as `--help`.
+The module of a command is imported only when the command runs, because importing all modules would slow down `--help`.
 """
 
 from argparse import Namespace
@@ -15,11 +15,11 @@ from gateway.cli.parser import Parser
 class CommandModule(Protocol):
     @staticmethod
     def parser(name: str) -> Parser:
-        """Return the argument parser. `name` is, for example, `mcp-gateway serve`."""
+        """Return the argument parser of the command. `name` is, for example, `mcp-gateway serve`."""
 
     @staticmethod
     async def run(options: Namespace, out: Console, hints: Console) -> int:
-        """Run the command and return its exit code. Results go to `out`, everything else to `hints`."""
+        """Run the command and return the exit code. Write results to `out`, and all other output to `hints`."""
 
 
 COMMANDS: Final = {
@@ -45,7 +45,7 @@ COMMANDS: Final = {
     "completion": "print a shell completion script",
 }
 EXECUTION: Final = "gateway.cli.execution"
-"""Imports asyncio, uvloop and pydantic, which are slow to import."""
+"""The module that runs a command. It is imported late, because importing asyncio, uvloop and pydantic is slow."""
 
 
 def load(name: str) -> CommandModule:

@@ -1,4 +1,4 @@
-"""Output for people: colours on a terminal, plain text in a pipe. Removes control sequences from untrusted text."""
+"""Writes coloured text to a terminal or plain text to a pipe, and removes control sequences from untrusted text."""
 
 import os
 import re
@@ -16,16 +16,16 @@ from gateway.control_characters import strip_control_characters, visible
 from gateway.json_types import Json, JsonObject
 
 _ERASE: Final = "\r\x1b[2K"
-"""Erase the current line (ECMA-48 8.3.41)."""
+"""The escape sequence that erases the current line (ECMA-48 8.3.41)."""
 _PATIENCE: Final = 1.0
-"""Seconds before a waiting line is shown."""
+"""Seconds before the progress line of `waiting` appears, and between updates of the line."""
 SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
-"""Styles of the lines of a difference, by their first character."""
+"""The style of a line in a difference, by the first character of the line."""
 _OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
-"""A style of this program. Other escape sequences in the text are removed."""
+"""Matches the styles that this program uses. All other escape sequences are removed from the text."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Environment variables of a graphical session. A text browser would take over the terminal."""
+"""Environment variables that indicate a graphical browser, because a text browser would take over the terminal."""
 
 
 def has_browser() -> bool:
@@ -33,7 +33,7 @@ def has_browser() -> bool:
 
 
 def open_in_browser(url: str) -> None:
-    # A daemon thread, because some browsers only return when their window is closed.
+    # Use a daemon thread, because some browser commands return only after the user has closed the window.
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 
 
@@ -43,18 +43,18 @@ class Console:
         self.is_terminal = stream.isatty()
         self.has_colour = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self.is_redrawable = self.is_terminal and environ.get("TERM", "dumb") != "dumb" and not environ.get("CI")
-        """Whether a line can be redrawn. In a build log, each update would be a separate line."""
+        """Whether a line can be redrawn. Each redraw would add a line to a build log."""
         self._is_drawn = False
-        # A lock, because `waiting` draws in a thread. Reentrant, because `line` calls `erase`.
+        # Use a lock, because `waiting` draws in a thread. The lock is reentrant, because `line` calls `erase`.
         self._lock = threading.RLock()
 
     @property
     def width(self) -> int:
-        """Width of the terminal, or a large number without a terminal."""
+        """The width of the terminal in characters, or a large number if the output is not a terminal."""
         return shutil.get_terminal_size().columns if self.is_terminal else 10_000
 
     def line(self, text: str = "") -> None:
-        """Write one or more lines, without control sequences on a terminal."""
+        """Write one or more lines. On a terminal, remove control sequences other than the styles of this program."""
         pieces = _OWN_STYLE.split(text) if self.has_colour else [text]
         text = "".join(each if index % 2 else self.clean(each) for index, each in enumerate(pieces))
         with self._lock:
@@ -63,7 +63,7 @@ class Console:
             self._stream.flush()
 
     def prompt(self, text: str) -> None:
-        """Write text without a line end, before the user types."""
+        """Write a prompt without a line end, so that the user types on the same line."""
         with self._lock:
             self.erase()
             self._stream.write(self.clean(text))
@@ -89,7 +89,7 @@ class Console:
         return _printable(text) if self.is_terminal else text
 
     def fact(self, label: str, text: str, *, width: int) -> None:
-        """Write a label and its text. Further lines are aligned with the first."""
+        """Write a label and a text, and align further lines of the text with the first line."""
         first, *others = self.clean(text).splitlines() or [""]
         self.line(f"  {self.styled(label.ljust(width), 'cyan')}  {first}".rstrip())
         for line in others:
@@ -107,7 +107,7 @@ class Console:
         return text if len(text) <= room else text[: room - 1] + "…"
 
     def table(self, rows: Iterable[Sequence[str]], *, style: str = "bold") -> None:
-        """Write rows as a table. The first column has `style`, and the last is cut to the width of the terminal."""
+        """Write a table. Apply `style` to the first column, and truncate the last column to the terminal width."""
         cells = [[_one_line(cell) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
@@ -120,11 +120,11 @@ class Console:
 def protect_stdout() -> Iterator[None]:
     """Redirect `sys.stdout` and descriptor 1 to standard error.
 
-    Standard output is reserved for the result of the command, but plugins can print.
+    Plugins can print, but standard output is reserved for the result of the command.
     """
     sys.stdout.flush()
     kept = os.dup(1)
-    # Both the object and the descriptor: C code and child processes write to the descriptor.
+    # Redirect the descriptor as well as the object, because C code and child processes write to the descriptor.
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
@@ -136,9 +136,9 @@ def protect_stdout() -> Iterator[None]:
 
 @contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """After a second, show the task and its duration on a redrawn line.
+    """Show `text` and the elapsed time on a redrawn line if the body takes longer than a second.
 
-    Yields a function that changes the text. Draws in a thread, because loading a file blocks the event loop.
+    Yield a function that changes the text. A thread draws the line, because loading a file blocks the event loop.
     """
     if not console.is_redrawable:
         yield lambda _: None
@@ -183,9 +183,9 @@ def counted(count: int, noun: str, several: str | None = None) -> str:
 def left_out_lines(
     left_out: Iterable[JsonObject], *, lists_all: bool, hint: str, where: str = " here"
 ) -> Iterator[str]:
-    """Describe definitions that are not served. Operations of OpenAPI documents are counted unless `lists_all`.
+    """Yield a line for each definition that is not served.
 
-    `hint` explains how to list them.
+    Unless `lists_all` is set, only count operations of OpenAPI documents, and add `hint` on how to list the operations.
     """
     operations: Counter[str] = Counter()
     for each in left_out:
@@ -202,5 +202,5 @@ def _one_line(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Remove terminal escapes, and escape characters that hide or reorder text."""
+    """Remove terminal control sequences, and escape characters that hide or reorder text."""
     return visible(strip_control_characters(text), has_lines=True)

@@ -1,4 +1,4 @@
-"""Recognises files with credentials by name and content, so that a bundle does not contain them."""
+"""Recognises files with credentials by name and content, so that `bundle` can leave out such files."""
 
 import re
 from base64 import b64decode
@@ -14,18 +14,18 @@ _NAMES: Final = (
     *("*.keystore", "*.ppk", "*.env", "kubeconfig", "*.kubeconfig"),
 )
 _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----")
-"""RFC 7468 §10 and §11, OpenSSH, SSH2 (RFC 4716) and OpenPGP (RFC 9580 §6.2)."""
+"""Headers of private keys in RFC 7468 §10 and §11, OpenSSH, SSH2 (RFC 4716) and OpenPGP (RFC 9580 §6.2)."""
 _LINE_OF_KEY: Final = re.compile(rb"[ \t]*\r?\n\s*\S|(?:\\r)?\\n[A-Za-z0-9+/]")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{32}")
 _AFTER_HEADER: Final = 600
-"""Maximum bytes of header fields before the key."""
+"""How many bytes after a PEM header can contain header fields, before the key starts."""
 _OTHER_TEXT: Final = re.compile(
     rb"(?m)^PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1|^SSH PRIVATE KEY FILE FORMAT|"
-    # RFC 7517: private JSON Web Keys have `d`, symmetric ones `k`.
+    # RFC 7517: private JSON Web Keys have the member `d`, and symmetric keys have the member `k`.
     rb'"kty"\s*:\s*"(?:EC|RSA|OKP|oct)"[^{}]*"[dk]"\s*:\s*"|"[dk]"\s*:\s*"[^{}]*"kty"\s*:'
 )
 _ENCODED_PEM: Final = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/\s]{30,}")
-"""Base64 of `-----BEGIN `, for example in kubeconfigs and Kubernetes secrets."""
+"""Matches the Base64 encoding of `-----BEGIN `, for example in kubeconfigs and Kubernetes secrets."""
 _KUBECONFIG: Final = tuple(
     map(re.compile, (rb"\bclusters['\"]?\s*:", rb"\busers['\"]?\s*:", rb"\btoken['\"]?\s*:\s*['\"]?[\w.~+/-]{16}"))
 )
@@ -43,7 +43,7 @@ _DER: Final = re.compile(
 
 
 def named_as_credentials(path: PurePath) -> PurePath | None:
-    """Return the part of a relative path up to the first name of credentials, or None."""
+    """Return the start of a relative path up to a part such as `.ssh`, or None if no part names credentials."""
     for index, part in enumerate(path.parts, 1):
         if any(fnmatchcase(part.lower(), pattern) for pattern in _NAMES):
             return PurePath(*path.parts[:index])
@@ -53,11 +53,11 @@ def named_as_credentials(path: PurePath) -> PurePath | None:
 def holds_private_key(content: bytes) -> bool:
     """Return whether a file contains a private key, or is a kubeconfig with a token.
 
-    A PEM header without a key is probably part of a program.
+    A PEM header without a key does not count, because the file is probably source code that handles keys.
     """
     if _DER.match(content) is not None or _OTHER_TEXT.search(content) is not None:
         return True
-    text = content.replace(b"\0", b"")  # UTF-16
+    text = content.replace(b"\0", b"")  # reduces ASCII text in UTF-16 to ASCII
     if _has_pem(text) or all(each.search(text) for each in _KUBECONFIG):
         return True
     encoded = (b"".join(found[0].split()) for found in _ENCODED_PEM.finditer(text))

@@ -1,4 +1,4 @@
-"""Writes a configuration with one read-only tool for each table of a database."""
+"""Creates a configuration with one read-only tool for each table of a database."""
 
 import asyncio
 import json
@@ -36,13 +36,13 @@ _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tinytext", "mediumtext", "longtext"), "text"),
     **dict.fromkeys(("enum", "uuid"), "string"),
 }
-"""The kind of filter for a type. Columns of other types have no filter."""
+"""The kind of filter for each column type. Columns with other types have no filter."""
 _AFFINITIES: Final = (
     ("DATE", "date"), ("TIME", "date"), ("BOOL", "boolean"), ("INT", "integer"), ("CHAR", "text"), ("CLOB", "text"),
     ("TEXT", "text"), ("BLOB", ""), ("REAL", "number"), ("FLOA", "number"), ("DOUB", "number"), ("NUM", "number"),
     ("DEC", "number"), ("", "string"),
 )  # fmt: skip
-"""Parts of types in SQLite, which accepts any name, in the order of its rules (datatype3, section 3.1)."""
+"""Maps a part of a type name to a kind of filter, in the order of SQLite's affinity rules (datatype3, section 3.1)."""
 
 _FILE: Final = """\
 # A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
@@ -85,15 +85,15 @@ _TOOL: Final = """\
 class _Column(NamedTuple):
     name: str
     sql: str
-    """The qualified name. SQLite reads an unknown quoted name without a table as text."""
+    """The name qualified by the table, because SQLite treats an unknown quoted name without a table as text."""
     input: str
     kind: str
-    """A value of `_KINDS`."""
+    """The kind of filter: a value of `_KINDS`, or empty for no filter."""
     is_key: bool
 
 
 async def of_database(kind: str, source: str, directory: Path | None, option: str) -> str:
-    """Return a configuration with a tool for each table. `source` is a file or the URL of a server.
+    """Return a configuration with a tool for each table of a database, given as a file or the URL of a server.
 
     Raise ConfigError if the database cannot be read, or has no tables.
     """
@@ -136,7 +136,7 @@ def _profile(name: str, url: str, option: str, password: str | None = None) -> D
 
 
 def _without_password(source: str) -> tuple[str, str, bool]:
-    """Return the database of a URL, the URL without the password, and whether it had one."""
+    """Return the database name in a URL, the URL without the password, and whether the URL contained a password."""
     from sqlalchemy import URL, make_url  # noqa: PLC0415 - of the extra
 
     url = make_url(source)
@@ -176,7 +176,7 @@ async def _columns_of(profile: DatabaseProfile, dialect: Dialect, shown: str) ->
 def _schema(rows: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     for table, found in groupby(rows, key=lambda row: str(row["table"])):
         columns = [f"{row['column']} {row['type']}{' (primary key)' if row['is_key'] else ''}" for row in found]
-        # The text is a template.
+        # Replace `{`, because the text of a resource is a template.
         text = f"{table}: {', '.join(columns)}".replace("{", "(").lstrip()
         yield "      " + "".join(character if character.isprintable() else "?" for character in text)
 
@@ -203,13 +203,13 @@ def _column(row: Mapping[str, Json], dialect: Dialect) -> _Column:
 
 
 def _filters(columns: Sequence[_Column]) -> list[_Column]:
-    """Return the columns to filter by, the primary key first."""
+    """Return the columns that become filters of the tool, with the primary key first."""
     inputs = [column.input for column in columns]
     bounds = [f"{side}_{name}" for name in inputs for side in ("min", "max")]
     usable = [
         column
         for column in columns
-        # Other columns must not have the same input name.
+        # Skip a column if its input name is not unique or is used for another input.
         if column.kind
         and inputs.count(column.input) == 1
         and column.input not in {"limit", "offset", "search", CALLER, *bounds}
@@ -258,7 +258,7 @@ def _tool(tool: str, table: str, columns: list[_Column], dialect: Dialect, datab
 
 
 def _is_usable(name: str) -> bool:
-    # A query must not contain a template.
+    # The name becomes part of a query, which must not contain a template.
     return name.isprintable() and "{{" not in name and "{%" not in name
 
 
@@ -273,5 +273,5 @@ def _quoted(name: str, dialect: Dialect) -> str:
 
 
 def path_from(directory: Path | None, file: str) -> str:
-    """Return a path relative to the directory of the new file, or an absolute one."""
+    """Return the path of `file` relative to `directory`, or the absolute path if `directory` is None."""
     return str(Path(file).absolute()) if directory is None else os.path.relpath(file, directory)

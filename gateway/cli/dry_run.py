@@ -1,4 +1,4 @@
-"""Loads and compiles a file without serving it, and finds the environment variables that it reads."""
+"""Loads and compiles a configuration without serving it, and finds the environment variables that it uses."""
 
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
 
 _PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
-"""Variables that clients pass on to servers on stdio, according to the official SDKs."""
+"""Variables that MCP clients pass to servers on stdio by default, according to the official SDKs."""
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,19 +47,19 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     services: Services
 
     def client(self, offered: Catalog, *, capabilities: JsonObject, identity: Identity = ANONYMOUS) -> MemoryClient:
-        """Return a client for the newest revision of MCP."""
-        # Random keys: signatures are only valid for this client.
+        """Return an in-memory client for the catalog `offered`."""
+        # Random keys are enough, because only this client uses the signatures.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         return MemoryClient(dispatcher, capabilities=capabilities, identity=identity)
 
 
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Upstreams and remote documents whose definitions were fetched once."""
+    """The upstreams and remote documents of a file, after their definitions were fetched once."""
 
     upstreams: UpstreamSource
     documents: OpenApiSource
     loaded: LoadedConfig
-    """The file before it was merged with their definitions."""
+    """The file before the fetched definitions were merged into it."""
     redactor: LiveRedactor
 
     @property
@@ -68,7 +68,7 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unreachable(self) -> Problems:
-        """Return a warning for each upstream that is unreachable or has unreadable lists."""
+        """Warnings for upstreams that cannot be reached or do not return all lists."""
         problems = Problems(self.loaded.sources, redactor=self.loaded.redactor)
         for name, server in self.upstreams.servers.items():
             place = problems.at("upstreams", name)
@@ -89,15 +89,15 @@ def dry_run(
     sources: AskedSources | None = None,
     dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
-    """Load and compile a file or directory. Tools cannot run, and plugins are only imported.
+    """Load and compile a file or directory. Tools cannot run, and plugins are imported but not started.
 
-    With `heeds_lock`, differences from the lock are warnings, but nothing is left out. `checks` are additional checks.
-    Without `sources`, upstreams have no definitions. `dependencies` receives the files that were used.
+    With `heeds_lock`, differences from the lock cause warnings, but no definition is left out. The compiler also runs
+    `checks`. Without `sources`, upstreams have no definitions. `dependencies` collects the files that were used.
 
     Raises:
-        ConfigError: the file cannot be served. Contains every problem and warning.
+        ConfigError: the file cannot be served. The error contains every problem and warning.
     """
-    # Executors can be compiled with services that are not started, but not run.
+    # Services that are not started are enough to compile executors, but not to run them.
     plugins, services = Plugins(), Services()
     with _loaded(settings, sources, unasked=(_upstreams(services), OpenApiSource())) as loaded:
         try:
@@ -111,7 +111,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     """Load and compile a file, and start its services and plugins, so that tools can be called.
 
     Raises:
-        ConfigError: the file cannot be served. Contains every problem and warning.
+        ConfigError: the file cannot be served. The error contains every problem and warning.
     """
     plugins = Plugins()
     async with AsyncExitStack() as stack:
@@ -126,12 +126,12 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
 
 @asynccontextmanager
 async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None]:
-    """Connect to the upstreams of the file for up to five seconds, and fetch its remote documents.
+    """Connect to the upstreams of the file for up to five seconds, and fetch the remote documents of the file.
 
-    Yields None if the file has neither, or is invalid.
+    Yield None if the file is invalid, or has neither upstreams nor remote documents.
     """
     try:
-        # For the names of the upstreams and documents. The file is loaded again afterwards.
+        # Load the file to find its upstreams and documents. The caller loads the file again with their definitions.
         loaded = load(settings.config)
     except ConfigError:  # reported when the file is loaded again
         yield None
@@ -201,7 +201,7 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
 
 
 def variables_of(loaded: LoadedConfig) -> Mapping[str, Variable]:
-    """Return the variables that the file reads, and those that its definitions name."""
+    """Return the environment variables that the file reads or that its definitions name."""
     variables = dict(loaded.variables)
     for name, variable in _named_by_definitions(loaded.document):
         variables.setdefault(name, variable)
@@ -209,7 +209,7 @@ def variables_of(loaded: LoadedConfig) -> Mapping[str, Variable]:
 
 
 def _named_by_definitions(document: Document) -> Iterator[tuple[str, Variable]]:
-    """Yield the variables of `requires.env`, and those of `inherit_env` that are set here."""
+    """Yield the variables in `requires.env`, and the variables in `inherit_env` that are set in this process."""
     definitions = chain[Tool | Resource | Prompt](
         document.tools.values(), document.resources.values(), document.prompts.values()
     )

@@ -1,4 +1,4 @@
-"""Runs a command on uvloop, and reports the error that ended it."""
+"""Runs a command on uvloop, and reports the error if the command fails."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ Command = Callable[[Namespace, Console, Console], Coroutine[Json, Json, int]]
 
 
 def execute(command: Command, options: Namespace, out: Console, hints: Console, *, words: Sequence[str]) -> int:
-    """Run a command and return its exit code. `words` is the command line."""
+    """Run a command and return the exit code. `words` contains the arguments of the program."""
     try:
         if env_file := getattr(options, "env_file", None):
             set_variables(env_file)
@@ -59,18 +59,18 @@ def _show(text: str, hints: Console) -> None:
 
 
 def set_variables(path: Path) -> None:
-    """Set the variables of an `--env-file` that are not set yet. Values are literal: `$NAME` is not replaced.
+    """Set the variables of an `--env-file` that are not set yet, without replacing `$NAME` in values.
 
     Raises:
-        ConfigError: the file cannot be read, or lines are malformed. Their text can be secret, so it is not shown.
+        ConfigError: the file cannot be read or has malformed lines. The error does not show lines, which can be secret.
     """
     try:
-        # Not only regular files, because shells pass `<(command)` as a pipe.
+        # The path can be a pipe, because shells pass `<(command)` as a pipe.
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ConfigError.at("--env-file", f"cannot read {path}: {error.strerror}") from error
     except ValueError:
-        # `from None`: the UnicodeDecodeError contains the bytes.
+        # Use `from None`, because the UnicodeDecodeError contains the bytes of the file.
         raise ConfigError.at("--env-file", f"{path} is not UTF-8 text") from None
     variables: dict[str, str] = {}
     if problems := list(_read_variables(text, path, variables)):
@@ -80,7 +80,7 @@ def set_variables(path: Path) -> None:
 
 
 def _read_variables(text: str, path: Path, variables: dict[str, str]) -> Iterator[Problem]:
-    """Add the variables of a file. Yield a problem for each malformed line."""
+    """Add the variables in `text` to `variables`, and yield a problem for each malformed line."""
     from dotenv.parser import parse_stream  # noqa: PLC0415 - imports several packages
 
     for binding in parse_stream(StringIO(text)):
@@ -92,4 +92,4 @@ def _read_variables(text: str, path: Path, variables: dict[str, str]) -> Iterato
             empty_lines = original[: len(original) - len(original.lstrip())].count("\n")
             yield Problem(message="expected NAME=value", path=f"{path}:{binding.original.line + empty_lines}")
         else:
-            variables[binding.key] = binding.value  # as in shells, the last one wins
+            variables[binding.key] = binding.value  # as in shells, the last assignment wins

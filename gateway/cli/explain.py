@@ -1,4 +1,4 @@
-"""The flag `--explain`: shows the effect of a request without running it. See `gateway.catalog.explained`."""
+"""Implements `--explain`, which shows the effect of a request without running it. See `gateway.catalog.explained`."""
 
 import json
 import shlex
@@ -75,12 +75,12 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
 
 
 async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:
-    """Explain `tools/call`, `resources/read` or `prompts/get`.
+    """Explain a `tools/call`, `resources/read` or `prompts/get` request.
 
     Raises:
         ConfigError: the file cannot be served.
-        ExecutionError: the call would fail before it runs, with the message for the caller.
-        RpcError: the call would fail with a protocol error.
+        ExecutionError: the request would fail before it runs. The message is the one that the caller would receive.
+        RpcError: the request would fail with a protocol error.
     """
     explained: list[Explained] = []
     async with asked_sources(settings) as sources:
@@ -96,7 +96,7 @@ async def explain(settings: Settings, method: str, params: JsonObject, *, caller
                     raise
                 raise ExecutionError(reason) from error
     if not explained:
-        # The call failed before an executor was reached. Its result contains the reason.
+        # The call failed before it reached an executor. The result of the call contains the reason.
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
     return explained[0]
 

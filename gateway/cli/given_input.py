@@ -1,4 +1,4 @@
-"""Reads what the user gives: positional arguments, files, standard input, and the claims of `--as`."""
+"""Reads the input of the user: positional arguments, files, standard input, and the claims in the file of `--as`."""
 
 import signal
 import sys
@@ -21,7 +21,7 @@ from gateway.errors import ConfigError
 from gateway.json_types import Json
 
 _MAX_BYTES: Final = 256 * 2**20
-"""Larger than any message. Stops devices such as /dev/zero."""
+"""Larger than any message. The limit ends the reading of endless devices such as /dev/zero."""
 _PIECE: Final = 2**20
 
 
@@ -48,10 +48,10 @@ def given_bytes(path: str, *, where: str) -> bytes:
 
 
 def given_text(path: str, *, where: str) -> str:
-    """Return the content of a UTF-8 file, or of standard input for `-`. Line ends are kept.
+    """Return the text of a UTF-8 file with its line ends, or the text of standard input for `-`.
 
     Raises:
-        ConfigError: see `given_bytes`; or the content is not UTF-8.
+        ConfigError: the content is not UTF-8, or `given_bytes` cannot read the file.
     """
     data = given_bytes(path, where=where)
     try:
@@ -70,14 +70,14 @@ def _read(file: BinaryIO) -> bytearray:
 
 
 def given_line() -> str:
-    """Return the next line of standard input, or an empty string at its end."""
+    """Return the next line of standard input, or an empty string at the end of the input."""
     with _interruptible():
         return sys.stdin.readline()
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt a blocking read. `asyncio.Runner` would only cancel the task."""
+    """Make Ctrl-C interrupt a blocking read. The handler of `asyncio.Runner` would only cancel the task."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler):  # SIGINT is ignored
         yield
@@ -90,7 +90,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def given_caller(name: str | None, auth: Auth | None) -> Identity:
-    """Return the identity described in the named file, or the anonymous identity if there is no name.
+    """Return the identity with the claims in the file `name`, or the anonymous identity if `name` is None.
 
     Raise ConfigError if the file cannot be read, or if `auth` would not accept the identity.
     """
@@ -110,9 +110,9 @@ _EXPECTED: Final = "expected key=text, key:=json or key@=file"
 
 
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
-    """Return CONFIG and the remaining words. CONFIG is None if there is a `url`, or if the first word is not a path.
+    """Return CONFIG and the remaining words. CONFIG is None with a `url`, or if the first word is not a path.
 
-    A directory is CONFIG, unless `needs_name` is set and no other word can be the name.
+    If `needs_name` is set, a directory as the first word is CONFIG only if another word can be the name.
     """
     if url is not None or not words:
         return None, list(words)
@@ -123,12 +123,12 @@ def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = Fa
 
 
 def split_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the action and the remaining words. The first action is the default."""
+    """Return the action and the remaining words. If no action is given, return the first of `actions`."""
     return (words[0], list(words[1:])) if words and words[0] in actions else (actions[0], list(words))
 
 
 def name_and_pairs(words: list[str], what: str) -> list[str]:
-    """Return the words. The first is the name of the tool or prompt.
+    """Return the words unchanged, after checking that the first word is the name of a tool or prompt.
 
     Raise ConfigError if there are no words, or the name is not valid UTF-8.
     """
@@ -139,7 +139,7 @@ def name_and_pairs(words: list[str], what: str) -> list[str]:
 
 
 def check_text(word: str) -> None:
-    """Reject a word that JSON cannot contain (RFC 8259 §8.1). Raise ConfigError if the word is not valid UTF-8."""
+    """Raise ConfigError if a word is not valid UTF-8, because JSON cannot contain the word (RFC 8259 §8.1)."""
     try:
         word.encode()
     except UnicodeEncodeError as error:
@@ -147,12 +147,12 @@ def check_text(word: str) -> None:
 
 
 def _is_path(word: str) -> bool:
-    # URIs contain slashes too.
+    # A URI contains slashes too, but is not a path.
     return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
-    """Return the arguments from `key=value` words, which override those of the JSON object.
+    """Return the arguments from `key=value` words, which override arguments in the JSON object.
 
     Raise ConfigError if a word or the JSON is malformed, or a file cannot be read.
     """
@@ -160,7 +160,7 @@ def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, 
     files: dict[str, list[str]] = {}
     for key, value in map(_argument, pairs):
         arguments[key] = value
-        if isinstance(value, str) and value.startswith("@"):  # several files with the same key are a list
+        if isinstance(value, str) and value.startswith("@"):  # several files with the same key become a list
             files.setdefault(key, []).append(value)
             arguments[key] = files[key] if len(files[key]) > 1 else value
     return arguments
@@ -170,7 +170,7 @@ def _argument(pair: str) -> tuple[str, Json]:
     key, separator, value = pair.partition("=")
     if not separator or key in {"", ":", "@"}:
         raise ConfigError.at(pair, _EXPECTED)
-    # A file name can contain any bytes; only its content is sent.
+    # A file name can contain any bytes, because only the content of the file is sent.
     check_text(key if key.endswith("@") or value.startswith("@") else pair)
     match key[-1]:
         case ":":

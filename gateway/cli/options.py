@@ -1,4 +1,4 @@
-"""Options shared by several commands, and the `Settings` built from them."""
+"""Options that several commands share, and functions that create `Settings` from parsed options."""
 
 import os
 import shlex
@@ -25,15 +25,15 @@ _SHOWN_DEFAULTS: Final = {
     "store": "none",
     "state_dir": "$STATE_DIRECTORY, or a directory for this file in ~/.local/state/mcp-gateway",
 }
-"""Defaults that need a description in the help."""
+"""Texts for defaults that `--help` describes in words."""
 
 
 class Option(NamedTuple):
-    """A flag that is a field of `Settings`."""
+    """A flag that sets a field of `Settings`."""
 
     field: str
     metavar: str | None
-    """Name of the value; None for a flag without a value."""
+    """The name of the value in the help, or None for a flag without a value."""
     help: str
 
 
@@ -49,7 +49,7 @@ def add_option(add: AddArgument, option: Option, *, default: str | None = None) 
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
     takes = {"action": "store_true"} if option.metavar is None else {"metavar": option.metavar}
-    # Without a default, which would override the environment variable.
+    # The flag has no argparse default, because a default would override the environment variable.
     add(flag_of(option.field), default=SUPPRESS, help=text, **takes)
 
 
@@ -70,7 +70,7 @@ def add_env_file(add: AddArgument) -> None:
 
 
 def add_url(parser: Parser) -> None:
-    """Add `--url`, `--view` and `--log-level` for commands that can use a running server."""
+    """Add the options of a command that can use a running server instead of a file."""
     add = parser.add_group("server")
     add(
         "--url",
@@ -82,7 +82,7 @@ def add_url(parser: Parser) -> None:
 
 
 def add_daemon_url(parser: Parser) -> None:
-    """Add `--url` for commands that need a running server. Their epilog contains `DAEMON_HINT`."""
+    """Add `--url` to a command that needs a running server and has `DAEMON_HINT` in its help."""
     parser.add_argument("--url", help="URL of the server")
 
 
@@ -91,7 +91,7 @@ def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
 
 
 def add_request(parser: Parser, *, explains: str) -> None:
-    """Add the flags of `call`, `read` and `prompt`."""
+    """Add the flags that `call`, `read` and `prompt` share. `explains` completes the help of `--explain`."""
     add = parser.add_argument
     add("--explain", action="store_true", help=f"show {explains}. Needs a file; JSON with --raw")
     claims = "a YAML or JSON file such as {sub: ann, groups: [ops]}"
@@ -112,7 +112,7 @@ def add_json(parser: Parser, shows: str) -> None:
 
 
 def typed_command() -> str:
-    """Return the command that started this program, for command lines to paste into the same terminal."""
+    """Return the command that started this program, for command lines that the user can paste into the terminal."""
     found = shutil.which("mcp-gateway")
     program = Path(sys.argv[0])
     if program.name != "mcp-gateway" or not os.access(program, os.X_OK):
@@ -121,12 +121,12 @@ def typed_command() -> str:
 
 
 def given_by(field: str, options: Namespace) -> str:
-    """Return the flag of a setting if it was given, or else its variable."""
+    """Return the flag of a setting if the user passed the flag, or else the setting's environment variable."""
     return flag_of(field) if field in options else variable_of(field)
 
 
 def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
-    """Create settings from the parsed options that are fields of `Settings`.
+    """Create settings from the parsed options that have the name of a `Settings` field.
 
     Raise ConfigError if a value is not valid.
     """
@@ -135,7 +135,7 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Return settings for short commands: no watching, no state, and only errors in the log."""
+    """Return settings for a command that ends soon, without file watching and state, and with only errors logged."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     stateless = {"state_dir": NO_STATE, "store": None, "store_file": None}

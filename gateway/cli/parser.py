@@ -1,6 +1,6 @@
-"""The argument parser of all commands, and shared parts of their help.
+"""The argument parser of all commands, and the help texts that commands share.
 
-Imports only small modules, so that `--help` and `--version` are fast.
+This module imports only small modules, so that `--help` and `--version` are fast.
 """
 
 import argparse
@@ -42,13 +42,13 @@ class Parser(argparse.ArgumentParser):
             # Abbreviations would break scripts when a new flag is added.
             allow_abbrev=False,
         )
-        self.color = False  # Python 3.14 has its own colours; these work with every version
+        self.color = False  # disables the colours of Python 3.14, because `_coloured` supports every version
 
     def add_argument(self, *names: str, **settings: Json) -> argparse.Action:
         return self._recorded(super().add_argument)(*names, **settings)
 
     def add_group(self, title: str) -> AddArgument:
-        """Add a group with a heading in the help. Return its `add_argument`."""
+        """Add a group with a heading in the help, and return the group's `add_argument` method."""
         return self._recorded(self.add_argument_group(title).add_argument)
 
     def add_alternatives(self) -> AddArgument:

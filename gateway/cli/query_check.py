@@ -1,4 +1,4 @@
-"""Checks the SQL in a configuration for `validate --connect`. Statements are prepared but not executed."""
+"""Checks the SQL of a configuration for `validate --connect`, by preparing statements without executing them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ _SECONDS: Final = 10.0
 _Query = tuple[SqlCompletion, DocumentPath, Inputs]
 """A query, its path in the file, and the inputs that it can use."""
 _DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
-"""Statements after one of these can use names that do not exist yet."""
+"""Statements that define names. Later statements cannot be checked, because the names do not exist yet."""
 
 
 async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:
-    """Return database errors with their positions in the queries, and warnings for unreachable databases."""
+    """Return an error for each query that a database rejects, and a warning for each unreachable database."""
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     async with DatabasePools() as pools:
         for profile in sorted(profiles, key=lambda each: each.name):
@@ -50,7 +50,7 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
     for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
-        # A list needs a placeholder.
+        # Bind a list with one item, because the number of items determines the number of placeholders.
         bound = statement.bind({piece.text: [None] for piece in statement.pieces if piece.is_list})
         first = first_word(bound.text, dialect_of(profile.dialect))
         try:

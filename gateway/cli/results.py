@@ -1,4 +1,4 @@
-"""Prints or saves the content of a result."""
+"""Prints the content of a result, or saves the content to a file."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ _ABSENT: Final[Json] = object()
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block, or an entry of a resource's contents."""
+    """The text or the bytes of a content block, or of an entry in the contents of a resource."""
 
     content: str | bytes
     media_type: str = "application/octet-stream"
@@ -49,7 +49,7 @@ def _piece(block: JsonObject) -> Piece:
 
 
 def show_raw(result: JsonObject, out: Console) -> None:
-    # A single line in a pipe, for programs that read lines.
+    # Write a single line to a pipe, for programs that read lines.
     out.foreign(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
 
 
@@ -74,7 +74,7 @@ def show_contents(
 
 
 def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> None:
-    """Print the content. On a terminal, structured content replaces the text block with the same value."""
+    """Print the content of a tool result. On a terminal, structured content replaces a text block of the same value."""
     pieces = pieces_of(result["content"])
     structured = result.get("structuredContent", _ABSENT)
     if out.is_terminal and structured is not _ABSENT:
@@ -91,7 +91,7 @@ def _repeats(piece: Piece, value: Json) -> bool:
 
 
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
-    """Write the only binary piece, or the text of all pieces, to a file. `-` is standard output.
+    """Write the only binary piece, or the text of all pieces, to a file, or to standard output for `-`.
 
     Raise ConfigError if several pieces are binary, or the file cannot be written.
     """
@@ -111,7 +111,7 @@ def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Report that the file cannot be written, for an OSError of the body."""
+    """Convert an OSError in the body of the `with` statement to a ConfigError that names the file."""
     try:
         yield
     except OSError as error:

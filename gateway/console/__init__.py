@@ -1,5 +1,5 @@
 """The browser console, and the API `/-/api/…` for the console and scripts.
 
-Calls of tools run as the caller, and nothing changes the configuration. See `docs/console-api.md`. Imported only if the
-console is enabled.
+Users call tools with their own identity and cannot change the configuration. See `docs/console-api.md`. The gateway
+imports this package only if the console is enabled.
 """

@@ -1,7 +1,7 @@
-"""Counts calls, errors and durations of the last hour in ten-second intervals. Memory is bounded.
+"""Counts calls, errors and durations of the last hour in ten-second intervals, in bounded memory.
 
-Buckets for durations are an eighth of an octave wide: quantiles have an error of about 5 %, and workers can be added
-up.
+Durations are counted in buckets with a width of an eighth of an octave, so quantiles have an error of about 5 %.
+The counts of several workers can be added.
 """
 
 import math
@@ -34,12 +34,12 @@ class RateInterval(msgspec.Struct):
             self.durations[bucket] = self.durations.get(bucket, 0) + count
 
     def quantile_ms(self, share: float) -> float | None:
-        """Return a quantile of the durations, or None without calls."""
+        """Return a quantile of the durations in milliseconds, or None without calls."""
         wanted = math.ceil(share * self.calls)
         for bucket in sorted(self.durations):
             wanted -= self.durations[bucket]
             if wanted <= 0:
-                # The middle of the bucket, so the error is at most half a bucket.
+                # Return the middle of the bucket, so that the error is at most half a bucket.
                 return round(1000 * _SHORTEST * 2 ** ((bucket + 0.5) / _PER_OCTAVE), 3)
         return None
 
@@ -48,7 +48,7 @@ class CallRates:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
         self._intervals: Final[dict[int, RateInterval]] = {}
-        """By start time in units of ten seconds, oldest first."""
+        """The counts of each interval, by start time in units of ten seconds, oldest first."""
         self._newest: Final[dict[int, tuple[int, int]]] = {}
 
     def add(self, seconds: float, *, outcome: Outcome) -> None:
@@ -71,7 +71,7 @@ class CallRates:
         return {"calls": sum(calls for calls, _ in recent), "errors": sum(errors for _, errors in recent)}
 
     def as_json(self) -> JsonObject:
-        """Return the intervals for another worker."""
+        """Return the intervals in the format that `intervals_of` reads in another worker."""
         intervals: JsonObject = msgspec.to_builtins(self._intervals, str_keys=True)
         return intervals
 

@@ -1,8 +1,8 @@
-"""The record of one call, and its formats in the API.
+"""The record of one call, and the formats of the record in the API.
 
-Bodies are kept as JSON text, cut to a maximum length. They are masked when they are read, so that calls stay fast.
+Bodies are kept as JSON text, truncated to a maximum length, and masked only when a page requests the record.
 
-Threat handled here: a secret at the end of a cut body would not be recognised, so that part is removed.
+Threat handled here: masking cannot recognise a secret that truncation has split, so the end of the body is removed.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ _MAX_NAME: Final = 200
 _MAX_REASON: Final = 300
 
 
-# gc=False: it contains no references, so the garbage collector can skip thousands of them.
+# With gc=False, the garbage collector skips bodies, which contain no references. There can be thousands of bodies.
 class Body(msgspec.Struct, frozen=True, gc=False):
     text: bytes
     size: int
-    """Size of the whole body in bytes."""
+    """Size of the body before truncation, in bytes."""
 
     @property
     def is_truncated(self) -> bool:
         return self.size > len(self.text)
 
     def shown(self, redactor: Redactor) -> Json:
-        """Return the masked value, or the masked start of its JSON text if it was cut."""
+        """Return the masked value of the body, or the masked start of its JSON text if the body is truncated."""
         if self.is_truncated:
             return redactor.before_gap(redactor.text(self.text.decode(errors="ignore")))
         try:
@@ -49,11 +49,11 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     seq: int
     call: CallFacts | None
-    """None after the call has ended."""
+    """The data of the call while it runs, or None after the call has ended."""
     facts: JsonObject
-    """Members of the summary that do not change. `client` is not masked."""
+    """The members of the summary that do not change during the call. The member `client` is not masked yet."""
     asked: str | None
-    """The name or URI in the parameters, if the caller's catalog has no such primitive."""
+    """The requested name or URI if the caller's catalog has no such primitive."""
     session_id: str | None
     redactor: Redactor
     request: Body
@@ -61,28 +61,28 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     outcome: Outcome | None = None
     limit: str = ""
     reason: str = ""
-    """The message of an error, masked."""
+    """The masked error message of a failed call."""
     ended_seq: int = 0
-    """Sequence number of the end; 0 while the call runs."""
+    """The sequence number of the end of the call, or 0 while the call runs."""
     seconds: float | None = None
     response: Body | None = None
     waits: Sequence[Wait] = ()
     reported: Sequence[ProgressReport] = ()
     log: list[JsonObject] | None = None
-    """The first log lines of the call, masked."""
+    """The first log lines of the call, with secrets masked."""
     log_size: int = 0
     counted: int = 0
-    """Counted size in bytes. Log lines can be added later."""
+    """The size in bytes that `count_bytes` last returned. Later log lines can increase the actual size."""
     is_left_out: bool = False
 
     def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
-        """Record the end, and release the call's data."""
+        """Record the end of the call, and release the data of the call."""
         if self.call is not None:
             activity = self.call.activity
             self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
         self.call = None
         self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit or ""
-        # The text of a larger error is not worth the time. The details show it.
+        # Masking the message of a large error would take too long. The call details contain the message.
         if ending.response is None or len(ending.response) <= MAX_BODY:
             self.reason = self.redactor.text(ending.reason)[:_MAX_REASON]
         self.ended_seq, self.response = seq, response

@@ -1,7 +1,7 @@
-"""The routes of the console, which the admin API mounts, their access rules, and sign-in.
+"""The routes of the console, which the admin API mounts, with their access rules and the sign-in.
 
-Only the printed token is accepted in a URL. It is exchanged for a cookie and removed from the URL. With `auth`, no
-credential in a URL is accepted.
+Without `auth`, a URL can contain the token that the daemon logs. The console exchanges the token for a cookie and
+removes the token from the URL. With `auth`, no credential in a URL is accepted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _TOO_LARGE: Final = HttpError(
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     path: str
-    """Path below `/-/api`, with the router's placeholders: `/calls/{seq}`."""
+    """Path below `/-/api`, which can contain placeholders of the router, as in `/calls/{seq}`."""
     endpoint: Endpoint
     methods: tuple[str, ...] = READ
 
@@ -53,11 +53,11 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         handlers = tuple(self._handlers(middleware))
         for prefix in prefixes:
             for path, handler in handlers:
-                # Every method, so that the endpoint can return 405 in the API's format.
+                # Route every method to the endpoint, so that it can return 405 in the API's error format.
                 router.add_route("*", f"{prefix}{path}", handler)
 
     def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Return a handler that admits signed-in users. Other requests go to `otherwise`."""
+        """Return a handler that requires a sign-in for console requests and passes other requests to `otherwise`."""
         own = middleware.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
@@ -96,7 +96,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         return answer
 
     async def _page(self, request: HttpRequest) -> web.StreamResponse:
-        """Return the page. A link with a valid token redirects to the page without the token."""
+        """Return the page, or redirect a link with a valid token to the page without the token."""
         raw = request.raw
         token = raw.query.get("token")
         if token is None:
@@ -112,13 +112,13 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         return found.response(request.raw, request.response_headers)
 
     async def _session(self, request: HttpRequest) -> web.Response:
-        """Handle `/-/api/session`.
+        """Handle `/-/api/session`, where POST signs in and DELETE signs out.
 
-        1. the request must come from our page (403)
-        2. POST: the body needs the text `token` (400, 413, 415)
-        3. POST: `ConsoleAccess.by_credential` and `ConsoleAccess.permitted`
+        1. The request must come from the console's page (403).
+        2. The body of a POST must contain the string `token` (400, 413, 415).
+        3. `ConsoleAccess.by_credential` and `ConsoleAccess.permitted` must accept the token of a POST.
         """
-        # Other sites must not sign a browser in.
+        # A page of another site must not be able to sign a browser in or out.
         if not self.access.is_own(request):
             return error_response(_NOT_OWN, request)
         if request.raw.method == "DELETE":
@@ -142,14 +142,14 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         return response if is_given else error_response(_TOO_LARGE, request)
 
     async def _follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
-        """Exchange the token of a link for a cookie, and redirect without it. Return None for an invalid token."""
+        """Exchange the token of a link for a cookie and a redirect, or return None if the token is not accepted."""
         # An API key in a URL would appear in histories and logs, so it is ignored with `auth`.
         if not self.access.authenticator.is_open:
             return None
         found = await self._identified(token, request)
         if isinstance(found, AuthError | HttpError):
             return None
-        # RFC 9110 §15.4.4: the browser requests another URL, so the token leaves its address bar.
+        # RFC 9110 §15.4.4: the browser requests the new URL, so the token disappears from the address bar.
         headers = {**request.response_headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}
         response = web.Response(status=303, headers=headers)
         return response if self._give_cookie(found, request, response) else None
@@ -171,7 +171,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _to_page(request: HttpRequest) -> web.StreamResponse:
-    """Redirect to the directory, because the page contains relative URLs."""
+    """Redirect to the URL with a trailing slash, because the page contains relative URLs."""
     name = PAGE.rpartition("/")[2]
     return web.Response(status=308, headers={**request.response_headers, **OF_PAGE, "Location": f"{name}/"})
 

@@ -1,10 +1,10 @@
-"""Access to the console: by a credential in a header, or by the cookie of a sign-in.
+"""Authenticates console requests by a credential in a header or by the cookie of a sign-in.
 
 Threats handled here, and only here:
 
-- Cross-site requests. With a cookie, `Sec-Fetch-Site` must be `same-origin`, and unsafe methods need a custom header
-  and our `Origin`. SameSite is not enough, because another port of the same host is the same site.
-- Credentials and scopes that a reload removed. Every request checks them again.
+- Cross-site requests. `Sec-Fetch-Site` of a request with a cookie must not name another site, and unsafe methods need
+  a custom header and the console's `Origin`. SameSite is not enough, because another port of a host is the same site.
+- Credentials and scopes that a reload removed. The console checks both again for every request.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ from gateway.transports.http.request import HttpRequest
 
 HEADER: Final = "X-MCP-Gateway-Console"
 MAX_FAILURES: Final = 10
-"""Maximum failures per address within `WINDOW_SECONDS`."""
+"""Maximum failed sign-ins per address within `WINDOW_SECONDS`."""
 WINDOW_SECONDS: Final = 60.0
-# Bounded, so that an attacker with many addresses cannot use up the memory.
+# The number of addresses is bounded, so that an attacker with many addresses cannot exhaust the memory.
 _MAX_ADDRESSES: Final = 4096
 _TOKEN_BYTES: Final = 32
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -45,26 +45,26 @@ _FOREIGN: Final = HttpError(
 
 
 def printed_token(shared_keys: SigningKeys | None = None) -> str:
-    """Return the random token that a daemon without `auth` logs at startup. With shared keys, it is derived from them.
+    """Return the token that a daemon without `auth` logs. The token is random, or derived from shared keys.
 
-    The console requires a token although MCP does not: it shows calls of other callers, and other users and websites
-    can reach loopback.
+    The console requires a token even if MCP clients need no credential, because the console shows the calls of all
+    callers, and other users of the machine and websites can reach the loopback address.
     """
     if shared_keys is None:
         return secrets.token_urlsafe(_TOKEN_BYTES)
-    # A derived value, because the token is logged and must not reveal the signing key.
+    # The HMAC hides the signing key, because the token is logged.
     return hmac.new(shared_keys()[0], b"console token", hashlib.sha256).hexdigest()
 
 
 class FailedSignIns:
-    """Limits failed sign-ins per address (per network for IPv6), so that weak keys cannot be guessed."""
+    """Limits failed sign-ins per IPv4 address or IPv6 network, so that weak keys cannot be guessed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._failures: Final[BoundedMap[str, tuple[int, float]]] = BoundedMap(_MAX_ADDRESSES, clock=clock)
 
     def seconds_to_wait(self, address: str) -> int | None:
-        """Return the seconds until the next attempt is allowed, or None."""
+        """Return the seconds until an address can sign in again, or None if it can sign in now."""
         found = self._failures.get(network_of(address))
         if found is None or found[0] < MAX_FAILURES:
             return None
@@ -77,30 +77,30 @@ class FailedSignIns:
 
 
 class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules that admit requests. With `auth`, `scopes` or `operators` are required; otherwise `token`."""
+    """Admits callers with `scopes` or `operators` if `auth` is configured, and otherwise clients with `token`."""
 
     authenticator: Authenticator
     scopes: frozenset[str]
     operators: frozenset[str]
     token: str
-    """See `printed_token`."""
+    """The token that `printed_token` returned."""
     cookies: SessionCookies
     failures: FailedSignIns = msgspec.field(default_factory=FailedSignIns)
 
     def concerns(self, raw: web.Request, endpoint: ClientEndpoint) -> bool:
-        """Return whether a request comes from the page or has a credential for the console."""
+        """Return whether a request comes from a browser or has a credential for the console."""
         if "Sec-Fetch-Site" in raw.headers or cookie_name(endpoint) in raw.cookies:
             return True
         has_credential = "Authorization" in raw.headers or "X-API-Key" in raw.headers
         return has_credential and (not self.authenticator.is_open or self._has_token(raw))
 
     async def identify(self, request: HttpRequest) -> Identity | AuthError | HttpError:
-        """Authenticate a request, with the current scopes of the caller.
+        """Return the identity of a request with its current scopes, or an error.
 
-        1. a credential in a header must be valid (400, 401; 429 after too many invalid printed tokens)
-        2. otherwise a valid cookie is required (401)
-        3. a request with a cookie must come from our page (403)
-        4. the caller must hold the scopes (403)
+        1. A credential in a header must be valid (400, 401, or 429 after too many failures without `auth`).
+        2. A request without such a header needs a valid cookie (401).
+        3. A request with a cookie must come from the console's page (403).
+        4. `permitted` must accept the identity (401, 403).
         """
         raw = request.raw
         if "Authorization" in raw.headers or "X-API-Key" in raw.headers:
@@ -110,11 +110,11 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return found if isinstance(found, AuthError | HttpError) else self.permitted(found)
 
     async def by_credential(self, text: str, *, address: str) -> Identity | AuthError | HttpError:
-        """Return the identity of a key, an access token or the printed token.
+        """Return the identity of an API key, an access token or the printed token, or an error.
 
-        1. the printed token is always accepted, because it cannot be guessed
-        2. the address must not have failed too often (429)
-        3. the credential must be valid (400, 401)
+        1. Without `auth`, the printed token is always accepted, because the token cannot be guessed.
+        2. The address must not have failed too often (429).
+        3. The credential must be valid (400, 401).
         """
         if self.authenticator.is_open and self._is_printed(text):
             return ANONYMOUS
@@ -127,7 +127,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
-        """Return the identity if it holds the scopes and is not limited to a view; otherwise an error (401, 403)."""
+        """Return an error unless the identity holds the scopes (403) and is not limited to a view (401)."""
         if not identity.may_enter(None):
             return invalid_token("The token is only valid for a view of this server")
         if identity.holds(self.scopes) or identity.holds(self.operators):
@@ -138,7 +138,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the browser's headers show that a request comes from the console's own page."""
         fields = request.raw.headers
         site, origin = fields.get("Sec-Fetch-Site"), fields.get("Origin")
-        # Fetch Metadata (W3C): `none` means that the user started the request. Older browsers send nothing.
+        # Fetch Metadata (W3C): `none` means that the user started the request. Older browsers omit the header.
         if request.raw.method in _READ:
             return site in {None, "same-origin", "none"}
         return (
@@ -174,7 +174,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return error
 
     def of_cookie(self, request: HttpRequest) -> Identity | None:
-        """Return the identity in the cookie of a request from any page."""
+        """Return the current identity of the request's cookie, without checking which page sent the request."""
         session = self.cookies.read(request.raw, request.client_endpoint)
         return None if session is None else self._renewed(session)
 
@@ -187,7 +187,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
     def _renewed(self, session: ConsoleSession) -> Identity | None:
         """Return the current identity of a session, or None if a reload or a restart has ended it."""
         if self.authenticator.is_open:
-            # A cookie from before a change of `auth` is not valid.
+            # Reject a cookie with an identity, which was issued while `auth` was configured.
             is_good = session.identity is None and session.token == self._digest
             return ANONYMOUS if is_good else None
         return None if session.identity is None else self.authenticator.revalidate(session.identity)
@@ -211,9 +211,9 @@ def _credential_of(raw: web.Request) -> Credential | AuthError | None:
 
 
 def own_origins(request: HttpRequest) -> set[str]:
-    """Return the origins of this request's URL. The guard has already checked `Host`."""
+    """Return the origins that the console's page can have. `Host` has been validated before this call."""
     endpoint = request.client_endpoint
     scheme, _, rest = endpoint.base_url.partition("://")
     direct = f"{request.raw.scheme}://{request.raw.host}"
-    # Behind a proxy, the page has the origin of the public URL; otherwise that of `Host`.
+    # Behind a proxy, the page has the origin of the public URL. Otherwise, `Host` contains the origin of the page.
     return {origin_of(f"{scheme}://{rest.partition('/')[0]}"), origin_of(direct)} - {""}

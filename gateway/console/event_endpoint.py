@@ -1,7 +1,7 @@
-"""`/-/api/events`: the event stream of a page.
+"""`/-/api/events` sends an event stream to a page of the console.
 
-Threats handled here: too many streams (429), clients that do not read (bounded queues, then disconnected), and streams
-that outlive their credential.
+Threats handled here: too many streams (429), clients that do not read (a client with a full queue is disconnected), and
+streams that outlive the credential of the client.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ class StatusTicker:
         self._watchers = 0
         self._states: Mapping[str, str] = {}
         self._heard = 0
-        """Last sequence number of calls of other workers."""
+        """Calls of other workers up to this sequence number have been published."""
         self._task: asyncio.Task[None] | None = None
         self.status: JsonObject | None = None
-        """The last published status."""
+        """The last published status, or None before the first status."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class StatusTicker:
             if self._states.get(name) != state:
                 self._feed.publish("upstream", {"name": name, "state": state})
         self._states = states
-        # Taken before other workers are asked, so that later calls belong to the next tick.
+        # Take the number before asking other workers, so that calls during the request are published by the next tick.
         since, self._heard = self._heard, self._feed.numbers.next()
         others = await self._ask_others("GET", f"news?since={since}")
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
@@ -101,7 +101,7 @@ _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
 _MAX_REPLAYED: Final = 200
-"""Maximum calls at the start of a resumed stream. The page requests older ones from the list."""
+"""Maximum calls at the start of a resumed stream. The page requests older calls from `/-/api/calls`."""
 _NO_ROOM: Final = HttpError(
     status=429, message=f"The limit of {MAX_WATCHERS} open event streams is reached", headers=RETRY
 )
@@ -123,7 +123,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         since = number_of(request.last_event_id) or number_of(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
         stream = ResponseChannel(request, limits=self.limits, headers={**request.response_headers, **_FIELDS})
-        # Registered as a request, so that a reload can end the stream and a drain waits for it.
+        # Register the stream as a request, so that a reload can end the stream and a drain waits for its end.
         active, task = self.active_requests, current_task()
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
@@ -134,7 +134,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                     await stream.write(events)
                     await asyncio.sleep(_BETWEEN_WRITES)
             if queue.is_lost:
-                # Aborted instead of ended, so that EventSource reconnects with the last id.
+                # Abort the stream instead of ending it, so that EventSource reconnects with the last id.
                 stream.abort()
             return await stream.end()
         finally:
@@ -142,7 +142,7 @@ class EventEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             active.end(task)
 
     def _hello(self) -> bytes:
-        """Return the first events: `hello`, and the last status if there is one."""
+        """Return the event `hello`, followed by the last status if there is one."""
         hello: JsonObject = {
             "api": 1,
             "version": __version__,

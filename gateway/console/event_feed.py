@@ -1,7 +1,7 @@
-"""The event feed of the console. Does nothing without watchers.
+"""Distributes events to the open pages of the console, and does nothing while no page is open.
 
-Each event is encoded once. Calls are sampled, because a page cannot show hundreds per second. Ids are sequence numbers,
-so that a stream can be resumed from the records.
+Each event is encoded once. Calls are sampled, because a page cannot show hundreds of calls per second. Event ids are
+sequence numbers, so that the server can resume a stream from the recorded calls and reloads.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.transports.sse.response_channel import encode_event
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
-"""The last digits identify the worker. The numbers reach 2**53 in 2059."""
+"""A sequence number modulo 32 identifies the worker. Sequence numbers reach 2**53 in 2059."""
 
 
 class SequenceNumbers:
@@ -36,9 +36,9 @@ class SequenceNumbers:
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
 MAX_CALLS: Final = 500
-"""Maximum queued calls of a slow client. Further calls are skipped and counted."""
+"""Maximum queued calls for a slow client. Further calls are skipped, and the client receives a count."""
 MAX_OTHERS: Final = 500
-"""Maximum queued other events. Beyond it, the client is disconnected and can resume."""
+"""Maximum queued events that are not calls. A client with more events is disconnected and can resume the stream."""
 
 
 class EventQueue:
@@ -47,24 +47,24 @@ class EventQueue:
         self._calls = 0
         self._skipped = 0
         self._events: dict[object, bytes] = {}
-        """In order. State events have a name as their key, others a number."""
+        """The queued events in order. A state event has its kind as the key, and other events a sequence number."""
         self._woken: asyncio.Event = asyncio.Event()
         self._is_ending = False
         self.is_lost = False
 
     def put(self, key: object, event: bytes) -> None:
-        """Queue an event, and replace a queued one with the same key."""
+        """Queue an event, which replaces a queued event with the same key."""
         if key not in self._events and len(self._events) - self._calls >= MAX_OTHERS:
             self.is_lost = True
             self.end()
             return
-        # Removed first, so that the new event is last: its number is the newest.
+        # Remove a replaced event, so that the new event is queued last. Event numbers must increase.
         self._events.pop(key, None)
         self._events[key] = event
         self._woken.set()
 
     def put_call(self, number: int, event: bytes) -> None:
-        # Skipped without a disconnect: the list of calls is complete, and the stream contains the number.
+        # A skipped call needs no disconnect, because the stream reports the number of skipped calls to the page.
         if self._calls >= MAX_CALLS:
             self._skipped += 1
             return
@@ -77,12 +77,12 @@ class EventQueue:
         self._woken.set()
 
     def end(self) -> None:
-        """End the queue after the remaining events."""
+        """Make `get` return the remaining events, and then None."""
         self._is_ending = True
         self._woken.set()
 
     async def get(self) -> bytes | None:
-        """Wait for events and return all of them. Return None after the feed has ended."""
+        """Wait for events and return all queued events, or None after the queue has ended."""
         while not self._events and not self._skipped:
             if self._is_ending:
                 return None
@@ -126,7 +126,7 @@ class EventFeed:
             self._queues.remove(queue)
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
-        """Send an event to all watchers. A state event (`is_state`) replaces a queued one."""
+        """Send an event to all watchers. A state event (`is_state`) replaces a queued event of the same kind."""
         if not self._queues:
             return
         number = self.numbers.next() if number is None else number
@@ -150,7 +150,7 @@ class EventFeed:
             self.publish_call(record.summary(), record.ended_seq)
 
     def publish_call(self, call: JsonObject, number: int) -> None:
-        """Send a call with the sequence number of its start or end."""
+        """Send a call to the watchers of calls, with the sequence number of the start or end of the call."""
         event = framed("call", call, number)
         for queue in self._queues:
             if queue.wants_calls:
@@ -166,7 +166,7 @@ class EventFeed:
                 queue.skip(count)
 
     def drain(self) -> None:
-        """End all streams, because the daemon stops."""
+        """Announce to all watchers that the daemon stops, and end all event streams."""
         self._is_draining = True
         self.publish("draining", {})
         for queue in self._queues:

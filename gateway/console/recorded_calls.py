@@ -1,6 +1,6 @@
-"""Records the latest calls. An observer, bounded by the number of calls and the size of their bodies.
+"""Records the latest calls for the console, up to a number of calls and a total size of their bodies.
 
-During a call, only the record and its encoded parameters are created. Everything else is computed on demand.
+To keep calls fast, summaries, details and filters are computed only when a page requests recorded calls.
 """
 
 import time
@@ -25,7 +25,7 @@ from gateway.wire.meta import title_of
 MAX_LISTED: Final = 2000
 _DEFAULT_LISTED: Final = 200
 _EXACT: Final = ("method", "name", "outcome", "caller", "kind", "view", "revision", "transport", "sessionId")
-"""Query parameters that filter the member with the same name. Values are separated by commas."""
+"""Query parameters that filter calls by the summary member of the same name. Commas separate accepted values."""
 _SEARCHED: Final = ("id", "method", "name", "caller", "address", "client", "sessionId", "reason")
 
 
@@ -35,9 +35,9 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = _DEFAULT_LISTED
     exact: Mapping[str, frozenset[str]] = {}
     client: str = ""
-    """Part of the client's name, in lower case."""
+    """Text that the name of the client must contain, in lower case."""
     text: str = ""
-    """Part of any searched member, in lower case."""
+    """Text that at least one searched member must contain, in lower case."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
@@ -78,22 +78,22 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 MAX_CALLS: Final = 2000
 MAX_BYTES: Final = 16 * 2**20
-"""Maximum size of the bodies of ended calls. Running calls are limited elsewhere."""
+"""Maximum total size of the bodies and log lines of ended calls, in bytes."""
 MAX_REFUSALS: Final = 100
 _MAX_LINES: Final = 100
 _MAX_LINE: Final = 2000
 """Maximum characters of a value in a log line."""
 _MAX_LOG: Final = 16 * 1024
-"""No lines are added beyond this number of characters."""
+"""Number of logged characters after which a call records no further log lines."""
 _MAX_ASKED: Final = 4096
-"""More characters than are shown, so that no secret is cut."""
+"""Maximum kept characters of a name or URI: more than shown, so that a secret in the shown text can be masked."""
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
 
 
 class RecordedCalls:
-    """Running and recently ended calls. Implements `Observer`."""
+    """Keeps running and recently ended calls. Implements `Observer`."""
 
     def __init__(
         self,
@@ -111,13 +111,13 @@ class RecordedCalls:
         self._max_bytes: Final = max_bytes
         self._clock: Final = clock
         self._running: Final[dict[int, CallRecord]] = {}
-        """By the id() of the call."""
+        """Running calls, by the id() of their `CallFacts`."""
         self._ended: Final[dict[int, CallRecord]] = {}
-        """By number, in the order of their ends."""
+        """Ended calls by sequence number, in the order in which the calls ended."""
         self._by_id: Final[dict[str, CallRecord]] = {}
         self._bytes = 0
         self._sessions: Final[dict[str, tuple[int, str]]] = {}
-        """Number of calls, and the address of the last one, by session."""
+        """The number of calls and the client address of the last call, by session id."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
 
     def began(self, call: CallFacts) -> None:
@@ -162,7 +162,7 @@ class RecordedCalls:
         record.end(ending, seq=self.numbers.next(), response=response)
         if call.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
-        # Kept separately, so that many other calls do not displace them.
+        # Keep refused calls separately, so that other calls do not displace them.
         if ending.limit is not None:
             self.refusals.append(record)
         self._keep(record)
@@ -170,8 +170,8 @@ class RecordedCalls:
             self._feed.call_ended(record)
 
     def heard(self, line: Mapping[str, Json]) -> None:
-        """Add a log line to its call. Called in any thread."""
-        # A dict lookup is thread-safe. Lines after the end of the call are not found.
+        """Add a log line to the record of its call. Any thread can call this method."""
+        # A dict lookup is thread-safe.
         record = self._by_id.get(line.get(CALL, ""))
         if record is None:
             return
@@ -179,7 +179,7 @@ class RecordedCalls:
             record.add_line(_bounded_line(line))
 
     def listed(self, wanted: CallFilter) -> JsonObject:
-        """Return the latest calls that match, oldest first, or the first calls after a number."""
+        """Return the latest calls that match the filter, or the first calls after `wanted.after`, oldest first."""
         records = sorted(chain(self._ended.values(), self._running.values()), key=lambda record: record.seq)
         is_forward = wanted.after is not None
         found = (wanted.takes(record) for record in (records if is_forward else reversed(records)))
@@ -195,7 +195,7 @@ class RecordedCalls:
         return found or next((record for record in self._running.values() if record.seq == seq), None)
 
     def since(self, number: int) -> list[tuple[int, CallRecord]]:
-        """Return the calls that started or ended after a number, in order."""
+        """Return the calls that started or ended after a sequence number, in the order of the latest start or end."""
         records = chain(self._ended.values(), self._running.values())
         newest = ((max(record.seq, record.ended_seq), record) for record in records)
         return sorted((found for found in newest if found[0] > number), key=lambda found: found[0])
@@ -209,7 +209,6 @@ class RecordedCalls:
         return self._bytes
 
     def use_of(self, session_id: str) -> tuple[int, str]:
-        """Return the number of calls of a session, and the address of the last one."""
         return self._sessions.get(session_id, (0, ""))
 
     def session_ended(self, session_id: str) -> None:
@@ -230,7 +229,7 @@ class RecordedCalls:
     def _keep(self, record: CallRecord) -> None:
         self._ended[record.seq] = record
         self._bytes += record.count_bytes()
-        # In the order of their ends, so that long calls are kept as long as others.
+        # Remove the calls that ended first, because a long call would otherwise be removed right after its end.
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
             self._bytes -= oldest.counted
@@ -239,7 +238,7 @@ class RecordedCalls:
 
     def _count(self, session_id: str, address: str) -> None:
         calls, _ = self.use_of(session_id)
-        # Remove the oldest entry, because the end of a session is not always reported.
+        # Remove the oldest session from a full map, because the end of a session is not always reported.
         if not calls and len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[session_id] = calls + 1, address

@@ -1,6 +1,6 @@
 """Records the last reloads with their changes, affected clients and problems.
 
-The changes are computed like those of `mcp-gateway plan`, in a thread because ten thousand tools take a while.
+A thread computes the changes as `mcp-gateway plan` does, because comparing ten thousand tools is slow.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_RELOADS: Final = 20
 MAX_CHANGES: Final = 500
-"""Maximum changes per reload. Further ones are counted."""
+"""Maximum recorded changes per reload. Further changes are only counted."""
 _MAX_LINES: Final = 40
 _VIEW: Final = "view "
 _NOUNS: Final[Mapping[str, str]] = {
@@ -52,11 +52,11 @@ class ReloadHistory:
         self._tasks: Final = BackgroundTasks()
 
     def start(self, status: ReloadStatus) -> None:
-        """Start with the configuration that is served now."""
+        """Record the initial load of the served configuration."""
         self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=0.0))
 
     def attempted(self, attempt: ReloadAttempt) -> None:
-        """Record a reload. The configuration is captured now and compared later."""
+        """Capture the served configuration and record the reload in a background task."""
         served = self._pipeline.served
         make = partial(manifest, served.document, served.catalog)
         self._tasks.begin(
@@ -68,14 +68,14 @@ class ReloadHistory:
         return [reload for _, reload in reversed(self._reloads)]
 
     def since(self, number: int) -> list[tuple[int, JsonObject]]:
-        """Return the reloads after a number, oldest first."""
+        """Return the reloads after a sequence number, oldest first."""
         return [found for found in self._reloads if found[0] > number]
 
     async def close(self) -> None:
         await self._tasks.cancel()
 
     async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
-        # Each reload is compared with the one before, so they are processed in order.
+        # Each reload is compared with the previous reload, so reloads are processed in order.
         async with self._one_at_a_time:
             try:
                 compared = partial(_compared, attempt, self._served, make, generation=generation)
@@ -92,7 +92,7 @@ class ReloadHistory:
 def _compared(
     attempt: ReloadAttempt, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
 ) -> tuple[Manifest | None, JsonObject]:
-    """Return the manifest that is now served, and the API's `Reload` object. Slow for large configurations."""
+    """Return the manifest that is now served, and the `Reload` object of the API. Run this in a thread."""
     after = make() if attempt.status.is_good else before
     found = None
     if before is not None and after is not None and before is not after:

@@ -1,4 +1,4 @@
-"""Reports about sessions and limits of this process, and merging of the reports of several workers."""
+"""Creates reports about the sessions and limits of this process, and merges the reports of several workers."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ _OF_PROCESS: Final = HttpError(status=409, message="The stdio session ends with 
 
 
 OpenSessions = Callable[[], Iterable[tuple[Binding, Session]]]
-"""Returns the open legacy sessions of this process with their transports."""
+"""Returns the open legacy sessions of this process, each with its transport."""
 
 
 def sessions_report(
@@ -35,7 +35,7 @@ def sessions_report(
     """Return the sessions of this process, newest first, and the open streams."""
     newest = sorted(open_sessions(), key=lambda found: -found[1].created_at)
     sessions = [_facts(binding, session, http, calls, redactor) for binding, session in newest[:MAX_LISTED]]
-    # Open subscriptions of the modern era are running requests.
+    # In modern revisions, an open subscription is a running request.
     listening = (_stream(record) for record in calls.running if record.facts["method"] == _LISTEN)
     return {
         "sessions": sessions,
@@ -45,7 +45,7 @@ def sessions_report(
 
 
 async def end_session(open_sessions: OpenSessions, http: HttpServer, name: str) -> HttpError | None:
-    """End the session with this short id, or return the error."""
+    """End the session with the short id `name`. Return an error if the session cannot be ended."""
     found = next((each for each in open_sessions() if short_id(each[1].id) == name), None)
     if found is None:
         return NO_SESSION
@@ -135,13 +135,13 @@ def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
         caller = place.name if place.is_caller else None
         yield _use(caller, name, place.running + place.waiting, place.capacity)
     limits = dispatcher.store.current.limits.tasks
-    # The default documented in `TaskLimits.per_caller`.
+    # Use the default that `TaskLimits.per_caller` documents.
     most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
     for caller, used in dispatcher.tasks.limiter.unfinished_by_caller.items():
         yield _use(caller, "limits.tasks.per_caller", used, most)
     for name, quota in _quotas(http):
         for caller, used in quota.used_by_caller.items():
-            # An empty name is for callers without a limit of their own.
+            # The empty name collects callers without their own limit.
             if caller:
                 yield _use(caller, f"limits.{name}.per_caller", used, quota.per_caller)
 
@@ -166,7 +166,7 @@ _SUMMED: Final = ("callsRunning", "callsWaiting", "sessions", "streams")
 
 
 def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
-    """Merge lists of calls. Sequence numbers are unique and increase in all workers."""
+    """Merge the call lists of several workers, whose sequence numbers are unique and increase with time."""
     calls = sorted((call for each in found for call in each["calls"]), key=lambda call: call["seq"])
     oldest = [each["oldest"] for each in found if each["oldest"] is not None]
     newest = [each["newest"] for each in found if each["newest"] is not None]
@@ -178,7 +178,7 @@ def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
 
 
 def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
-    """Merge lists of sessions. Several workers can serve the same session."""
+    """Merge the session lists of several workers, which can serve the same session."""
     sessions: dict[str, JsonObject] = {}
     for session in sorted((each for one in found for each in one["sessions"]), key=lambda each: each["lastUsedAt"]):
         before = sessions.pop(session["id"], None)
@@ -193,7 +193,7 @@ def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
-    """Join the upstreams of all workers, because each has its own connections."""
+    """List the upstreams of each worker separately, because each worker has its own connections."""
     if len(found) == 1:
         return found[0]
     entries = [{**entry, "worker": at} for at, each in enumerate(found) for entry in each["upstreams"]]
@@ -210,7 +210,7 @@ def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
-    """Merge the event `status`: counts are summed, and other members come from this worker."""
+    """Merge the `status` events of several workers: sum their counts, and copy other members from this worker."""
     every = [own, *others]
     return {
         **own,

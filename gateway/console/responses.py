@@ -1,4 +1,4 @@
-"""Responses of the API: JSON objects, errors as `{"error": "message"}`, and shared formats."""
+"""Creates API responses with JSON objects or with errors such as `{"error": "message"}`, and reads request bodies."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ _ID_LENGTH: Final = 12
 
 
 def number_of(text: str | None) -> int | None:
-    # Bounded, because int() is slow for long text.
+    # The length is bounded, because int() is slow for long text.
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
@@ -36,7 +36,7 @@ def milliseconds(seconds: float | None) -> float | None:
 
 
 def short_id(session_id: str) -> str:
-    """Return the public id of a session. The real id would allow a reader to use the session."""
+    """Return the public id of a session, because anyone who knows the real id could use the session."""
     return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
 
 
@@ -46,7 +46,7 @@ def current_problems(reloader: Reloader, store: CatalogStore) -> Sequence[Proble
 
 
 def problem_json(problem: Problem) -> dict[str, Json]:
-    """Return the API's `Problem` object. Secrets in the text are already masked."""
+    """Return the `Problem` object of the API. The caller must mask secrets."""
     location = problem.location
     return {
         "message": problem.message,
@@ -60,12 +60,12 @@ def problem_json(problem: Problem) -> dict[str, Json]:
 
 
 MAX_BODY: Final = 2**20
-"""Maximum request size in bytes. Tool calls use `listen.max_body`."""
+"""Maximum size of a request body in bytes. `listen.max_body` limits tool calls instead."""
 MAX_DEPTH: Final = 200
-"""Maximum nesting. Validators stop at 255, and tool calls use `limits.request_depth`."""
+"""Maximum nesting of a request body, because validators stop at 255. `limits.request_depth` limits tool calls."""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
-"""Responses of at least this size are compressed in a thread, if the client supports it."""
+"""Minimum size in bytes of a response that is compressed in a thread, if the client supports compression."""
 
 
 def json_response(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
@@ -73,7 +73,7 @@ def json_response(value: Json, request: HttpRequest, *, status: int = 200) -> we
 
 
 async def json_response_by_thread(make: Callable[[], Json], request: HttpRequest) -> web.Response:
-    """Create and encode a response in a thread, for data about thousands of definitions."""
+    """Create and encode a large response in a thread, because the work would block the event loop."""
     return _encoded(await asyncio.to_thread(lambda: jsonrpc.encode(make())), request)
 
 
@@ -96,7 +96,7 @@ def error_response(error: HttpError | AuthError, request: HttpRequest) -> web.Re
 
 
 async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
-    """Return the JSON object in the body, or an error."""
+    """Return the JSON object in the request body, or an error for the client."""
     body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
     if isinstance(body, HttpError):
         return body

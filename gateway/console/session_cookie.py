@@ -1,12 +1,12 @@
-"""The signed cookie of a signed-in browser. Every worker can read it.
+"""The signed cookie of a signed-in browser, which every worker can read.
 
 Threats handled here, and only here:
 
-- Forged cookies: they are signed with the daemon's keys and compared in constant time.
-- Cookies sent to another listener or site: they name the port of the listener and the URL, because browsers send
-  cookies to every port of a host.
+- Forged cookies: cookies are signed with the daemon's keys, and signatures are compared in constant time.
+- Cookies sent to another listener or site: a cookie names the port of its listener and the URL of the daemon, because
+  browsers send cookies to every port of a host.
 - Stolen cookies: HttpOnly, SameSite=Strict and, over https, Secure with the prefix `__Host-` (RFC 6265bis §4.1.3).
-- Old cookies: they expire.
+- Old cookies: every cookie expires.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from gateway.transports.http.forwarded import ClientEndpoint
 
 HOURS: Final = 12
 _MAX_BYTES: Final = 4096
-"""RFC 6265 §6.1: the size that browsers support."""
+"""The cookie size that every browser must support (RFC 6265 §6.1)."""
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     place: str
-    """Listener and URL of the cookie. See `place_of`."""
+    """The listener and the URL for which the cookie is valid. See `place_of`."""
     expires_at: float
-    """Unix time."""
+    """The expiry time in Unix seconds."""
     identity: Identity | None = None
-    """Identity of the key or access token; None for the printed token."""
+    """The identity of the API key or access token, or None for a sign-in with the printed token."""
     token: str = ""
 
 
@@ -45,9 +45,9 @@ class SessionCookies:
         return end if identity.expires_at is None else min(end, identity.expires_at)
 
     def give(self, session: ConsoleSession, *, endpoint: ClientEndpoint, response: web.StreamResponse) -> bool:
-        """Set the cookie on a response. Return False if it is too large for browsers."""
+        """Set the cookie on a response. Return False if the cookie is too large for browsers."""
         value = self._tokens.sign(session)
-        # RFC 6265 §6.1 includes the name and attributes.
+        # The size in RFC 6265 §6.1 includes the name and attributes, so reserve 512 bytes for both.
         if len(value) > _MAX_BYTES - 512:
             return False
         self._set(value, endpoint, response, seconds=int(session.expires_at - self._clock()))
@@ -57,7 +57,7 @@ class SessionCookies:
         self._set("", endpoint, response, seconds=0)
 
     def read(self, raw: web.Request, endpoint: ClientEndpoint) -> ConsoleSession | None:
-        """Return the content of a request's cookie, or None if it is missing or not valid."""
+        """Return the content of a request's cookie, or None if the cookie is missing or not valid."""
         value = raw.cookies.get(cookie_name(endpoint), "")
         session = self._tokens.read(value) if len(value) <= _MAX_BYTES else None
         if session is None or session.place != place_of(raw, endpoint):
@@ -79,13 +79,13 @@ class SessionCookies:
 
 
 def cookie_name(endpoint: ClientEndpoint) -> str:
-    """Return a cookie name for the daemon's URL. All ports and prefixes of a host share their cookies."""
+    """Return a cookie name that is unique to the daemon's URL, because all ports of a host share their cookies."""
     digest = hashlib.sha256(endpoint.base_url.encode()).hexdigest()[:8]
     return f"{'__Host-' if _is_secure(endpoint) else ''}mcp-gateway-{digest}"
 
 
 def place_of(raw: web.Request, endpoint: ClientEndpoint) -> str:
-    """Return where a cookie is valid: the listener, and the client's URL for the daemon."""
+    """Return the listener and the daemon's URL as the client sees it. A cookie is valid only for this pair."""
     socket_name = raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {endpoint.base_url}"

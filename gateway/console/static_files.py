@@ -1,7 +1,7 @@
-"""The static files of the page, read once at startup, and the security headers of the page and its API.
+"""The static files of the console, which are read once at startup, and the security headers of the page and the API.
 
-Threats handled here: paths outside the directory, injected scripts and styles, framing, content type sniffing,
-cross-origin use of our files or window, and tokens in the Referer. Only names that were read can be requested.
+Threats handled here: paths outside the directory (clients can request only files that were read at startup), injected
+scripts and styles, framing, content type sniffing, cross-origin use of files or windows, and tokens in the Referer.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.wire.revisions import LATEST_MODERN
 
-# blob: is used for images and audio in results.
+# The page uses blob: URLs for images and audio in results.
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "media-src blob:; "
@@ -30,7 +30,7 @@ OF_PAGE: Final = {
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
-    # Revalidated by ETag, because a newer daemon has other files with the same names.
+    # Browsers must revalidate files by ETag, because a newer daemon has different files with the same names.
     "Cache-Control": "no-cache",
 }
 OF_API: Final = {
@@ -51,7 +51,7 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Media types by suffix. `mimetypes` depends on the machine."""
+"""Media types by file suffix. The module `mimetypes` is not used, because its results depend on the machine."""
 _REVISION: Final = b"@LATEST_MODERN@"
 
 
@@ -61,7 +61,7 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
     etag: str
 
     def response(self, raw: web.Request, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
-        """Return the file, or 304 if the browser has it."""
+        """Return the file, or 304 if the browser already has this version of the file."""
         fields = {**headers, **OF_PAGE, "ETag": f'"{self.etag}"'}
         # RFC 9110 §13.1.2.
         known = raw.if_none_match or ()

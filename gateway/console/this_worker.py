@@ -1,4 +1,4 @@
-"""The records of this process, for the API and for other workers."""
+"""Provides the records and status of this process to the console API and to other workers."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
 
 
 def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
-    """Return the report of an upstream. Texts are masked, because they can quote secrets."""
+    """Return the report of an upstream. Messages are masked, because an upstream can quote secrets."""
     pool, masked, status = server.pool, redactor.text, server.status()
     sessions, said = pool.sessions, pool.stderr_tail
     return {
@@ -68,7 +68,7 @@ def _server_info(info: JsonObject) -> JsonObject | None:
 
 
 AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
-"""Sends a method and a path to the other workers (see `ThisWorker.answer`), and returns their non-empty responses."""
+"""Sends a method and a path to `ThisWorker.answer` of all other workers, and returns their non-empty responses."""
 
 
 class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
     redactor: LiveRedactor
 
     async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:  # noqa: PLR0911 - one for each path
-        """Handle a request of another worker. Return None for unknown names.
+        """Handle a request of another worker. Return None if the name in the path is unknown.
 
         Raises:
             ValueError: the path or the query is malformed.
@@ -96,7 +96,7 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
             case "GET", "sessions":
                 return sessions_report(self.open_sessions, self.http, self.calls, self.redactor)
             case "DELETE", "sessions":
-                # None for a refusal, because another worker can have the session.
+                # Return None if this worker cannot end the session, because another worker can have the session.
                 return await self.end_session(name) is None or None
             case "GET", "upstreams":
                 return {"upstreams": [_facts(each, self.redactor) for each in self.upstreams.servers.values()]}
@@ -130,7 +130,7 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def news(self, since: int) -> JsonObject:
-        """Return the status, and the latest calls that started or ended after a number."""
+        """Return the status, and the latest calls that started or ended after the sequence number `since`."""
         found = self.calls.since(since)
         shown = found[-2 * CALLS_PER_SECOND :]
         return {

@@ -1,1 +1,1 @@
-"""Clients for a gateway in this process and for a server at a URL."""
+"""Clients with which commands call a gateway in this process or a server at a URL."""

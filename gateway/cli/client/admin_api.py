@@ -1,4 +1,4 @@
-"""Client of a daemon's admin API."""
+"""Sends requests to the admin API of a daemon, and finds the URL of this API."""
 
 import asyncio
 import re
@@ -21,22 +21,22 @@ from gateway.json_types import Json, JsonObject
 _ADMIN_KEY: Final = "a key with the scope gateway:admin"
 _SECONDS: Final = 20.0
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
-"""Path of the MCP endpoint or of a view."""
+"""The path of the MCP endpoint or of a view's endpoint, at the end of a URL's path."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
 
 
 async def ask_daemon(
     url: str, path: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
 ) -> JsonObject:
-    """Request a JSON object at a path of the daemon at a URL, such as `/-/status`. A `form` is sent with POST.
+    """Request a path of a daemon, such as `/-/status`, and return the JSON object. A `form` is sent with POST.
 
     If access is denied, the error tells the user to set the credential described by `needs`.
 
     Raises:
-        ExecutionError: there is no response, or the response is not from an mcp-gateway.
+        ExecutionError: the daemon does not respond, the status is not 200, or the body is not a JSON object.
     """
     parts = urlsplit(endpoint(url, path="/"))
-    # Below the prefix of a reverse proxy.
+    # The URL can contain the path prefix of a reverse proxy.
     prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
     target = urlunsplit(parts._replace(path=prefix + path, query=""))
     deadline = asyncio.get_running_loop().time() + _SECONDS
@@ -68,15 +68,15 @@ def _error_text(answer: Json) -> str | None:
 def _hint(status: int, text: str | None, needs: str) -> str:
     if status in {401, 403}:
         return f". Set ${TOKEN_VARIABLE} to {needs}"
-    if status == 404 and text is not None and text.startswith("not found"):  # not an unknown task
+    if status == 404 and text is not None and text.startswith("not found"):  # a missing task has another text
         return f": {text}. If the file sets `listen.admin`, paths below /-/ exist only at that address"
     return ": this is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"
 
 
 def daemon_url(options: Namespace, hints: Console) -> str:
-    """Return the URL of the admin API of the daemon that serves this file.
+    """Return the URL of the admin API of the daemon that serves the configuration file.
 
-    If the file is invalid, its address is unknown, and the default address is used.
+    If the file is invalid, use the default address, because the address in the file is unknown.
 
     Raises:
         ConfigError: the file on the command line does not exist.

@@ -1,6 +1,6 @@
-"""Answers to elicitation requests of a call (MCP 2026-07-28 client/elicitation).
+"""Answers the elicitation requests of a call (MCP 2026-07-28 client/elicitation).
 
-`--yes` and `--answer` take precedence. On a terminal, the command prompts for the rest.
+`--yes` and `--answer` take precedence. On a terminal, the command prompts for the values that these flags do not set.
 """
 
 import sys
@@ -46,7 +46,7 @@ class Answers:
 
     @property
     def capabilities(self) -> JsonObject:
-        """The client capabilities to declare: none if no request can be answered."""
+        """The client capabilities of the call, which include elicitation only if requests can be answered."""
         can_answer = self._has_user or self._accepts or self._given
         return {"elicitation": {"form": {}, "url": {}}} if can_answer else {}
 
@@ -57,7 +57,7 @@ class Answers:
         return RpcError(error.code, f"{error.message}. {_HINT}", error.data)
 
     def to(self, requests: Mapping[str, JsonObject]) -> JsonObject:
-        """Answer all input requests of a result.
+        """Answer all input requests of a result, and return the answers by the keys of the requests.
 
         Raises:
             RpcError: a field has no value, or the request is not an elicitation.
@@ -106,7 +106,7 @@ class Answers:
         return {"action": "accept", "content": content}
 
     def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
-        """Prompt until the value is valid. Return None for Ctrl-D, which declines."""
+        """Prompt until the value is valid. Return None if the user declines the form with Ctrl-D."""
         while True:
             self._hints.prompt(f"{name}: ")
             line = given_line()
@@ -140,7 +140,7 @@ def _checked(name: str, given: Json, schema: JsonObject) -> Json:
 
 
 def _parsed(text: str, schema: JsonObject) -> Json:
-    """Convert text to the type of a field, or return the text unchanged."""
+    """Convert text to the type of a field, or return the text unchanged if it cannot be converted."""
     match schema.get("type"):
         case "boolean":
             return _BOOLEANS.get(text.strip().lower(), text)

@@ -1,6 +1,6 @@
-"""File arguments such as `photo=@path`, for inputs that are files according to the tool's schema.
+"""Reads file arguments such as `photo=@path`, for inputs that are files according to the schema of the tool.
 
-For other inputs, `@path` is plain text, such as `handle=@ada`.
+For other inputs, text that starts with `@` is sent unchanged, as in `handle=@ada`.
 """
 
 import base64
@@ -15,7 +15,7 @@ from gateway.language.files.media_types import media_type_of
 
 
 async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:
-    """Replace arguments of `tools/call` that name files with the content of the files.
+    """Replace each `tools/call` argument that names a file with the content of the file, as a data URI.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -45,7 +45,7 @@ def _read(name: str, value: Json, schema: JsonObject) -> Json:
     if _is_file(schema.get("items")):
         given = value if isinstance(value, list) else [value]
         return [_data_uri(each[1:], where=f"{name}={each}") for each in given]
-    # The input is not a file. The last of several values counts, as for any key.
+    # The input is not a file. If a key is repeated, the last value is sent.
     return value[-1] if isinstance(value, list) else value
 
 
@@ -59,6 +59,6 @@ def _data_uri(path: str, *, where: str) -> str:
 
 
 def data_uri(data: bytes, *, media_type: str, name: str) -> str:
-    """Encode a file as a data URI (RFC 2397) with its name as a parameter."""
+    """Encode a file as a data URI (RFC 2397) with the file name as a parameter."""
     parameter = f";name={quote(name, safe='')}" if name else ""
     return f"data:{media_type}{parameter};base64,{base64.b64encode(data).decode()}"

@@ -1,4 +1,4 @@
-"""Opens the client of `list`, `call`, `read` and `prompt`."""
+"""Opens the client that the commands `list`, `call`, `read` and `prompt` use."""
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -17,9 +17,9 @@ from gateway.json_types import JsonObject
 async def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AsyncIterator[GatewayClient]:
-    """Open a client for the server at `--url`, or for the file, which is then served in this process.
+    """Open a client for the server at `--url`, or serve the file in this process and open a client for it.
 
-    Report the definitions that are not available on this machine on `hints`. With `about`, report only that definition.
+    List the file's unavailable definitions on `hints`. With `about`, list only unavailable definitions of that name.
     """
     caller = getattr(options, "caller", None)
     if options.url and caller is not None:
@@ -28,7 +28,7 @@ async def open_client(
         async with remote_client(options.url, view=getattr(options, "view", None)) as client:
             yield client
         return
-    # Includes startup and shutdown, because plugins can print at any time.
+    # Protect standard output during startup and shutdown too, because plugins can print at any time.
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:

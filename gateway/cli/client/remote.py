@@ -1,4 +1,4 @@
-"""The client interface, and its implementation for revision 2026-07-28 over Streamable HTTP."""
+"""The interface `GatewayClient`, and a client for revision 2026-07-28 over Streamable HTTP."""
 
 import math
 import os
@@ -32,9 +32,9 @@ class GatewayClient(Protocol):
     async def request(
         self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
     ) -> JsonObject:
-        """Send a request of 2026-07-28 and return the result. With `on_notification`, also request progress.
+        """Send a request of revision 2026-07-28 and return the result.
 
-        Raise RpcError if the response is an error.
+        With `on_notification`, request progress too. Raise RpcError if the response is an error.
         """
 
 
@@ -51,11 +51,11 @@ async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]
 
 _MAX_BYTES: Final = 2**30
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-"""Servers send comments on open streams, so a minute of silence means that the connection is lost."""
+"""Servers send comments on open streams, so the connection is lost if a server sends nothing for a minute."""
 
 
 def endpoint(url: str, *, path: str) -> str:
-    """Return the URL with `path` if it has no path. Raise ExecutionError if the URL is not valid."""
+    """Normalise a URL, and append `path` to a URL without a path. Raise ExecutionError if the URL is not valid."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # `port` validates
@@ -67,7 +67,7 @@ def endpoint(url: str, *, path: str) -> str:
 
 
 def view_url(url: str, view: str | None) -> str:
-    """Return the URL of a view's endpoint, or of the MCP endpoint without a view.
+    """Return the URL of a view's endpoint, or the URL of the MCP endpoint without a view.
 
     Raise ExecutionError if the URL is not valid.
     """
@@ -92,7 +92,7 @@ async def open_sender() -> AsyncIterator[Sender]:
 
 
 def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
-    """Return a request with the token of the environment, or with the credentials of the URL.
+    """Build a request that sends the token from the environment, or else the credentials in the URL.
 
     Raise ValueError if the URL is not valid.
     """
@@ -157,7 +157,7 @@ class RemoteClient:
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
-        """Return the definition of a tool. Its schema names the arguments that are also sent as headers."""
+        """Return the definition of a tool, whose schema names the arguments that are also sent as headers."""
         if self._tools is None:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
@@ -184,7 +184,7 @@ async def _messages(answer: Answer) -> AsyncIterator[Json]:
 
 
 def decoded(body: bytes) -> Json:
-    """Parse a body as JSON. Return None if it is invalid."""
+    """Parse a body as JSON, or return None if the body is not valid JSON."""
     try:
         return exact_json.loads(body)
     except orjson.JSONDecodeError:
@@ -192,7 +192,7 @@ def decoded(body: bytes) -> Json:
 
 
 def unreachable(url: str, error: Exception) -> ExecutionError:
-    """Return an error with a hint, for a request without a response."""
+    """Return an error for a request without a response, with a hint that depends on the cause."""
     hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
     return ExecutionError(f"{url}: {error}{hint}")
 

@@ -1,4 +1,4 @@
-"""The commands, listed in `gateway/cli/command_table.py`.
+"""The commands that `gateway/cli/command_table.py` lists.
 
-A command is a module with the functions `parser` and `run`. Larger commands are packages with a module `command`.
+Each command is a module or a package with the functions `parser` and `run`.
 """

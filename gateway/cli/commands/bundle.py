@@ -40,7 +40,7 @@ version = "0"
 requires-python = ">=3.11"
 dependencies = [{requirement}]
 """
-"""The `pyproject.toml` from which the client's uv creates the environment."""
+"""The `pyproject.toml` of the bundle, from which uv creates the environment on the client's machine."""
 _WHEEL: Final = f"{re.sub('[-.]', '_', DISTRIBUTION)}-{__version__}"
 _WHEEL_FILE: Final = f"{_WHEEL}-py3-none-any.whl"
 _SOURCES: Final = f"""
@@ -53,7 +53,7 @@ _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
 _CACHES: Final = frozenset({"__pycache__"})
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""Fixed modification time, so that the same files create the same bundle."""
+"""The modification time of all members is fixed, so that the same files create the same bundle."""
 
 
 def parser(name: str) -> Parser:
@@ -125,7 +125,7 @@ def _environment(package: str | None, document: Document) -> dict[str, bytes]:
 
 
 def _wheel() -> bytes:
-    """Build a wheel of the running program (PEP 427). Also works for editable installations."""
+    """Build a wheel (PEP 427) from the files of the running program, even if the installation is editable."""
     package, metadata = Path(gateway.__file__).parent, f"{_WHEEL}.dist-info"
     files = {
         path.relative_to(package.parent).as_posix(): path.read_bytes()
@@ -151,7 +151,7 @@ def _pack(output: Path, made: Mapping[str, bytes], files: Mapping[str, Path]) ->
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
         for member, path in files.items():
-            # Keep the executable bit, but not write access for others.
+            # Keep the executable bits, but remove write access for the group and other users.
             _add(archive, f"{_DIRECTORY}/{member}", _read(path), mode=path.stat().st_mode & 0o755)
 
 
@@ -167,13 +167,14 @@ def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) ->
 def _contents_of(
     loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path
 ) -> tuple[dict[str, Path], list[Path], list[Path]]:
-    """Find the files to pack.
+    """Find the files to pack, and the files to leave out.
 
-    Return these files by their path relative to the configuration's directory, files in other directories, which must
-    exist on the machine where the bundle is installed, and files and directories with secrets.
+    Return the files to pack by their path relative to the configuration's directory, the omitted files in other
+    directories, and the omitted files and directories with secrets.
 
     Raises:
-        ConfigError: there are too many files, one cannot be read, or a required file is in another directory.
+        ConfigError: the files are too many or too large, a file cannot be read, a required file is in another
+            directory, or a configuration file contains a private key.
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []
@@ -183,7 +184,7 @@ def _contents_of(
     needed = _files(_needed(loaded, dependencies))
     configs = _files(loaded.files.keys() - loaded.secret_files)
     size = 0
-    # Sorted, so that the same files create the same bundle.
+    # Sort the files, so that the same files create the same bundle.
     for path in sorted(needed | _files(_useful(dependencies)) | secret_files):
         relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
         if (credentials := named_as_credentials(relative)) is not None:
@@ -223,7 +224,7 @@ def _files(paths: Iterable[Path]) -> set[Path]:
 
 def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Path]:
     yield from loaded.files.keys() - loaded.secret_files
-    # The whole directory, because a plugin can import other modules of it.
+    # Pack the whole directory of a plugin, because the plugin can import other modules from the directory.
     for tree in dependencies.trees:
         for path in tree.rglob("*"):
             if not _CACHES.intersection(path.parts):
@@ -254,7 +255,7 @@ sys.exit(main())
 def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
     """Return the manifest of the bundle.
 
-    https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4
+    See https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4.
     """
     server, known, variables = dry.loaded.document.server, dry.catalog.sanitizer, variables_of(dry.loaded)
     optional = {"display_name": server.title, "long_description": server.instructions, "homepage": server.website_url}
@@ -286,7 +287,7 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """Return a setting that the client asks its user for. An empty optional variable counts as unset."""
+    """Return the setting that asks the client's user for a variable. Optional variables are empty by default."""
     return {
         "type": "string",
         "title": name,

@@ -19,12 +19,12 @@ from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
-"""MCP 2026-07-28: the server sends log messages from this level on."""
+"""Requests log messages of this level and higher levels (MCP 2026-07-28)."""
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 _KNOWS_TASKS: Final[JsonObject] = {"extensions": {_TASKS: {}}}
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Seconds between polls of a task."""
+"""Maximum seconds between polls of a task."""
 
 
 def parser(name: str) -> Parser:
@@ -94,7 +94,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 class _Call:
-    """A tool call. Responds to its input requests, and polls its task if it has one."""
+    """Calls a tool, answers the input requests of the call, and polls the task if the server creates one."""
 
     def __init__(self, client: GatewayClient, params: JsonObject, answers: Answers, hints: Console) -> None:
         self._client: Final = client
@@ -103,13 +103,13 @@ class _Call:
         self._hints: Final = hints
 
     async def result(self) -> JsonObject:
-        """Call the tool.
+        """Call the tool and return the result.
 
         Raises:
-            RpcError: the response is an error, a question cannot be answered, or the task failed or was cancelled.
+            RpcError: the response is an error, an input request has no answer, or the task failed or was cancelled.
         """
         try:
-            # First without a task: if both are possible, the result itself is simpler.
+            # Try without a task first, because an immediate result needs no polling.
             return await self._tool_result(self._answers.capabilities)
         except RpcError as error:
             if not _requires_task(error):

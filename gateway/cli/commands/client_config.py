@@ -143,7 +143,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
     with protect_stdout():
         loaded = load_definitions(settings.config)
         needed = (name for name, variable in loaded.variables.items() if variable.is_needed)
-        # Clients set variables themselves, so a variable that is missing here can be set there.
+        # A variable that is not set in this process can be set by the client that starts the server.
         unset = [name for name in needed if name not in os.environ]
         if not unset:
             with dry_run(settings) as dry:
@@ -153,7 +153,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
     for hint in _variable_hints(variables, unset, client):
         hints.line(hint)
     command, *arguments = _own_command()
-    # Clients start servers in another directory.
+    # The path must be absolute, because clients start servers in another directory.
     config = str(settings.config.absolute())
     return StdioServer(
         name=options.name or _named(loaded.redactor.text(loaded.document.server.name), settings.view),
@@ -184,7 +184,7 @@ def _variable_hints(variables: Mapping[str, Variable], unset: Sequence[str], cli
 
 
 def _own_command() -> list[str]:
-    # Desktop clients use another PATH and working directory.
+    # The path must be absolute, because desktop clients use another PATH and working directory.
     found = shutil.which(sys.argv[0])
     if found is not None and Path(found).name.startswith("mcp-gateway"):
         return [str(Path(found).absolute())]
@@ -214,7 +214,7 @@ async def _http_server(options: Namespace, client: Client, hints: Console) -> Ht
 
 
 async def _probe(url: str) -> tuple[bool, str]:
-    """Send a request without credentials. Return whether the MCP endpoint requires a key, and a hint for the user."""
+    """Return whether the MCP endpoint rejects a request without a key, and a hint for the user."""
     try:
         request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
         async with open_sender() as sender, sender.exchange(request) as answer:
@@ -222,11 +222,11 @@ async def _probe(url: str) -> tuple[bool, str]:
     except (ExecutionError, ValueError):
         return False, "The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE)."
     match answer.status:
-        case 401 if "resource_metadata" in challenge:  # RFC 9728 §5.1: it points to the authorization servers
+        case 401 if "resource_metadata" in challenge:  # RFC 9728 §5.1: the URL of the OAuth metadata
             return False, "The server uses OAuth: the client asks you to log in."
         case 401:
             return True, ""
-        # Authentication passed. The GET is rejected because it has no session.
+        # The server requires no authentication. It can reject the GET request because the request has no session.
         case 200 | 400 | 405 | 406:
             return False, ""
         case _:
@@ -235,6 +235,6 @@ async def _probe(url: str) -> tuple[bool, str]:
 
 
 def _variable_for(name: str) -> str:
-    """Return an environment variable for a key. POSIX names cannot start with a digit."""
+    """Return the name of an environment variable for a key. POSIX names cannot start with a digit."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
     return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

@@ -1,6 +1,6 @@
-"""The command `completion`: prints a shell's completion script.
+"""The command `completion`, which prints the completion script of a shell.
 
-The script runs this command with the current words, so it completes all commands, flags, tools and prompts.
+The script runs `completion --words` with the typed words, and this command prints the candidates.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from gateway.config.definition_source import load_definitions
 from gateway.distribution import DISTRIBUTION
 from gateway.json_types import Json
 
-# Each line is a candidate (IFS), because candidates can contain spaces.
+# IFS separates candidates at line ends only, because a candidate can contain spaces.
 _BASH: Final = """\
 _mcp_gateway() {
   local IFS=$'\\n'
@@ -52,7 +52,7 @@ _SCRIPTS: Final = {
     for name, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH))
 }
 _NAMES: Final = {"call": "tools", "prompt": "prompts"}
-"""Section of the file that contains the names for a command."""
+"""Maps a command to the section of the file that defines the names which the command accepts."""
 
 
 def parser(name: str) -> Parser:
@@ -66,7 +66,7 @@ examples:
   {name} fish > ~/.config/fish/completions/mcp-gateway.fish""",
     )
     arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
-    # REMAINDER: the words can look like flags of this command.
+    # Use REMAINDER, because the words can look like flags of this command.
     arguments.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return arguments
 
@@ -81,7 +81,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return the candidates for the last word. Without candidates, shells complete file names."""
+    """Return the candidates for the last word. Without candidates, the shell completes file names."""
     *before, current = words or [""]
     return sorted({word for word in _possible(before, current) if word.startswith(current)})
 

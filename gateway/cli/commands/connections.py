@@ -1,7 +1,7 @@
-"""The command `connections`: lists the services that users sign in to, signs in and signs out.
+"""The command `connections` lists the services that users sign in to, signs the user in, and signs the user out.
 
-With `--url`, the command uses a running daemon. Otherwise tokens are stored in the state directory of the file, for
-servers on stdio.
+With `--url`, the command uses a running daemon. Without `--url`, the command stores tokens in the state directory of
+the file, from which servers on stdio read the tokens.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _HEADERS: Final = {
     "Connection": "close",
 }
 _USER: Final = Subject("", is_operator=True)
-"""The user of servers on stdio."""
+"""Servers on stdio use the tokens of this subject."""
 
 
 def parser(name: str) -> Parser:
@@ -160,8 +160,6 @@ async def _opened(options: Namespace, config: str | None) -> AsyncIterator["_Dae
 
 
 class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
-    """The services of a running daemon."""
-
     url: str
 
     async def listed(self) -> list[JsonObject]:
@@ -187,7 +185,7 @@ class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """The services of a file, for the user of servers on stdio."""
+    """The services of a configuration file, for the user of servers on stdio."""
 
     sign_ins: SignIns
     entries: list[ServiceEntry]
@@ -211,13 +209,13 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, name: str, hints: Console) -> None:
-    """Sign in with a redirect to a port of this machine (RFC 8252 §7.3).
+    """Sign in with a redirect to a loopback port of this machine (RFC 8252 §7.3).
 
-    The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. Requests that
-    do not belong to the sign-in are rejected, and do not end the wait.
+    The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. The server
+    rejects requests that do not belong to the sign-in, and continues to wait.
 
     Raises:
-        ExecutionError: the user has not signed in.
+        ExecutionError: the sign-in failed or was not completed in time.
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host, url, cookie, is_open = "", "", "", False
@@ -267,7 +265,7 @@ def _page(status: int, text: str) -> web.Response:
 
 
 def _open_browser(url: str, hints: Console) -> None:
-    """Print a URL, and open it in the browser if there is one. Does not wait for the browser."""
+    """Print a URL, and try to open the URL in a graphical browser without waiting for the browser."""
     hints.line(f"Open this link to sign in:\n{url}")
     if has_browser():
         open_in_browser(url)

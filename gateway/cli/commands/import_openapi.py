@@ -26,7 +26,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     sections: dict[str, Json]
     left_out: list[tuple[str, str]]
     credentials: list[str]
-    """Settings to add for the security schemes of the document."""
+    """Messages that name the credentials to add for the security schemes of the document."""
     warnings: list[str]
 
 
@@ -92,7 +92,7 @@ def imported_from(
     prefix: str | None = None,
     connection: str | None = None,
 ) -> Imported:
-    """Return the configuration for the operations that match one of `include`.
+    """Convert operations that match a pattern in `include`, or the default operations (GET and HEAD) without patterns.
 
     Raise DocumentError if the document cannot be used.
     """
@@ -111,7 +111,7 @@ def imported_from(
     return Imported(
         sections=_sections(found, root, uri, name, connection),
         left_out=found.left_out,
-        # Remove the hint about `ignore_security`, which is a key of `openapi:` only.
+        # Remove the hint about `ignore_security`, because tools do not have this key of `openapi:`.
         credentials=[message.partition(" (or ")[0] for _, message in found.errors],
         warnings=[message for _, message in found.warnings],
     )
@@ -131,7 +131,7 @@ def _sections(
 ) -> dict[str, Json]:
     sections: dict[str, Json] = {}
     if connection is None:
-        # This operation and its path have no server, so the base URL is that of the document.
+        # `base_url` returns the server of the document for this placeholder operation without a server.
         operation = Operation(method="get", path="/", node=Node({}, uri), items=(Node({}, uri),))
         sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
     for kind in ("tools", "resources"):

@@ -108,9 +108,9 @@ _NO_SERVER: Final = "https://api.example.com"
 
 
 async def of_document(document: str, directory: Path | None) -> str:
-    """Return a configuration for a document. A URL is fetched.
+    """Return a configuration that serves an OpenAPI document, given as a path or as a URL to fetch.
 
-    Raise ConfigError if the document cannot be fetched, or is not OpenAPI.
+    Raise ConfigError if the document cannot be read, or is not an OpenAPI document.
     """
     private: set[str] = set()
     try:
@@ -174,7 +174,7 @@ def _access(name: str, root: Node, references: References, private: set[str]) ->
         if key == "tls":
             lines.append(f"# {setting}")
         else:
-            # With a default, the file can be served before the variable is set.
+            # Add a default to the variable, so that the file can be served before the variable is set.
             secret = setting.replace(f"${{env:{variable}}}", f"${{env:{variable}:-none}}")
             lines += [f"# Set {variable} to your credentials.", secret]
     return lines
@@ -193,7 +193,7 @@ def _words(text: str) -> str:
 
 _SERVERS: Final = frozenset(name for name, dialect in DIALECTS.items() if not dialect.is_file)
 _KINDS: Final = ("mcp-json", "openapi", *DIALECTS)
-"""What `--from` accepts. The result names the source relative to the new file's directory."""
+"""The kinds of sources that `--from` accepts."""
 
 
 def parser(name: str) -> Parser:
@@ -233,7 +233,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # "x" fails if the file exists, even if it was created just now.
+            # The mode "x" fails if the file exists, even if another process has just created the file.
             with path.open("x") as file:
                 file.write(text)
         except FileExistsError as error:
@@ -264,9 +264,9 @@ async def text_of(kind: str, source: str, *, directory: Path | None, option: str
 
 
 def _of_servers(file: str, directory: Path | None) -> str:
-    """Return a configuration with the servers of an MCP client.
+    """Return a configuration that serves the MCP servers of a client's JSON file.
 
-    Raise ConfigError if the file is not a JSON file with MCP servers.
+    Raise ConfigError if the file cannot be read, or contains no valid MCP servers.
     """
     try:
         source = SourceFile(Path(file), decode(read_bytes(Path(file))))
@@ -276,5 +276,5 @@ def _of_servers(file: str, directory: Path | None) -> str:
     for each in diagnostics:
         if each.severity is Severity.ERROR and each.place is not None:
             raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
-    # JSON strings are valid YAML, and quote special characters.
+    # Write the path as a JSON string, which is valid YAML and escapes special characters.
     return _CLIENT_SERVERS.format(file=json.dumps(path_from(directory, file)))

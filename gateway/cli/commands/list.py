@@ -19,7 +19,7 @@ _LISTS: Final = {
     "prompts": ("prompts/list", "prompts"),
     "skills": ("skills/list", "skills"),
 }
-"""Method of each kind, and the member of its result that contains the list."""
+"""For each kind, the method that lists definitions, and the member of the result that contains the list."""
 
 
 def parser(name: str) -> Parser:
@@ -43,7 +43,7 @@ examples:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    is_kind = options.words[:1] and options.words[0] in _LISTS  # also if a directory has the same name
+    is_kind = options.words[:1] and options.words[0] in _LISTS  # even if a directory has the same name
     config, kinds = (None, options.words) if is_kind else split_config(options.words, url=options.url)
     for kind in kinds:
         if kind not in _LISTS:

@@ -20,7 +20,7 @@ from gateway.whole_file import whole_file
 
 NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
 _MODE: Final = 0o644
-"""The lock contains no secrets, and reviewers must be able to read it."""
+"""The mode of the lock file, which contains no secrets, so all users can read the file."""
 
 
 def parser(name: str) -> Parser:
@@ -73,9 +73,9 @@ async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionD
 def write_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
 ) -> tuple[Path, Sequence[Difference] | None]:
-    """Write the digest of every definition and of `pages`. Plugins are imported.
+    """Write the digests of all definitions and the digests in `pages` to the lock file, after importing the plugins.
 
-    Return the lock and the changes, or None for a new lock.
+    Return the path of the lock file, and the differences from the old lock (None for a new lock).
 
     Raises:
         ConfigError: the file cannot be served, or the lock cannot be written.
@@ -95,9 +95,9 @@ def write_lock(
 def compare_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
-    """Return the lock, and the definitions and pages that differ from it.
+    """Return the path of the lock file, and the definitions and pages that differ from the lock.
 
-    Raise ConfigError if the file cannot be served, or there is no valid lock.
+    Raise ConfigError if the configuration cannot be served, or if there is no valid lock file.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)

@@ -1,4 +1,4 @@
-"""The sources that `serve` accepts instead of a configuration file, and the configuration made from them."""
+"""Creates the configuration for the sources that `serve` accepts instead of a configuration file."""
 
 import json
 import re
@@ -29,7 +29,7 @@ server:
 
 
 class SourceParser(Parser):
-    """A parser that takes the words after `--` as `command`."""
+    """An argument parser that stores the words after `--` in `command`."""
 
     def parse_args(self, words: Sequence[str], namespace: None = None) -> Namespace:  # type: ignore[override]
         own = words[: words.index("--")] if "--" in words else words
@@ -46,9 +46,9 @@ def add_sources(add: AddArgument) -> None:
 
 
 async def configuration_of(options: Namespace) -> str | None:
-    """Return the YAML for the source in `options`, or None if there is none.
+    """Return the YAML for the source in `options`, or None if `options` contains no source.
 
-    Raise ConfigError if the source cannot be read, or it is given together with another one or a file.
+    Raise ConfigError if the source cannot be read, or is combined with another source or a configuration file.
     """
     sources = {key: value for key in _FLAGS if (value := getattr(options, key, None))}
     if not sources:
@@ -86,14 +86,14 @@ def _of_command(command: Sequence[str], *, hides_secrets: bool) -> str:
     name = re.sub(r"[^a-z0-9]+", "_", Path(named).name.lower()).strip("_")
     return _COMMAND.format(
         name=name if name[:1].isalpha() else "server",
-        # JSON is valid YAML, and quotes special characters.
+        # Write the values as JSON, which is valid YAML and escapes special characters.
         command=json.dumps(shown, ensure_ascii=False),
         directory=json.dumps(_literal(str(Path.cwd())), ensure_ascii=False),
     )
 
 
 def _without_secrets(command: Sequence[str]) -> list[str]:
-    """Replace secrets by variables: `--api-key=VALUE` becomes `--api-key=${env:API_KEY}`."""
+    """Replace secrets with variables. For example, `--api-key=VALUE` becomes `--api-key=${env:API_KEY}`."""
     words: list[str] = []
     for word, before in zip(command, ("", *command), strict=False):
         flag, is_assigned, value = word.partition("=")

@@ -37,7 +37,7 @@ _MAX_ICON_URL: Final = 255
 _ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})
 _SOURCES: Final = {"github.com": "github", "gitlab.com": "gitlab"}
 _BUNDLE_HOSTS: Final = frozenset({"github.com", "gitlab.com"})
-"""Hosts of the release files that the official registry accepts."""
+"""Hosts from which the official registry accepts bundles."""
 _OUTPUT: Final = Path("server.json")
 _MANIFEST: Final = "manifest.json"
 
@@ -103,7 +103,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _published(options: Namespace, loaded: LoadedConfig, *, view: str | None) -> tuple[str, dict[str, Json]]:
-    # Masked, because the document will be published.
+    # Mask secrets, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not 0 < len(version) <= _MAX_VERSION or _RANGE.search(version) is not None:
@@ -187,7 +187,7 @@ def _web_url(flag: str, url: str) -> str:
 
 
 def _doubts(options: Namespace, document: Document) -> Iterator[str]:
-    """Yield hints about values that the official registry could reject."""
+    """Yield hints about missing values, and about values that the official registry can reject."""
     server, public_url = document.server, document.listen.public_url
     if server.version is None:
         yield "`server.version` is not set, so the daemon's version is used. A registry accepts each version only once."

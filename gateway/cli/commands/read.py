@@ -29,7 +29,7 @@ examples:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     match options.words:
-        # A single word that names a file is CONFIG without a URI. URIs contain a colon.
+        # A single word is the URI, unless the word looks like CONFIG. URIs contain a colon.
         case [uri] if options.url is not None or ":" in uri or not uri.endswith((".yaml", ".yml")):
             config = None
         case [config, uri] if options.url is None:

@@ -143,7 +143,7 @@ async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:
 
 
 async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | None, hints: Console) -> None:
-    """Show the endpoint, a command to try, and the console link. JSON logs contain no other lines."""
+    """Show the endpoint, a command to try, and the console link, unless the log format is JSON."""
     is_readable = settings.log_format == "console" or (settings.log_format is None and hints.is_terminal)
     if gateway.url is None or not is_readable or (worker is not None and worker.number):
         return
@@ -161,7 +161,7 @@ async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | Non
 
 
 def _attempt(tools: Sequence[JsonObject]) -> str:
-    """Return a command that works unchanged: a call of a read-only tool without required arguments, or `list`."""
+    """Return an example command: `call` for a read-only tool without required arguments, or else `list`."""
     for tool in tools:
         if tool.get("annotations", {}).get("readOnlyHint") and not tool["inputSchema"].get("required"):
             return f"call {shlex.quote(tool['name'])}"
@@ -169,7 +169,7 @@ def _attempt(tools: Sequence[JsonObject]) -> str:
 
 
 def _require_what_workers_need(settings: Settings, *, where: str) -> None:
-    """Check the settings for several workers. Raise ConfigError if a setting is missing, with the line to add."""
+    """Raise ConfigError if the settings do not support several workers. The error names the setting to change."""
     if settings.stdio:
         raise ConfigError.at(where, "workers cannot share standard input. Omit --stdio, or use one worker")
     if settings.store_url() is None:

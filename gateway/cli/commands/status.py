@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
 _COUNTED: Final = {"concurrency": "concurrent calls", "unread": "bytes of unread responses"}
-"""Nouns for limits whose name is not a noun."""
+"""Nouns to show for limits whose name does not describe the counted things."""
 _MAX_FILES: Final = 8
 _DIGITS: Final = 12
 
@@ -59,7 +59,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _head(status: JsonObject, out: Console) -> str:
-    # Here and below: the daemon can be an older or newer version, so every member can be missing.
+    # Any member of the status can be missing, because the daemon can be an older or newer version.
     state = status.get("state", "unknown")
     parts = [
         out.styled(out.clean(f"mcp-gateway {status.get('version', '?')}"), "bold"),

@@ -25,7 +25,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.reload.exposure import exposures
 
 _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
-"""Keys of free text, which do not affect validity."""
+"""Schema keys that contain free text, which does not affect the validity of the schema."""
 
 
 def parser(name: str) -> Parser:
@@ -69,7 +69,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             hint = "`--list` lists each with the reason"
             for line in left_out_lines(left_out, lists_all=options.lists_all, hint=hint):
                 hints.line(line)
-    # The problems of an invalid file are the result of this command.
+    # Do not raise the error, because the problems of an invalid file are the result of this command.
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
@@ -106,10 +106,10 @@ def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
 
 
 def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[DryRun, Sequence[Problem]]:
-    """Load and compile the file. Return the result and the warnings.
+    """Load and compile the file, and return the compiled configuration with all warnings.
 
     Raises:
-        ConfigError: the file cannot be served. Contains every problem and warning.
+        ConfigError: the file cannot be served. The error contains every problem and warning.
     """
     with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
         exposed = _exposures(dry.loaded, settings)
@@ -117,7 +117,7 @@ def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[D
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn about stub responses whose file is missing. A `Check` of the compiler."""
+    """Warn about stub responses whose file does not exist. This function is a `Check` of the compiler."""
     for name, tool in loaded.document.tools.items():
         for index, test in enumerate(tool.tests):
             if test.http is None or test.http.file is None:
@@ -140,10 +140,10 @@ def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
 
 
 def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
-    """Return warnings for schemas that a second validator, jsonschema, rejects. Only `validate` does this slow check.
+    """Yield a warning for each schema that a second validator, jsonschema, rejects.
 
-    The gateway uses jsonschema-rs, but clients use other libraries. A schema that two libraries read differently does
-    not work with all clients.
+    The gateway uses jsonschema-rs, but clients use other libraries, which can interpret a schema differently. The check
+    is slow, so only `validate` runs it.
     """
     for tool in catalog.tools.values():
         for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
@@ -154,7 +154,7 @@ def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
 
 
 def _rejection(schema: JsonObject) -> str | None:
-    import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
+    import jsonschema  # noqa: PLC0415 - the import takes longer than the other work of this command
 
     dialect = jsonschema.validators.validator_for(schema).META_SCHEMA.get("$schema")
     parts = (exact_json.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS) for part in _parts(schema))
@@ -173,12 +173,12 @@ def _rejection_of_part(dialect: str, part: bytes) -> str | None:
 
 
 def _parts(schema: JsonObject) -> Iterator[Json]:
-    """Yield the schema without its properties, and each property. The metaschema checks them independently."""
+    """Yield the schema without its properties, then each property, because each part can be checked separately."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, Mapping):
         are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)
         is_right = required and are_names and len(set(required)) == len(required)
-        # A valid `required` is replaced by a constant, so that one check serves all tools.
+        # Replace a valid `required` with a constant, so that tools share one cached check.
         yield {**schema, "properties": {}, **({"required": ["name"]} if is_right else {})}
         yield from properties.values()
     else:

@@ -1,1 +1,1 @@
-"""The routes of `/-/api/…`, one group per file."""
+"""The routes of `/-/api/…`. Each module contains one group of routes."""

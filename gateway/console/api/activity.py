@@ -1,4 +1,4 @@
-"""Routes about the activity of all workers: calls, sessions, upstreams, limits and events."""
+"""Console API routes for the calls, sessions, upstreams, limits and events of all workers."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -34,7 +34,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
     own: ThisWorker
     upstreams: UpstreamSource
     status: Callable[[], Awaitable[JsonObject]]
-    """Returns the masked status of all workers."""
+    """Returns the status of all workers, with secrets masked."""
     ask_others: AskOthers
     redactor: LiveRedactor
 
@@ -63,7 +63,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
 
     def _task_progressed(self, event: TaskProgressed) -> None:
         task = event.task
-        # Progress can arrive many times per second, so it is only masked for watchers.
+        # Progress can arrive many times per second, so messages are masked only if a page is watching.
         if len(self.feed):
             message = self.redactor.text(task.message)
             self.feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
@@ -73,7 +73,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request)
-        # Still encoded, because a decoded `#` would start a fragment.
+        # The query stays percent-encoded, because a decoded `#` would start a fragment.
         others = await self.ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self.calls.listed(wanted), *others], wanted), request)
 
@@ -81,7 +81,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
         found: Json = None
         with suppress(ValueError):
             path = f"calls/{int(request.raw.match_info['seq'])}"
-            # Only ask other workers if necessary, because one that hangs would delay the response.
+            # Only ask other workers if necessary, because a worker that hangs would delay the response.
             found = await self.own.answer("GET", path, {}) or next(iter(await self.ask_others("GET", path)), None)
         return error_response(_NO_CALL, request) if found is None else json_response(found, request)
 
@@ -92,7 +92,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
         error = await self.own.end_session(name)
-        # It can belong to another worker: HTTP+SSE binds a session to the process of its stream.
+        # The session can belong to another worker, because HTTP+SSE binds a session to the process of its stream.
         if error is NO_SESSION and await self.ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request)
@@ -101,7 +101,7 @@ class ActivityApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(merged_upstreams(await self._everywhere("upstreams")), request)
 
     async def _reconnect(self, request: HttpRequest) -> web.Response:
-        """Reconnect an upstream in every worker, because each has its own connections."""
+        """Reconnect an upstream in every worker, because each worker has its own connections."""
         name = request.raw.match_info["name"]
         error = reconnect(self.upstreams, name)
         if error is not None:

@@ -1,4 +1,4 @@
-"""`/-/api/catalog`: all definitions, and each definition in the form of every revision."""
+"""`/-/api/catalog` lists all definitions and shows each definition as every protocol revision lists it."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -44,11 +44,10 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         yield Route(path="/catalog/{kind}", endpoint=self._definition)
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
-        """Return the numbers of entries that the caller can and cannot use."""
         return counts(self._snapshot(request))
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
-        """Return all entries that match the query; 400 if the query is too long."""
+        """Return all entries that match the query, or 400 if the query is too long."""
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request)
@@ -69,7 +68,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _definition(self, request: HttpRequest) -> web.Response:
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
         snapshot = self._snapshot(request)
-        # In a thread, because the facts of up to ten thousand entries are compared.
+        # Search in a thread, because a catalog can have ten thousand entries.
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request)
@@ -96,7 +95,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
-    """Return the entry with a name or URI. An exact URI takes precedence over a shared name."""
+    """Return the entry with this name or URI. A matching URI takes precedence over a matching name."""
     named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 

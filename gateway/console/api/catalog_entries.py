@@ -1,4 +1,4 @@
-"""Entries of the console's catalog: all definitions of the files and sources, available or not. Pure."""
+"""Builds the console's catalog entries for all definitions, including unavailable definitions. Performs no I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _KIND_OF_SECTION: Final = {
     "skills": "skill",
     "openapi": "tool",
 }
-"""Kinds of omitted definitions. Instructions of the server have no entry."""
+"""Maps a section to the kind of its entries, for definitions that were left out of the catalog."""
 _FILES: Final = "files"
 _TEXTS: Final = ("title", "description", "annotations")
 
@@ -32,16 +32,16 @@ _TEXTS: Final = ("title", "description", "annotations")
 class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     document: Document
     whole: Catalog
-    """The catalog of the files, including definitions that plugins have disabled."""
+    """The complete catalog, including definitions that plugins have disabled."""
     current: Catalog
     places: DefinitionPlaces
     upstreams: Mapping[str, Mapping[str, Json]]
     identity: Identity
-    """The caller. Definitions that need other scopes are not available to it."""
+    """The identity of the caller, who can use only the definitions that its scopes allow."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry and its primitive, or None if nothing was compiled."""
+    """A catalog entry, with its primitive if the definition was compiled."""
 
     kind: str
     key: str
@@ -53,7 +53,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
-    """Yield an entry for each definition in list order, then the omitted ones."""
+    """Yield the primitives in list order, then the skills, then the definitions left out of the catalog."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.whole.primitives():
         if _is_skill_file(primitive):
@@ -64,7 +64,7 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
 
 
 def counts(snapshot: CatalogSnapshot) -> dict[str, int]:
-    """Return the number of available entries by kind, and of `unavailable` ones. Faster than `entries`."""
+    """Count the available entries by kind, and the `unavailable` entries, without building the entries."""
     offered = Counter(
         kind_of(each)
         for each in snapshot.current.primitives()
@@ -123,7 +123,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
 
 
 def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
-    """Return the definition that a resource was generated from: a tool (for its UI page) or a skill."""
+    """Return the section and name of the tool or skill that a resource was generated from."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))
@@ -141,13 +141,13 @@ def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
 def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
     kind = _KIND_OF_SECTION[absent.kind]
     facts = {**_bare(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
-    # Operations and skills have no definition in the document: they are requests and files.
+    # OpenAPI operations and skills have no definition that names a backend, so derive the backend from the section.
     facts["backend"] = facts["backend"] or ("http" if absent.kind == "openapi" else _FILES)
     return CatalogEntry(kind=kind, key=absent.name, facts=facts)
 
 
 def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
-    """Return the facts of an unavailable definition."""
+    """Return the facts of an unavailable definition. An entry for an available definition overwrites some facts."""
     definitions = getattr(snapshot.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
@@ -173,7 +173,7 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
 
 
 def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
-    """Return why an upstream is unreachable. Its last known definitions stay listed."""
+    """Return why an upstream is unreachable, or None. The last known definitions of the upstream stay listed."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

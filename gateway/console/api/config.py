@@ -1,4 +1,4 @@
-"""`/-/api/config`: the files on disk, and the effective configuration, both masked."""
+"""`/-/api/config` returns the files on disk and the effective configuration, with secrets masked."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""LibYAML's dumper if it is available, which is ten times as fast."""
+"""LibYAML's dumper if it is available, because it is ten times as fast as the Python dumper."""
 
 
 class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
     places: DefinitionPlaces = NO_PLACES
 
     def excerpt(self, place: Place) -> str | None:
-        """Return the masked lines of a definition, or None if it is not in the files."""
+        """Return the masked lines of a definition, or None if the definition is not in the files."""
         found = self.places.lines.get(place)
-        # Definitions of sources are not in a file, although their entry has a line.
+        # A definition that a source such as an upstream generated has the line of the source, but no lines in a file.
         if found is None or place in self.places.origins or found[0] not in self.texts:
             return None
         lines = self.texts[found[0]].split("\n")[found[1] - 1 :]
@@ -46,10 +46,7 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigFileReader:
-    """Reads the files for the console.
-
-    The served catalog does not keep the text of the files, to save memory. The files are read once per version.
-    """
+    """Reads the configuration files again after each reload, because the gateway does not keep their text in memory."""
 
     def __init__(self, pipeline: ReloadPipeline, reloader: Reloader) -> None:
         self._pipeline: Final = pipeline
@@ -58,7 +55,7 @@ class ConfigFileReader:
         self._read: tuple[object, ConfigFiles] | None = None
 
     async def written(self) -> ConfigFiles:
-        """Return the files, or empty `ConfigFiles` if they cannot be read."""
+        """Return the configuration files, or empty `ConfigFiles` if the files cannot be read."""
         async with self._lock:
             state = self._pipeline.store.current.generation, self._reloader.status.at
             if self._read is None or self._read[0] != state:
@@ -83,7 +80,6 @@ class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
         yield Route(path="/config", endpoint=self._config)
 
     async def _config(self, request: HttpRequest) -> web.Response:
-        # Read and masked again, because the served configuration does not keep its files.
         written, served = await self.files.written(), self.pipeline.served
         problems, reloads = current_problems(self.reloader, self.pipeline.store), list(self.reloads.listed())
         wants_effective = request.raw.query.get("effective") != "0"
@@ -109,8 +105,8 @@ class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _effective(served: Candidate, redactor: LiveRedactor) -> str:
-    """Return the configuration as one document, with includes and variables, but without secrets."""
-    # Through JSON, because strings of the configuration can have a subclass, which YAML would tag.
+    """Return the configuration as one YAML document, with includes and variables resolved and secrets masked."""
+    # Convert the values to JSON and back, because YAML would tag strings whose type is a subclass of str.
     document = json.loads(json.dumps(redactor.json(masked_document(served.document))))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text

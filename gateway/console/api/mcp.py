@@ -1,4 +1,4 @@
-"""`/-/api/mcp`, `/-/api/validate` and `/-/api/explain`: calls of the signed-in caller, and their explanation."""
+"""`/-/api/mcp`, `/-/api/validate` and `/-/api/explain` run, check and explain calls of the signed-in caller."""
 
 import asyncio
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _STATELESS: Final = HttpError(
     status=400,
     message=f"This path supports only the stateless revision. Send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
 )
-# The same for callers without access, who must not know that the view exists.
+# Callers without access get the same error, because they must not learn that the view exists.
 _NO_VIEW: Final = HttpError(status=404, message="Unknown view")
 
 
@@ -53,11 +53,11 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
 
     async def _answer(self, request: HttpRequest) -> web.StreamResponse:
-        """Handle a message.
+        """Handle an MCP message.
 
-        1. the revision is stateless (400)
-        2. the view in `?view=` exists, and the caller can use it (404)
-        3. `StreamableHttp.handle`
+        1. Return 400 unless the protocol revision is stateless.
+        2. Return 404 unless the view in `?view=` exists and the caller can use the view.
+        3. Pass the request to `StreamableHttp.handle`.
         """
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
             return error_response(_STATELESS, request)
@@ -79,7 +79,7 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(body, HttpError):
             return error_response(body, request)
         tool = self.store.current.tool(str(body.get("tool")))
-        # A hidden tool must look like one that does not exist.
+        # The response for a hidden tool must be the same as for a tool that does not exist.
         if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
             return error_response(_NO_TOOL, request)
         arguments = body.get("arguments")
@@ -94,9 +94,9 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response({"problems": problems}, request)
 
     async def _explain(self, request: HttpRequest) -> web.Response:
-        """Explain a call, a read or a prompt in the view of `?view=`.
+        """Explain a tool call, a resource read or a prompt in the view that `?view=` names.
 
-        404 if the caller cannot use the view; 422 with the message for the caller.
+        Return 404 if the caller cannot use the view, and 422 with the error message if the request would fail.
         """
         view = view_of(request, self.views)
         if isinstance(view, HttpError):
@@ -121,7 +121,7 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         found: list[Explained] = []
         catalog = await asyncio.to_thread(_only, self.store.current, method, params[_EXPLAINED[method]])
         offered = explaining(catalog, found.append)
-        # A separate dispatcher, so that this is not counted, limited or recorded as a call.
+        # A separate dispatcher ensures that the explanation is not counted, limited or recorded as a call.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         try:
             client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
@@ -134,14 +134,14 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
-    """Return the view in `?view=`, or None; 404 if the caller cannot use it."""
+    """Return the view that `?view=` names, None without a view, or a 404 error if the caller cannot use the view."""
     name = request.raw.query.get("view") or None
     is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
     return name if is_admitted else _NO_VIEW
 
 
 def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
-    """Return the method and its parameters, without `_meta` and other members of real calls."""
+    """Return the method with its name or URI and its arguments, or None if the body is malformed."""
     method, params = body.get("method"), body.get("params")
     if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
         return None
@@ -152,7 +152,7 @@ def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
 
 
 def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
-    """Return a catalog with only the primitive of a request. Access rules still apply."""
+    """Return a catalog with only the requested primitive. The access rules of the catalog still apply."""
     match method:
         case "tools/call":
             wanted: Primitive | None = catalog.tool(asked)

@@ -1,4 +1,4 @@
-"""`/-/api/overview`: health, the calls of the last hour, and client configurations."""
+"""`/-/api/overview` returns the health, the call rates of the last hour, and client configurations."""
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +20,10 @@ from gateway.transports.http.request import HttpRequest
 
 _MOST_ALIKE: Final = 20
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
-"""Keys of the status with names of definitions, which `?names=0` replaces by numbers."""
+"""Keys of the status that list definitions by name. With `?names=0`, each list is replaced by its length."""
 
 
 class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` and `rates` return values of all workers, and `clients` a snippet for each client."""
-
     status: Callable[[], Awaitable[JsonObject]]
     reloader: Reloader
     store: CatalogStore
@@ -66,10 +64,10 @@ class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:
-    """Group warnings by message and section. Errors are not grouped."""
+    """Group warnings by message and section, and put each error into a separate group."""
     groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
-        # Each error is fixed at its own place, but warnings of a section often have the same cause.
+        # Each error has to be fixed separately, but warnings of one section often have the same cause.
         place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
         groups[problem.severity, problem.message, place].append(problem)
     return groups
@@ -81,7 +79,10 @@ def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield the commands that add the server, then a configuration for each client. Keys are variables."""
+    """Yield the commands that add the server to a client, then a configuration for each client.
+
+    The snippets refer to an environment variable instead of containing a key.
+    """
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     for key, client in CLIENTS.items():
         if client.command_line is not None:

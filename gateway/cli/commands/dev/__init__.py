@@ -24,7 +24,7 @@ from gateway.distribution import install_command
 
 _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
-"""Needs the extra `dev`. Imported only on a terminal."""
+"""This module needs the extra `dev`, and is imported only if the output is a terminal."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
 
 
@@ -59,7 +59,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
     settings = settings_of(options)
     drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
     settings = settings.model_copy(
-        # No state, because a daemon that serves the same file can use the directory.
+        # Keep no state, because a daemon that serves the same file can already use the state directory.
         update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
     )
     with ExitStack() as stack:
@@ -84,8 +84,8 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def _open_in_browser(url: str, *, folder: Path) -> None:
-    """Open a URL in the browser, if there is one, through a private file. Does not wait for the browser."""
-    # Other users can see the arguments of a process, and the link contains a token.
+    """Write a private page that redirects to the URL, and open the page in a graphical browser if possible."""
+    # The URL contains a token, and other users could see the token in the arguments of the browser process.
     if has_browser():
         page = folder / "console.html"
         page.write_text(_PAGE.format(url=html.escape(url)))
@@ -100,21 +100,21 @@ _LOCAL_MODES: Final = 3
 class RawTerminal(NamedTuple):
     stream: TextIO
     hand_over: Callable[[Callable[[str], None]], None]
-    """Sets the function that receives each line, in a separate thread."""
+    """Starts a thread that passes each captured line to a function."""
     leave: Callable[[], None]
-    """Restores the terminal before the process exits without cleanup. Can be called from any thread."""
+    """Restores the terminal before the process exits without cleanup. Any thread can call this function."""
 
 
 @contextmanager
 def raw_terminal() -> Iterator[RawTerminal]:
-    """Capture standard output and standard error, including the output of plugins."""
+    """Capture standard output and standard error, including the output of plugins, and yield the real terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
     out, errors = os.dup(1), os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.dup2(writing, 2)
-    # The pipe must end when descriptors 1 and 2 are closed.
+    # Close this end of the pipe, so that the pipe ends when descriptors 1 and 2 are closed.
     os.close(writing)
     readers: list[threading.Thread] = []
 
@@ -139,7 +139,7 @@ def raw_terminal() -> Iterator[RawTerminal]:
         os.dup2(out, 1)  # closes the last writers of the pipe, so the reader ends
         os.dup2(errors, 2)
         for reader in readers:
-            # With a timeout, because a child process of a plugin can keep the pipe open.
+            # Wait only a second, because a child process of a plugin can keep the pipe open.
             reader.join(1.0)
         with suppress(BrokenPipeError):
             stream.close()
@@ -154,9 +154,9 @@ def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
 
 
 def _suppress_echo(descriptor: int = 0) -> Callable[[], None]:
-    """Turn echo off, and return a function that turns it on again.
+    """Turn off the echo of typed characters such as `^C`, which would damage the view.
 
-    Typed characters, such as `^C`, would damage the view. Does nothing in a background process.
+    Return a function that restores the terminal. A background process must not change the terminal.
     """
     try:
         if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU

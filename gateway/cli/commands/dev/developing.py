@@ -1,4 +1,4 @@
-"""Serves a file while it is edited. Reports calls, clients and changes, and waits while the file is invalid."""
+"""Serves a file that is being edited, reports calls, clients and changes, and waits while the file is invalid."""
 
 import asyncio
 import time
@@ -27,24 +27,24 @@ log: Final = structlog.get_logger(__name__)
 
 _SNAPSHOT_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)
-"""Interval to compare an invalid file, for file systems without events."""
+"""How often an invalid file is checked for changes on file systems without change events."""
 
 ShowConsole = Callable[[str], None]
-"""Receives the URL of the console."""
+"""A function that receives the URL of the console."""
 
 
 async def develop(
     settings: Settings, lines: EventLines, *, on_exit: Callable[[], None], show_console: ShowConsole | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM. If the file is invalid, wait for a change.
+    """Serve the file until SIGINT or SIGTERM. If the file is invalid, wait for a change and try again.
 
-    `on_exit` is called from any thread before the process exits without cleanup. `show_console` enables the console.
+    Any thread can call `on_exit`, before the process exits without cleanup. `show_console` enables the console.
 
     Raises:
         ConfigError: the address is not available.
     """
     while True:
-        # Set before loading, so that changes while loading are noticed.
+        # Take the time before loading the file, so that a change during loading is noticed.
         began_at = time.time_ns()
         gateway = Gateway(settings, observers=[lines], opens_console=show_console is not None)
         async with AsyncExitStack() as stack:
@@ -93,7 +93,7 @@ async def _changed(path: Path, *, since: int) -> None:
     while True:
         watched = await asyncio.to_thread(_watch_plan, path)
         async with Watcher(watched, poll=_POLL) as watcher:
-            # Watch first, then compare, so that no change is missed.
+            # Start watching before comparing the files, so that no change is missed.
             now = await asyncio.to_thread(watched.snapshot)
             if await asyncio.to_thread(now.differs_from, seen):
                 return

@@ -1,4 +1,4 @@
-"""Converts the activity of the server, and other output of the process, into styled lines."""
+"""Converts the activity of the server and the output of the process into styled lines."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire.meta import title_of
 
 Line = list[tuple[str, str]]
-"""Pairs of text and style, which is a name of `gateway.cli.console` or empty."""
+"""Pairs of a text and a style. A style is empty or one of the names in `gateway.cli.console`."""
 
 _MAX_REASON: Final = 300
 _MAX_ARGUMENTS_LENGTH: Final = 120
@@ -34,40 +34,40 @@ _OUTCOMES: Final = {
     Outcome.CANCELLED: "cancelled",
 }
 _SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
-"""Log events that the view shows in another way."""
+"""Log events that are hidden, because snapshots and reloads already show the same information."""
 _LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 _FRAME: Final = frozenset({"timestamp", "level", "event"})
 
 
 class RunningCall(NamedTuple):
     what: str
-    """Name of the primitive, or the name or URI in the request if there is no such primitive."""
+    """The name of the primitive, or the name or URI in the request if the primitive is unknown."""
     arguments: str
     client: str
     began: datetime
 
 
 class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the daemon, taken several times per second."""
+    """The state of the daemon at one moment. A snapshot is taken several times per second."""
 
     status: JsonObject
-    """Body of `/-/status`, or empty while nothing is served."""
+    """The body of `/-/status`, or an empty object while nothing is served."""
     url: str | None
     problems: tuple[Problem, ...]
     """The errors that prevent the file from being served."""
     apps: Mapping[str, Path] = msgspec.field(default_factory=empty)
-    """Files of the pages of tools, by tool name."""
+    """The file of each tool's UI page, by tool name."""
 
 
 class EventLines:
-    """An observer of calls."""
+    """Observes calls, reloads, log output and snapshots, and shows each event as a line."""
 
     def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
-        """`show` receives each line, in any thread. `has_problems_in_full` shows all problems instead of a summary."""
+        """Call `show` with each line, from any thread. With `has_problems_in_full`, show all problems of the file."""
         self._show: Final = show
         self._has_problems_in_full: Final = has_problems_in_full
         self.running: Final[dict[str, RunningCall]] = {}
-        """Running calls by id, in start order."""
+        """Running calls by call id, in the order in which the calls started."""
         self.snapshot = StatusSnapshot(status={}, url=None, problems=())
         self._clients: Counter[str] = Counter()
         self._has_served = False
@@ -112,7 +112,7 @@ class EventLines:
             self._show([place, (f"  {change.what}", "dim")])
 
     def take_snapshot(self, snapshot: StatusSnapshot) -> None:
-        """Show the differences from the previous snapshot."""
+        """Store a snapshot, and show the differences from the previous snapshot."""
         before, self.snapshot = self.snapshot, snapshot
         if snapshot.url is not None and not self._has_served:
             self._has_served = True
@@ -140,9 +140,9 @@ class EventLines:
 
 
 def plain_lines(console: Console) -> Callable[[Line], None]:
-    """Return a function that writes plain lines, for output without a terminal or without the extra `dev`.
+    """Return a function that writes lines to the console, for output without the live view.
 
-    If the reader has closed the pipe, the function stops the process.
+    If the reader of the output has closed the pipe, the function stops the process.
     """
     lock, is_unread = threading.Lock(), threading.Event()
 
@@ -156,14 +156,14 @@ def plain_lines(console: Console) -> Callable[[Line], None]:
                 console.line(text)
             except BrokenPipeError:  # the reader has closed the pipe
                 is_unread.set()
-                # A signal, because this runs in any thread.
+                # Stop the process with a signal, because any thread can run this code.
                 os.kill(os.getpid(), signal.SIGTERM)
 
     return show
 
 
 def log_line(line: str) -> Line | None:
-    """Convert a log record or other output into a styled line. Return None for hidden events."""
+    """Convert a log record or other output into a styled line, or return None for a hidden event."""
     try:
         entry = json.loads(line)
         event = entry.pop("event")

@@ -1,7 +1,7 @@
-"""The live view of `dev`: scrolling lines with the current state below them. Needs the extra `dev`.
+"""The live view of the command `dev` shows scrolling lines with the current state below the lines.
 
-rich measures the width of characters and handles resizing. It is an extra because structlog imports it if it is
-installed, which doubles the startup time.
+The view needs `rich`, which measures characters and handles resizing. `rich` is only in the extra `dev`, because
+structlog imports `rich` if it is installed, and the import doubles the startup time of every command.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class LiveView(EventLines):
         self._plain_console: Final = console
         self._config: Final = config
         self._latest: Final[deque[Text]] = deque(maxlen=_KEPT)
-        """Latest lines, which are printed again after a resize because terminals do not unwrap lines."""
+        """The latest lines, which are printed again after a resize, because terminals do not unwrap lines."""
         self._console: Final = RichConsole(
             file=stream, force_terminal=True, highlight=False, no_color=not console.has_colour
         )
@@ -74,7 +74,7 @@ class LiveView(EventLines):
             get_renderable=lambda: Group(*self._parts()),
             refresh_per_second=4,
             transient=True,
-            # `raw_terminal` redirects both already.
+            # `raw_terminal` already redirects standard output and standard error.
             redirect_stdout=False,
             redirect_stderr=False,
             vertical_overflow="crop",
@@ -93,7 +93,7 @@ class LiveView(EventLines):
             yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
         else:
             yield Rule(style="dim")
-        # A copy, because the event loop's thread changes the calls.
+        # Copy the running calls, because the thread of the event loop changes them.
         running = list(self.running.values())
         for call in running[:_MAX_CALLS]:
             took = shown_seconds((datetime.now(UTC) - call.began).total_seconds())

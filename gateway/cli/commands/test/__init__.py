@@ -19,7 +19,7 @@ from gateway.cli.results import writing
 
 _MARKS: Final = {Grade.PASSED: ("✓", "green"), Grade.FAILED: ("✗", "red"), Grade.SKIPPED: ("–", "yellow")}
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not allow (§2.2, production 2)."""
+"""Matches characters that XML 1.0 does not allow (§2.2, production 2)."""
 
 
 def parser(name: str) -> Parser:
@@ -91,7 +91,7 @@ def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
 
 def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
     counts = Counter(verdict.grade for verdict in verdicts)
-    # There is no standard for this format. These elements and attributes are those of Apache Ant.
+    # The JUnit format has no standard. Write the elements and attributes that Apache Ant writes.
     suite = ET.Element(
         "testsuite",
         name="mcp-gateway",

@@ -1,7 +1,7 @@
-"""Runs the tests of tools: makes each call through the dispatcher, and compares the results.
+"""Runs the tests of tools by calling each tool through the dispatcher and comparing the result.
 
-Commands and functions really run. HTTP backends use a stub server on loopback if the test defines its response.
-`confirm` is accepted.
+Commands and functions really run. An HTTP backend uses a stub server on loopback if the test defines a response.
+Confirmation requests of a tool are accepted.
 """
 
 import json
@@ -43,7 +43,7 @@ _ACCEPT: Final[JsonObject] = {"action": "accept", "content": {}}
 class Mismatch(NamedTuple):
     reason: str
     difference: tuple[str, ...] = ()
-    """Lines that start with `- ` if only expected, `+ ` if only received, or spaces."""
+    """Compared lines. The prefix `- ` marks expected lines, `+ ` marks received lines, and spaces mark common lines."""
 
 
 class Grade(StrEnum):
@@ -62,9 +62,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
-    """Run the tests of the tools that match one of the globs, or all tests.
+    """Run the tests of all tools, or of the tools whose name matches one of the glob `patterns`.
 
-    Raise ConfigError if the file cannot be served, or a glob matches no tool.
+    Raise ConfigError if the file cannot be served, or a pattern matches no tool.
     """
     async with offline_gateway(settings) as dry:
         tools = dry.loaded.document.tools
@@ -117,8 +117,8 @@ async def _mismatch_of(dry: DryRun, tool: Tool, index: int, test: ToolTest) -> M
                 directory = place.at("http", "file").directory
                 origin = await stack.enter_async_context(stub_server(test.http, directory=directory))
                 executor = diverted_to(executor, origin)
-            # A separate catalog, because the stub is only for this test. Without `task: required`, the result is the
-            # same.
+            # Use a separate catalog, because the stub belongs to this test. Run the tool without a task, because the
+            # result is the same.
             prepared = replace(tool, executor=executor, task=None)
             offered = replace(dry.catalog, tools={**dry.catalog.tools, tool.name: prepared})
             client = dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
@@ -143,9 +143,9 @@ async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> 
 
 
 def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory: Path) -> JsonObject:
-    """Replace files that a test names (`photo: {file: photo.png}`) with `data:` URIs.
+    """Replace each argument that names a file, such as `photo: {file: photo.png}`, with a `data:` URI.
 
-    Paths are relative to `directory`.
+    File names are relative to `directory`.
 
     Raises:
         ExecutionError: a file cannot be read.
@@ -177,7 +177,7 @@ _ABSENT: Final[Json] = object()
 
 
 def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | None:
-    """Compare a result of `tools/call` with the expectation. Return None if it matches."""
+    """Compare a `tools/call` result with the expectation. Return the mismatch, or None if the result matches."""
     text = _text_of(result)
     failed = result.get("isError") is True
     if expected is not None and expected.error is not None:
@@ -229,7 +229,7 @@ def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None
 
 
 def _booleans_of(value: Json) -> Json:
-    """Replace all values except booleans by False, because True == 1 in Python."""
+    """Replace booleans with True and other scalars with False, because `==` does not distinguish True from 1."""
     match value:
         case dict():
             return {name: _booleans_of(member) for name, member in value.items()}
@@ -245,7 +245,7 @@ def _pretty(value: Json) -> str:
 
 def _difference(expected: str, received: str) -> tuple[str, ...]:
     lines = ndiff(expected.splitlines(), received.splitlines())
-    # The `?` lines of ndiff point at characters, which are not there after long lines are cut.
+    # Remove the `?` lines of ndiff, which point at characters that can be missing in truncated lines.
     return tuple(_cut(line for line in lines if not line.startswith("? ")))
 
 

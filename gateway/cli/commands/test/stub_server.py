@@ -1,4 +1,4 @@
-"""A stub server on loopback that replaces the server of an HTTP backend."""
+"""Starts a stub server on loopback, and sends the requests of an HTTP backend to the stub."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,10 +25,10 @@ from gateway.net.sender import Response, Sender
 
 @asynccontextmanager
 async def stub_server(answer: StubResponse, *, directory: Path) -> AsyncIterator[URL]:
-    """Send the same response to every request, and yield the origin. `directory` contains the file of the response.
+    """Start a server that returns the same response to every request, and yield the origin of the server.
 
     Raises:
-        ExecutionError: the file of the response cannot be read.
+        ExecutionError: the response file, which is relative to `directory`, cannot be read.
     """
     body = orjson.dumps(answer.json_) if answer.has_json else b""
     media_type = "application/json" if answer.has_json else OCTETS
@@ -53,12 +53,12 @@ async def stub_server(answer: StubResponse, *, directory: Path) -> AsyncIterator
 
 
 def diverted_to(executor: Executor, origin: URL) -> Executor:
-    """Return the executor without its cache. All requests go to the stub."""
+    """Return a copy of the executor that has no cache and sends all requests to the stub at `origin`."""
     match executor:
         case CachingExecutor():
             return diverted_to(executor.executor, origin)
         case HttpExecutor(sender=Sender() as sender):
-            # Without authorization, which would contact the real server.
+            # Remove the authorization, because fetching a token could contact a real server.
             return replace(executor, sender=_Diverted(sender, origin), authorization=None)
     raise TypeError(f"{type(executor).__name__} sends no HTTP requests")
 
@@ -70,7 +70,7 @@ class _Diverted(msgspec.Struct, frozen=True):
     origin: URL
 
     async def send(self, request: Request, *, deadline: float) -> Response:
-        # The connection's address guard can refuse loopback.
+        # Allow all addresses, because the address guard of the connection can refuse the loopback address.
         here = replace(self.sender, policy=ANYWHERE, proxy=None, trust=(None, None), max_redirects=0)
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         others = (header for header in request.headers if header.name.lower() != "host")

@@ -57,10 +57,10 @@ class AccessTokens:
         views: Mapping[str, str] = NO_VIEWS,
         introspector: Introspector | None = None,
     ) -> None:
-        """Accept tokens of one issuer of an entry.
+        """Accept access tokens of `issuer`, which is one of the issuers of `entry`.
 
-        `audiences` are the accepted values of `aud`; see `normal_audience`. A token whose audience is in `views` grants
-        access only to this view.
+        `audiences` are the accepted values of `aud` after `normal_audience`. A token whose audience is a key of `views`
+        only grants access to the corresponding view.
         """
         self.entry: Final = entry
         self._issuer: Final = issuer
@@ -69,11 +69,11 @@ class AccessTokens:
         self._introspector: Final = introspector
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
-        """Versions of the keys and verified identities, by digest of the token."""
+        """The version of the keys and the verified identity, by digest of the token."""
         policy = entry.model_dump(include={"roles", "algorithms", "dpop", "audience_claim"}, exclude_defaults=True)
         facts = [issuer, *sorted(audiences), *([repr(policy)] if policy else [])]
         self._fingerprint: Final = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-        """Digest of everything except required scopes and views, which `accepts` checks."""
+        """Digest of the rules for tokens, except required scopes and views, which `accepts` checks separately."""
 
     def accepts(self, identity: Identity) -> bool:
         """Whether an identity from before a reload is still accepted."""
@@ -85,26 +85,26 @@ class AccessTokens:
         )
 
     async def identify(self, token: str) -> Identity | AuthError:
-        """Verify a token, unless it was verified with the current keys before.
+        """Verify a token, or return the cached identity if the issuer's keys have not changed.
 
-        1. The token is a signed JWT: 401, see `read_header`.
-        2. The issuer publishes its key: 401, or 503 if the keys cannot be fetched.
-        3. Its signature and claims are valid: 401, see `read_claims`.
-        4. Its audience is this server: 401.
-        5. It has the required scopes: 403.
+        1. The token must be a signed JWT (see `read_header`), otherwise 401.
+        2. The issuer must publish the signing key, otherwise 401. If the keys cannot be fetched, 503.
+        3. The signature and the claims must be valid (see `read_claims`), otherwise 401.
+        4. The audience must be this server, otherwise 401.
+        5. The token must have the required scopes, otherwise 403.
         """
-        # Also for cached tokens, so that keys withdrawn by the issuer become invalid.
+        # Refresh the keys for cached tokens too, so that keys withdrawn by the issuer become invalid.
         self._keys.refresh_soon()
         version, identity = self._verified.get(_digest(token)) or (0, None)
         return identity if identity is not None and version == self._keys.version else await self._verify(token)
 
     async def introspect(self, token: str) -> Identity | AuthError | None:
-        """Ask the issuer about an opaque token. Return None if the token is not active.
+        """Ask the issuer about an opaque token. Return None if the token is inactive or introspection is not set up.
 
-        1. The issuer responds: 503.
-        2. The issuer, `exp` and `nbf` in the response are valid: 401.
-        3. The audience is this server: 401.
-        4. The token has the required scopes: 403.
+        1. The issuer must respond, otherwise 503.
+        2. `iss`, `sub`, `exp` and `nbf` in the response must be valid, otherwise 401.
+        3. The audience must be this server, otherwise 401.
+        4. The token must have the required scopes, otherwise 403.
         """
         if self._introspector is None:
             return None
@@ -135,7 +135,7 @@ class AccessTokens:
             raise TokenError("The token has expired")
         if claims.get("nbf", now) > now + LEEWAY_SECONDS:
             raise TokenError("The token is not valid yet")
-        # RFC 7662 §2.2: `aud` is optional. An entry that names audiences requires it.
+        # RFC 7662 §2.2: `aud` is optional, but required if the entry sets `audience`.
         is_missing = "aud" not in claims and self.entry.audience is None
         if not is_missing and self._views_of(claims) == frozenset():
             raise TokenError("The token was issued for another server")
@@ -160,11 +160,11 @@ class AccessTokens:
     async def identify_user(
         self, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str] | None
     ) -> Identity | AuthError:
-        """Identify a user who has signed in with OpenID Connect, by the response of the token endpoint.
+        """Identify a user who has signed in with OpenID Connect, from the tokens in the token response.
 
-        The identity is that of the access token, unless the token is for another server. Then the identity has the
-        roles in the ID token, and `scopes`, which the response lists. RFC 6749 §5.1 allows a response without them if
-        all requested scopes are granted, but then the identity only has the scopes in the ID token.
+        If the access token is valid for this server, return the identity of the access token. Otherwise, return an
+        identity with the roles of the ID token and `scopes`, the scopes in the token response. RFC 6749 §5.1 allows a
+        response without scopes. In this case, `scopes` is None and the scopes of the ID token are used.
         """
         try:
             claims = await self._signed_claims(id_token)
@@ -199,7 +199,7 @@ class AccessTokens:
         return read_claims(token, keys[:_MAX_TRIED], algorithm=algorithm, issuer=self._issuer)
 
     def _identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
-        """Return the identity for the claims of a valid token, if it has the required scopes."""
+        """Return the identity of a valid token, or an error if the token lacks a required scope."""
         try:
             exact_json.dumps(claims)
         except TypeError:
@@ -264,5 +264,5 @@ def _is_time(value: Json) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    # A digest, so that tokens do not stay in memory.
+    # Use a digest, so that tokens do not stay in memory.
     return hashlib.sha256(token.encode()).digest()

@@ -13,7 +13,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey
 
 REALM: Final = "api-key"
-"""Realm of all API keys. Not a URL, so it differs from all issuers."""
+"""Realm of all API keys. The realm is not a URL, so it differs from all issuers."""
 _SHOWN_DIGITS: Final = 16
 
 
@@ -34,7 +34,7 @@ class ApiKeys:
         return holder
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity of the same key, or None if it was removed or has another holder."""
+        """Return the current identity for a caller's API key, or None if the key was removed or has another holder."""
         same = (identity.subject_key, identity.credential)
         return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 

@@ -18,7 +18,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     metadata_url: str | None = None
     """URL of the protected resource metadata (RFC 9728 §5.1)."""
     scopes: Sequence[str] = ()
-    """Scopes that all tokens need, and scopes of the operation."""
+    """Scopes that all tokens require, and scopes that the operation requires."""
 
 
 NO_CHALLENGE: Final = Challenge()
@@ -27,13 +27,13 @@ NO_CHALLENGE: Final = Challenge()
 class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     message: str
-    """Body of the response. Must not quote the credential."""
+    """Body of the response, which must not quote the credential."""
     error: str | None = None
     """Error code of RFC 6750 §3.1. None if no credential was sent, or the client is not at fault."""
     scopes: Sequence[str] = ()
     """Missing scopes, except those that all tokens need."""
     retry_after: int | None = None
-    """Seconds."""
+    """Seconds after which the client can retry."""
     is_for_proof: bool = False
     """Whether the client must send a DPoP proof (RFC 9449 §7.1)."""
     nonce: str | None = None
@@ -42,7 +42,7 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
         if self.retry_after is not None:
             # No challenge: the token can be valid, so the client should keep it.
             return {"Retry-After": str(self.retry_after)}
-        # Clients request exactly the scopes of the challenge.
+        # List all scopes, because clients request exactly the scopes of the challenge.
         scopes = dict.fromkeys([*challenge.scopes, *self.scopes])
         parameters = {
             "error": self.error,
@@ -64,7 +64,7 @@ def invalid_request(message: str) -> AuthError:
 
 
 def missing_credentials() -> AuthError:
-    """Return the error for a request without a credential. RFC 6750 §3.1: without an error code."""
+    """Return the error for a request without a credential. The error has no error code (RFC 6750 §3.1)."""
     return AuthError(status=401, message="Authentication is required: send `Authorization: Bearer …`")
 
 

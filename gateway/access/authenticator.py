@@ -1,6 +1,6 @@
 """Authenticates requests by API key or access token.
 
-Without `auth`, all requests are anonymous and have all scopes. `reload.exposure` then allows only loopback addresses.
+Without `auth`, all requests are anonymous and have all scopes, and `reload.exposure` allows only loopback addresses.
 """
 
 import re
@@ -35,13 +35,13 @@ OnDenied = Callable[[AuthError, str, str], None]
 
 _OFFLINE_ACCESS: Final = "offline_access"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
-"""API keys can contain any visible ASCII character. RFC 6750 §2.1 allows fewer in tokens."""
+"""API keys can contain any visible ASCII character. RFC 6750 §2.1 allows fewer characters in tokens."""
 _BEARER: Final = "bearer"
 _DPOP: Final = "dpop"
 
 
 class Authenticator:
-    """The API keys and issuers of `auth`. Methods do not raise exceptions."""
+    """Authenticates requests with the API keys and issuers of `auth`. Methods return errors instead of raising them."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Authenticator:
         self._keys = ApiKeys({})
         self._tokens: Mapping[str, AccessTokens] = {}
         self._signing_keys: Final[dict[tuple[str, str | None], JwksCache]] = {}
-        """By issuer and `jwks_url`."""
+        """The signing keys, by issuer and `jwks_url`."""
         self._own_names: frozenset[str] = frozenset()
         self._views: tuple[str, ...] = ()
-        # A zero, so that the metric exists before the first denied request.
+        # Start with a zero, so that the metric exists before the first denied request.
         self.denied: Final = Counter({401: 0})
         self._closing: Final = BackgroundTasks()
 
@@ -91,7 +91,7 @@ class Authenticator:
         self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
-        """Accept tokens for these URLs of this server, if the entry has no `audience`.
+        """Accept tokens for these URLs of this server, unless an entry sets `audience`.
 
         A URL with the name of a view appended is the audience of the view.
         """
@@ -104,9 +104,9 @@ class Authenticator:
         """Return the identity of the sender of a request.
 
         1. Without `auth`, the request is anonymous.
-        2. There is one well-formed credential: 400, 401.
-        3. The credential is a known API key or a valid access token: 401, see `AccessTokens.identify`.
-        4. A token that is bound to a key has a proof: 401, see `ProofVerifier.refusal`.
+        2. There must be one well-formed credential, otherwise 400 or 401.
+        3. The credential must be a known API key or a valid access token (see `AccessTokens.identify`), otherwise 401.
+        4. A token that is bound to a key requires a proof (see `ProofVerifier.refusal`), otherwise 401.
         """
         if self._auth is None:
             return ANONYMOUS
@@ -122,7 +122,7 @@ class Authenticator:
         if not isinstance(credential, Credential):
             is_for_proof = bool(self.oauth) and all(entry.dpop == "required" for entry in self.oauth)
             return credential or replace(missing_credentials(), is_for_proof=is_for_proof)
-        # Keys first, because digests are cheaper than signatures.
+        # Check API keys first, because digests are cheaper than signatures.
         holder = self._keys.find(credential.secret)
         if holder is not None and not credential.is_bound:
             return holder
@@ -165,7 +165,7 @@ class Authenticator:
     async def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:
-        """Check the scheme, and the proof of a bound token (RFC 9449 §7)."""
+        """Check the authentication scheme, and the DPoP proof of a bound token (RFC 9449 §7)."""
         thumbprint = thumbprint_of(identity.claims)
         if thumbprint is None:
             if credential.is_bound:
@@ -187,7 +187,7 @@ class Authenticator:
             self._on_denied(auth_error, address, path)
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity of the same credential, or None if it is no longer valid."""
+        """Return the current identity for the caller's credential, or None if the credential is no longer valid."""
         if self._auth is None:
             # Without `auth`, requests cannot be attributed to an owner.
             return identity if identity == ANONYMOUS else None
@@ -217,7 +217,7 @@ class Authenticator:
         entries = {issuer: entry for entry in self.oauth for issuer in entry.issuer}
         sources = {issuer: (issuer, entry.jwks_url) for issuer, entry in entries.items()}
         for gone in self._signing_keys.keys() - sources.values():
-            # In the background, so that a reload does not wait for a fetch.
+            # Close in the background, so that a reload does not wait for a fetch.
             self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
         self._tokens = {issuer: self._tokens_of(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
 
@@ -225,7 +225,7 @@ class Authenticator:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]
-        # Audiences are known once listeners are open. Issuers of opaque tokens may have no keys.
+        # Fetch keys once listeners are open and audiences are known. Issuers of opaque tokens may have no keys.
         if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
         own = self._own_names if oauth.audience is None else frozenset()
@@ -243,14 +243,14 @@ class Authenticator:
 
 
 def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
-    """Return the credential in the values of the header fields, or None.
+    """Return the credential in the `Authorization` or `X-API-Key` header. Return None if there is no credential.
 
     MCP 2026-07-28 basic/authorization, "Access Token Usage": credentials in query strings are ignored, because logs and
     histories contain URLs.
 
-    1. There is at most one credential: 400.
-    2. The credential has no spaces: 400.
-    3. The scheme is Bearer or DPoP. Other schemes are ignored.
+    1. There must be at most one credential, otherwise 400.
+    2. The credential must not contain spaces, otherwise 400.
+    3. The scheme must be Bearer or DPoP. Other schemes are ignored.
     """
     if len(authorization) + len(api_key) > 1:
         return invalid_request("More than one credential was sent: send one Authorization or X-API-Key header")
@@ -274,7 +274,7 @@ def _credential(text: str, *, what: str, is_bearer: bool, is_bound: bool = False
 
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:
-    """Return the access token of a request, or None if it was authenticated in another way."""
+    """Return the access token of a request, or None if the request was authenticated in another way."""
     if identity.principal is None or identity.realm == REALM:
         return None
     credential = read_credential(authorization=authorization, api_key=())

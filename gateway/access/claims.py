@@ -1,4 +1,4 @@
-"""Scopes, roles and facts of a caller, from the claims of common identity providers."""
+"""Reads the scopes, roles and facts of a caller from the claims of common identity providers."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from gateway.json_types import Json, JsonObject
 
 _EVERY_CALLER: Final = "*"
 _ROLE_CLAIMS: Final = ("roles", "groups", "cognito:groups")
-"""Used by Microsoft Entra ID, Okta and Amazon Cognito, in this order."""
+"""Claims that contain roles in tokens of Microsoft Entra ID, Okta and Amazon Cognito, in this order."""
 
 
 @lru_cache(maxsize=64)
@@ -47,7 +47,7 @@ def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
 def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None = None) -> frozenset[str]:
     """Return the scopes of a token, and the scopes that its roles grant.
 
-    RFC 9068 §2.2.3 has `scope`. Entra and Okta use `scp`, and Auth0 adds `permissions`.
+    RFC 9068 §2.2.3 specifies `scope`. Entra and Okta use `scp`, and Auth0 adds `permissions`.
     """
     claim = claims["scope"] if "scope" in claims else claims.get("scp")
     written = " ".join([*strings_of(claim), *strings_of(claims.get("permissions"))]).split()
@@ -103,7 +103,7 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of the named facts for cache keys, or an empty value without names."""
+    """Return a digest of the named facts for cache keys, or empty bytes if there are no names."""
     values: dict[str, Json] = {}
     for name in names:
         fact, _, claim = name.partition(".")

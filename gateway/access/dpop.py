@@ -40,7 +40,7 @@ class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProofVerifier:
     def __init__(self, key: bytes, *, used: UsedStates, clock: Callable[[], float] = time.time) -> None:
-        """Replicas with the same `key` accept each other's nonces. `used` remembers proofs."""
+        """Replicas with the same `key` accept each other's nonces. `used` records which proofs were used."""
         self._key: Final = hmac.digest(key, b"mcp-gateway dpop nonce", "sha256")
         self._clock: Final = clock
         self._used: Final = used
@@ -49,7 +49,7 @@ class ProofVerifier:
         return self._nonce_of(int(self._clock() // NONCE_SECONDS))
 
     async def refusal(self, request: ProofRequest, *, token: str, thumbprint: str) -> AuthError | None:
-        """Return the error of a request without a valid proof, or None (RFC 9449 §4.3)."""
+        """Return an error unless the request contains a valid proof (RFC 9449 §4.3)."""
         try:
             claims = self._checked_claims(request, token=token, thumbprint=thumbprint)
             if not self._is_ours(claims.get("nonce")):
@@ -82,7 +82,7 @@ class ProofVerifier:
         return claims
 
     async def _use(self, claims: JsonObject, thumbprint: str) -> None:
-        """Record a proof, and reject one that was used before."""
+        """Record that a proof was used. Raise TokenError if the proof was used before."""
         identifier = claims.get("jti")
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
             raise TokenError("The DPoP proof has no jti")

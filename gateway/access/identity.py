@@ -1,4 +1,4 @@
-"""Identities of callers, which come from credentials and never from messages."""
+"""Identities of callers, which are derived from credentials and never from the content of messages."""
 
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
@@ -14,11 +14,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     principal: str | None = None
     """Name of the API key, or subject of the token. None for anonymous callers."""
     realm: str = ""
-    """URL of the issuer, or the realm of API keys. Equal names in two realms are different principals."""
+    """URL of the issuer, or the realm of API keys. The same name in two realms means two different principals."""
     scopes: frozenset[str] | None = None
     """None means all scopes."""
     credential: str = ""
-    """Digest of the API key, or of the rules for tokens. Sessions end when it changes."""
+    """Digest of the API key, or of the rules for tokens. Sessions end when the digest changes."""
     views: frozenset[str] | None = None
     """Views that the credential grants access to. None means all views."""
     expires_at: float | None = None
@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject_key(self) -> str | None:
-        """Key of the caller as owner of sessions, tasks and outputs. None for anonymous callers."""
+        """Identifies the caller as the owner of sessions, tasks and outputs. None for anonymous callers."""
         return None if self.principal is None else f"{self.realm} {self.principal}"
 
     def may_enter(self, view: str | None) -> bool:
@@ -60,7 +60,7 @@ class Subject(msgspec.Struct, frozen=True):
     """The issuer of the access token."""
     is_operator: bool = False
     is_calling: bool = True
-    """False for the gateway's own requests with the account of this caller."""
+    """False if the gateway sends its own request with the credentials of this caller."""
 
 
 OPERATORS: Final = frozenset({"gateway:admin"})
@@ -71,7 +71,7 @@ UNAUTHENTICATED: Final = Identity(scopes=frozenset())
 
 
 def network_of(address: str) -> str:
-    """Return the network of an address, for limits. An IPv6 client usually has a /64 network."""
+    """Return the key of an address for limits: an IPv4 address, or the /64 network that an IPv6 client usually has."""
     if ":" not in address:
         return address
     try:
@@ -79,5 +79,5 @@ def network_of(address: str) -> str:
         parsed = IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    # Dual-stack sockets map IPv4 addresses to ::ffff:192.0.2.1, which share one /64.
+    # Dual-stack sockets map IPv4 addresses to IPv6 addresses such as ::ffff:192.0.2.1, which share one /64 network.
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))

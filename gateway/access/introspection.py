@@ -19,7 +19,7 @@ from gateway.config.models.auth import Introspection
 from gateway.json_types import Json, JsonObject
 
 _CACHE_SECONDS: Final = 60.0
-"""Also for inactive tokens."""
+"""How long responses are cached, including responses about inactive tokens."""
 _ENDPOINT_SECONDS: Final = 600.0
 _MAX_RESPONSES: Final = 4096
 _MAX_RUNNING: Final = 16
@@ -56,13 +56,13 @@ class Introspector:
         self._keys: Final = keys
         self._clock: Final = clock
         self._responses: Final[BoundedMap[bytes, JsonObject]] = BoundedMap(_MAX_RESPONSES, clock=clock)
-        """By digest of the token. Empty for inactive tokens."""
+        """Claims by digest of the token. The claims of an inactive token are empty."""
         self._running: Final = asyncio.Semaphore(_MAX_RUNNING)
         self._metadata: JsonObject = {}
         self._metadata_until = 0.0
 
     async def claims_of(self, token: str) -> JsonObject | None:
-        """Return the claims of an active token, or None. Raise FetchError if the request fails."""
+        """Return the claims of a token, or None if the token is inactive. Raise FetchError if the request fails."""
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._responses.get(digest)
         if claims is None:
@@ -95,7 +95,7 @@ class Introspector:
         url = config.url or metadata.get("introspection_endpoint")
         if not isinstance(url, str) or not is_trustworthy(url):
             raise FetchError(f"{self._issuer}: its metadata has no introspection_endpoint with an https URL")
-        # RFC 6749 §2.3.1: both parts are form-encoded.
+        # RFC 6749 §2.3.1: the client ID and the secret are form-encoded.
         pair = f"{quote_plus(config.client_id)}:{quote_plus(config.client_secret)}"
         basic = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         if config.type == "github":

@@ -21,7 +21,7 @@ class FetchError(ExecutionError):
 
 
 class NotFoundError(FetchError):
-    """The URL has no document."""
+    """The server has no document at the URL."""
 
 
 Fetch = Callable[[str], Awaitable[Json]]
@@ -49,7 +49,7 @@ async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tup
     """
     missing = f"{issuer} has no metadata at its well-known URLs{advice}"
     url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
-    # RFC 8414 §3.3: identical, not merely equivalent.
+    # RFC 8414 §3.3: the issuers must be identical, not merely equivalent.
     if (named := metadata.get("issuer")) != issuer:
         raise FetchError(f"{url} contains the metadata of a different issuer: {named!r}, not {issuer}")
     return url, metadata
@@ -65,7 +65,7 @@ async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> 
     for url in urls:
         try:
             document = await fetch(url)
-        # Other failures end the search, because the document can exist.
+        # Other failures end the search, because the document could exist.
         except NotFoundError:
             continue
         if not isinstance(document, dict):

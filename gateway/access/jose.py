@@ -1,6 +1,6 @@
 """Reads and signs JSON Web Tokens, and reads keys, with PyJWT (RFC 7515, RFC 7517, RFC 7519).
 
-PyJWT is part of the extra `auth`, so functions import it.
+PyJWT is part of the extra `auth`, so each function imports the package when it is called.
 """
 
 import base64
@@ -25,16 +25,16 @@ ALGORITHMS: Final = {
 
 FOREIGN_ISSUER: Final = "The token was issued by a different authorization server"
 LEEWAY_SECONDS: Final = 10
-"""Maximum time by which the clock of an issuer can be ahead. Does not apply to `exp`."""
+"""Maximum time by which the clock of an issuer can be ahead. The leeway does not apply to `exp`."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 _MIN_RSA_KEY_BITS: Final = 2048
-"""RFC 7518 §3.3."""
+"""The minimum size of an RSA key (RFC 7518 §3.3)."""
 
 _PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_KID_LENGTH: Final = 512
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
-"""Accepted values of `typ` in lower case: RFC 9068 §2.1, and older ones."""
+"""Accepted values of `typ` in lower case, from RFC 9068 §2.1 and from older issuers."""
 _END_OF_TIME: Final = 253_402_300_800
 """The year 10000, which Python cannot represent as a date."""
 _CLAIMS: Final = ("iss", "sub", "exp")
@@ -48,7 +48,7 @@ class TokenError(Exception):
 
 
 def is_installed() -> bool:
-    """Import the packages of the extra. Return False if they are not installed."""
+    """Import the packages of the extra `auth`. Return False if a package is not installed."""
     try:
         for name in _PACKAGES:
             importlib.import_module(name)
@@ -111,7 +111,7 @@ def read_signed_response(token: str, keys: Sequence[Json], *, algorithm: str, is
 
 
 def _decoded(token: str, keys: Sequence[Json], **options: Json) -> JsonObject:
-    """Decode a token with the key that has signed it."""
+    """Return the claims of a token. Raise TokenError if none of the keys has signed the token."""
     import jwt  # noqa: PLC0415 - of the extra
 
     problem = "The token is signed with a key that the authorization server does not publish"
@@ -128,7 +128,7 @@ def _decoded(token: str, keys: Sequence[Json], **options: Json) -> JsonObject:
 def read_proof(proof: str) -> tuple[JsonObject, str]:
     """Return the claims of a DPoP proof (RFC 9449 §4.2) and the SHA-256 thumbprint of its key (RFC 7638).
 
-    Raise TokenError if the proof is malformed, or its key did not sign it.
+    Raise TokenError if the proof is malformed or was not signed with its key.
     """
     import jwt  # noqa: PLC0415 - of the extra
 
@@ -161,7 +161,7 @@ def encoded(data: bytes) -> str:
 
 
 def read_claims(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str) -> JsonObject:
-    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`."""
+    """Return the claims of a token. Check the signature, `iss`, `exp`, `nbf`, `iat` and `sub`, or raise TokenError."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -201,7 +201,7 @@ def algorithms_of(entry: Json) -> Sequence[str]:
 
 
 def public_key(entry: Json) -> Json:
-    """Return the key of a JSON Web Key, or None if it is malformed, private or too short."""
+    """Return the public key in a JSON Web Key, or None if the key is malformed, private or too short."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415 - of the extra
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - of the extra
 

@@ -24,7 +24,7 @@ _RENEW_SECONDS: Final = 600.0
 INTERVAL_SECONDS: Final = 15.0
 """Minimum average interval between fetches."""
 SPARE_FETCHES: Final = 2
-"""Burst of fetches, because an issuer can rotate its keys right after a fetch."""
+"""Number of fetches that a burst allows, because an issuer can rotate its keys right after a fetch."""
 PATIENCE_SECONDS: Final = 5.0
 """Maximum time that a request waits for a fetch."""
 _MAX_PAUSE_SECONDS: Final = 120.0
@@ -50,7 +50,7 @@ class JwksCache:
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `keys_url`, the URL is discovered in the metadata of the issuer."""
+        """If `keys_url` is None, read the URL of the keys from the metadata of the issuer."""
         self._issuer: Final = issuer
         self._keys_url: Final = keys_url
         self._fetch: Final = fetch
@@ -66,7 +66,7 @@ class JwksCache:
         self.error: str | None = None
         """Error of the last fetch, or None."""
         self.version = 0
-        """Number of successful fetches. Cached tokens are verified again after each."""
+        """Number of successful fetches. Cached tokens are verified again after each fetch."""
 
     def __len__(self) -> int:
         return len(self._keys or ())
@@ -81,7 +81,7 @@ class JwksCache:
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Json]:
         """Return the keys that could have signed a token.
 
-        Raise KeysUnavailableError if no known key matches, and a fetch failed or takes too long.
+        Raise KeysUnavailableError if no known key matches, and a fetch has failed or has not finished in time.
         """
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)
@@ -89,7 +89,7 @@ class JwksCache:
             # `wait` does not cancel the fetch, because other requests can wait for it too.
             await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
             fitting = self._fitting(kid, algorithm)
-        # 503, because clients would discard a valid token after a 401.
+        # Cause a 503 response, because clients would discard a valid token after a 401.
         if not fitting and (self._failures or self._fetching is not None):
             raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
         return fitting
@@ -127,7 +127,7 @@ class JwksCache:
             pause = self._pause()
             log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
         finally:
-            # In `finally`, so that a cancelled fetch does not prevent later ones.
+            # Use `finally`, so that a cancelled fetch does not prevent later fetches.
             self._fetching = None
             self._not_before = self._clock() + pause
 
@@ -138,7 +138,7 @@ class JwksCache:
 
 
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
-    """Return the supported signing keys of a JSON Web Key Set (RFC 7517 §5). There must be at least one."""
+    """Return the supported signing keys of a JSON Web Key Set (RFC 7517 §5). Raise FetchError if there are none."""
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise FetchError(f"{url} is not a JSON Web Key Set")

@@ -1,1 +1,1 @@
-"""Outbound HTTP: a guarded client with TLS, redirects and retries, and sign-in to other services."""
+"""Outbound HTTP requests with an address guard, TLS, redirects and retries, and sign-in to other services."""

@@ -1,9 +1,8 @@
-"""Decides which addresses an HTTP backend may connect to.
+"""Checks the addresses that outbound HTTP requests connect to.
 
-Threat: server-side request forgery. A value, a redirect or a DNS response sends a request to this machine, its network,
-or the metadata service of its cloud. The guard checks the address that a socket is about to connect to, after all name
-resolution. Unusual spellings of a host (decimal, octal, a name that resolves to loopback, a second DNS response) cannot
-bypass it.
+Threat: server-side request forgery. An argument, a redirect or a DNS response can direct a request to this machine, to
+its network, or to the metadata service of its cloud. The guard checks the resolved address when a socket is created.
+Therefore, neither unusual spellings of a host (decimal, octal) nor a later DNS response can bypass the guard.
 """
 
 import errno
@@ -26,7 +25,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusedError(OSError):
-    """The guard blocks this address. An `OSError`, so that other addresses of the host are still tried."""
+    """Raised for a blocked address. This is an `OSError`, so that aiohttp tries the other addresses of the host."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")
@@ -34,21 +33,21 @@ class AddressRefusedError(OSError):
 
 
 class AddressGuard(msgspec.Struct, frozen=True):
-    """Checks every socket of a connection pool."""
+    """Checks the address of each socket before a connection pool opens the socket."""
 
     allowed: frozenset[Network] = frozenset()
     allows_all: bool = False
 
     def open_socket(self, info: AddrInfoType) -> socket.socket:
-        """Create the socket that will connect to `info`. Raise AddressRefusedError if the address is not allowed."""
+        """Create a socket for the address in `info`. Raise AddressRefusedError if the address is not allowed."""
         family, kind, protocol, _, address = info
         self._check(_spelled_address(str(address[0])))
         return socket.socket(family=family, type=kind, proto=protocol)
 
     def check_spelled(self, host: str) -> None:
-        """Check a host that a proxy will resolve by its spelling. Raise AddressRefusedError if it is not allowed."""
+        """Check a host name or address without resolving it. Raise AddressRefusedError if the host is not allowed."""
         host = host.lower().rstrip(".")
-        # RFC 6761 §6.3: this name and its subdomains mean loopback. So does `ip6-localhost` in Debian's /etc/hosts.
+        # RFC 6761 §6.3: `localhost` and its subdomains mean loopback. Debian's /etc/hosts also has `ip6-localhost`.
         if host.endswith("localhost"):
             self._check(_LOOPBACK)
         elif (address := _spelled_address(host)) is not None:
@@ -59,7 +58,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
             return
         if address is None:
             raise AddressRefusedError("an address that cannot be read")
-        # Check each form separately: an allowed range does not allow private addresses embedded in it.
+        # Check each form, because an allowed IPv6 range must not allow embedded private IPv4 addresses.
         for form in _all_forms(address):
             kind = kind_of_private(form)
             if kind is not None and not any(form in network for network in self.allowed):
@@ -67,13 +66,13 @@ class AddressGuard(msgspec.Struct, frozen=True):
 
 
 class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `allow_private`."""
+    """The hosts and networks that the setting `allow_private` allows."""
 
     hosts: frozenset[str] = frozenset()
     guard: AddressGuard = AddressGuard()
 
     def guard_for(self, host: str) -> AddressGuard:
-        # RFC 1034 §3.1: a final dot makes a name absolute. It is the same host.
+        # RFC 1034 §3.1: a final dot makes a name absolute, but does not change the host.
         return _UNGUARDED if host.lower().rstrip(".") in self.hosts else self.guard
 
 
@@ -84,7 +83,7 @@ ANYWHERE: Final = AddressPolicy(guard=_UNGUARDED)
 
 
 def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPolicy:
-    """Compile `allow_private`. Entries with a slash and addresses are networks, all others are host names."""
+    """Compile `allow_private`. An entry is an address, a network such as 10.0.0.0/8, or a host name."""
     if isinstance(allow_private, bool):
         return ANYWHERE if allow_private else PUBLIC_ONLY
     networks: set[Network] = set()
@@ -108,7 +107,7 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
 
 
 def kind_of_private(address: Address) -> str | None:
-    """Return the kind of address in words, or an empty string for a public address."""
+    """Describe the kind of a private address in words. Return None for a public address."""
     return next((kind for network, kind in _SPECIAL if address in network), None)
 
 
@@ -133,10 +132,10 @@ _SPECIAL: Final = (
     *_special("a reserved address", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
     *_special("a reserved address", "64:ff9b:1::/48", "100::/64", "2001:2::/48", "2001:10::/28", "2001:db8::/32"),
     *_special("a reserved address", "::/96", "3fff::/20", "5f00::/16"),
-    # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the rest.
+    # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the unassigned ranges.
     *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
-"""The first match determines the reported kind."""
+"""Networks, and the kind of their addresses in words. The first match applies."""
 
 
 _LOOPBACK: Final = IPv4Address("127.0.0.1")
@@ -155,7 +154,7 @@ def _spelled_address(text: str) -> Address | None:
 
 
 def _all_forms(address: Address) -> Iterator[Address]:
-    """Return the address and the IPv4 addresses to which it can be translated on the way."""
+    """Yield an address and all IPv4 addresses that are embedded in it."""
     yield address
     if isinstance(address, IPv6Address):
         number = int(address)
@@ -174,4 +173,4 @@ _EMBEDDINGS: Final = (
     (IPv6Network("2001::/32"), 0, 0xFFFFFFFF),  # Teredo's client, with inverted bits: RFC 4380 §4
     (IPv6Network("2001::/32"), 64, 0),  # Teredo's server
 )
-"""A network, the offset of the embedded IPv4 address, and the mask with which that is XORed."""
+"""IPv6 networks, each with the bit offset of the embedded IPv4 address and a mask that is XORed with it."""

@@ -37,24 +37,24 @@ from gateway.threads import DaemonThreadPool
 
 AUTHORIZATION: Final = "Authorization"
 _MAX_ATTEMPTS: Final = 4
-"""The maximum number of attempts: without a valid token, with a new one, and for each kind of nonce."""
+"""The maximum number of attempts: one without a valid token, one with a new token, and one per kind of DPoP nonce."""
 _MAX_REFRESH_ATTEMPT: Final = 2
 _MARGIN_SECONDS: Final = 5.0
 
 
 class Authorization(Protocol):
-    """A way to sign in to one service."""
+    """A method to authenticate requests to one service."""
 
     @property
     def summary(self) -> str:
-        """Describes the method, without secrets."""
+        """A description of the method that contains no secrets."""
 
     @property
     def is_per_caller(self) -> bool:
         """Whether each caller has separate credentials."""
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        """Return the request with the credentials of this caller. None is the gateway itself.
+        """Return the request with the credentials of `subject`, or of the gateway itself if `subject` is None.
 
         Raises:
             ExecutionError: The caller has no credentials. The message is for the model and contains no secrets.
@@ -62,11 +62,11 @@ class Authorization(Protocol):
         """
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
-        """Return whether to sign and send a rejected request again. Raise ExecutionError if the caller must sign in."""
+        """Renew rejected credentials. Return whether to retry, or raise ExecutionError if the caller must sign in."""
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """A fixed header from the configuration: `bearer` and `basic`."""
+    """Sends a fixed header from the configuration (`bearer` or `basic`)."""
 
     summary: str
     value: str
@@ -84,7 +84,7 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Uses the access token of a signed-in user: `authorization_code`."""
+    """Sends the access token of a signed-in user (`authorization_code`)."""
 
     summary: str
     is_per_caller: bool
@@ -98,7 +98,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
         if tokens is not None:
             return with_token(request, tokens.access_token, key=tokens.proof_key, nonces=self.entry.endpoint.nonces)
-        # The challenge of an MCP server lists the scopes to request. The gateway itself cannot sign in.
+        # Send no token: the challenge of an MCP server lists the required scopes, and the gateway cannot sign in.
         if self.entry.is_mcp or subject is None:
             return request
         raise SignInRequiredError(self.sign_ins, self.entry, subject)
@@ -119,7 +119,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         if sent is None or tokens is None:
             raise self._required(subject, challenges)
         if sent.partition(" ")[2] != tokens.access_token:
-            return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed them.
+            return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed the tokens.
         # The first attempt can fail because of the nonce, or with a token that another call has refreshed.
         if tokens.refresh_token is not None and rejection.attempt <= _MAX_REFRESH_ATTEMPT:
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
@@ -151,7 +151,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundServices(Protocol):
-    """Shared objects needed to sign in. They outlive reloads."""
+    """Objects for signing in that are kept across configuration reloads."""
 
     @property
     def http(self) -> HttpClients: ...
@@ -164,7 +164,7 @@ class OutboundServices(Protocol):
 
 
 def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
-    """Report a configured header that `auth` sets too. `problems` must be at the headers."""
+    """Report a configured `Authorization` header, which `auth` also sets. `problems` must point to the headers."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
             problems.at(name).error("is set by the connection's `auth`; only one is allowed")
@@ -204,10 +204,10 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Compile `auth` for the service at `service_url`. Return None if there is a problem, which is reported.
+    """Compile `auth` for the service at `service_url`. Report any problem and return None.
 
     The guard, proxy and TLS settings of `sender` also apply to the authorization server. `redactor` masks secrets in
-    responses of that server. `issuers` are those of `auth.oauth`, or None if the section cannot be read.
+    the server's responses. `issuers` are the issuers of `auth.oauth`, or None if `auth.oauth` cannot be read.
     """
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
@@ -246,13 +246,13 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 def _exchanging(
     config: TokenRequest, issuers: Sequence[str] | None, problems: Problems
 ) -> tuple[TokenRequest, frozenset[str]]:
-    """Return the request, and the only issuers whose tokens may be sent to its server."""
+    """Return the checked configuration, and the issuers whose tokens can be sent to the authorization server."""
     if not issuers:
         if issuers is not None:
             problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
         return config, frozenset()
     if isinstance(config, TokenExchange) and config.issuer is None and config.token_url is None:
-        # Ignore an issuer named by the service, which could send every caller's token to itself.
+        # Ignore the issuer that the service names, because the service could name itself and collect callers' tokens.
         if len(issuers) > 1:
             problems.error("needs `issuer`, because `auth.oauth` has more than one")
         config = config.model_copy(update={"issuer": issuers[0]})
@@ -298,7 +298,7 @@ def _compile_sign_in(
 
 
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return the file with the private key, so that it can be watched. `problems` must be at `auth`."""
+    """Return the path of the private key file, so that the file can be watched. Empty without such a file."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []

@@ -1,8 +1,8 @@
-"""The authorization code flow with one service (RFC 6749 §4.1, MCP basic/authorization). Stores nothing.
+"""Runs the authorization code flow with one service (RFC 6749 §4.1, MCP basic/authorization), without storage.
 
 Threats:
 
-- An authorization code is stolen or injected: PKCE S256.
+- An authorization code is stolen or injected: each request uses PKCE with S256.
 - Two authorization servers are mixed up: `iss` must be the expected issuer (RFC 9207).
 """
 
@@ -37,21 +37,21 @@ _METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one user for one entry."""
+    """The tokens of one user for one configured service."""
 
     entry: str
     scopes: list[str]
     server: ServerMetadata
     client: OAuthClient | None
-    """The registered client. None for the configured client."""
+    """The registered client. None to use the client of the configuration."""
     access_token: str = ""
-    """Empty until tokens are issued."""
+    """An empty string until the server has issued tokens."""
     expires_at: float | None = None
     refresh_token: str | None = None
     since: float = 0.0
     used_at: float = 0.0
     proof_key: str = ""
-    """The private key as PEM, if the token is bound to it (DPoP)."""
+    """The private key (PEM) that the access token is bound to (DPoP), or an empty string."""
 
     def __repr__(self) -> str:
         """Hide the tokens from tracebacks and logs."""
@@ -67,7 +67,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     service_url: str
     endpoint: TokenEndpoint
     client: OAuthClient
-    """The configured client. Without a `client_id`, the gateway registers."""
+    """The client of the configuration. Without a `client_id`, the gateway registers itself as a client."""
 
     @property
     def title(self) -> str:
@@ -79,12 +79,12 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def key(self) -> str:
-        """Identifies the entry in stored records. A changed server, client or issuer invalidates tokens."""
+        """The key of stored records. A changed URL, client or issuer changes the key, so old tokens are not used."""
         return entry_key(self.name, self.config, self.service_url)
 
     @property
     def kept_seconds(self) -> float:
-        """The seconds to store tokens: a day longer than `idle`, so that they can be revoked."""
+        """How long tokens are stored: one day longer than `idle`, so that idle tokens can still be revoked."""
         return self.config.idle.total_seconds() + 86_400
 
     def callback_url(self, base_url: str | None) -> str:
@@ -102,15 +102,15 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     async def find_server(self, metadata_url: str | None) -> ServerMetadata:
-        """Return the metadata of the authorization server, which must support PKCE.
+        """Return the metadata of the authorization server. Raise ExecutionError if it does not support PKCE.
 
-        `metadata_url` is that of a challenge, if any.
+        `metadata_url` is the metadata URL in a challenge of the service, if known.
         """
         server = await self._discover(metadata_url)
         if not server.authorization_url or not is_trustworthy(server.authorization_url):
             raise ExecutionError(f"{server.issuer} has no authorization endpoint with an https URL")
-        # MCP 2025-11-25 basic/authorization: without this member, the server does not support PKCE. Servers of other
-        # services ignore unknown members.
+        # MCP 2025-11-25 basic/authorization: without this member, the server does not support PKCE. For other services,
+        # the member is optional, and a server that does not support PKCE ignores the parameters.
         methods = server.challenge_methods
         if "S256" not in (methods or ()) and (methods is not None or self.is_mcp):
             raise ExecutionError(f"{server.issuer} does not support PKCE with S256, so a code could be stolen")
@@ -128,7 +128,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         except NotFoundError:
             if not self.is_mcp or metadata_url is not None:
                 raise
-        # MCP 2025-03-26 basic/authorization: the server is also the authorization server, with or without metadata.
+        # MCP 2025-03-26 basic/authorization: the MCP server is also the authorization server, even without metadata.
         origin = urlunsplit(urlsplit(self.service_url)._replace(path="", query="", fragment=""))
         try:
             return await discover(origin, sender)
@@ -142,7 +142,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             )
 
     async def register(self, server: ServerMetadata, redirect_uri: str) -> tuple[OAuthClient, float | None]:
-        """Register the gateway (RFC 7591), and return the client and the Unix time at which it expires."""
+        """Register the gateway (RFC 7591). Return the client and the Unix time at which its secret expires."""
         url = server.registration_url
         if url is None:
             raise ExecutionError(
@@ -172,14 +172,14 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return client, expires if isinstance(expires, int) and expires > 0 else None
 
     def scopes(self, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-        """Return the scopes of the configuration and the challenge. Default: all scopes of the service."""
+        """Return the scopes of the configuration and the challenge, or by default all scopes of the service."""
         scopes = dict.fromkeys([*self.config.scopes, *challenged] or server.resource_scopes)
         if _OFFLINE in server.scopes and scopes:
             scopes[_OFFLINE] = None
         return list(scopes)
 
     async def exchange(self, wanted: Tokens, code: str, *, redirect_uri: str, verifier: str, now: float) -> Tokens:
-        """Exchange an authorization code for tokens. See `_request`."""
+        """Exchange an authorization code for tokens."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -197,7 +197,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return await self._request(tokens, form, secrets=[refresh_token], now=now)
 
     async def _request(self, before: Tokens, form: Mapping[str, str], *, secrets: Sequence[str], now: float) -> Tokens:
-        """Send a token request, and return the tokens of the response."""
+        """Send a token request, and return `before` with the tokens of the response."""
         if before.server.resource is not None:
             form = {**form, "resource": before.server.resource}
         client, key = before.client or self.client, before.proof_key
@@ -216,7 +216,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     async def revoke(self, tokens: Tokens) -> None:
-        """Revoke tokens if the server supports it (RFC 7009). Failures are logged."""
+        """Revoke tokens if the authorization server supports revocation (RFC 7009). Log failures."""
         if tokens.server.revocation_url is None:
             return
         form = {"token": tokens.refresh_token or tokens.access_token}
@@ -260,14 +260,14 @@ def offline_parameters(server: ServerMetadata, scopes: Sequence[str]) -> dict[st
     """Return the parameters that the server requires to issue a refresh token."""
     if server.issuer == _GOOGLE:  # https://developers.google.com/identity/protocols/oauth2/web-server
         return {"access_type": "offline", "prompt": "consent"}
-    # OpenID Connect Core §11: without consent, the server ignores the scope.
+    # OpenID Connect Core §11: without consent, the server ignores `offline_access`.
     return {"prompt": "consent"} if _OFFLINE in scopes else {}
 
 
 def check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
-    """Check an authorization response.
+    """Check an authorization response, or raise ExecutionError.
 
-    1. `iss` is exactly the expected issuer. It is required if the server announces it (RFC 9207 §2.4).
+    1. `iss` is exactly the expected issuer. A server that announces `iss` must send it (RFC 9207 §2.4).
     2. The response is not an error (RFC 6749 §4.1.2.1).
     3. The response contains a code.
     """

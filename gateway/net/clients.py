@@ -1,8 +1,8 @@
 """HTTP clients, with a connection pool for each connection profile.
 
-aiohttp sessions have no cookie jar (callers must not share cookies), no total timeout (calls have deadlines), and no
-proxy or credentials from the environment. `concurrency` limits the number of requests. aiohttp limits lines, headers
-and chunks, and the sender limits the body and the time.
+The aiohttp sessions keep no cookies, because callers must not share cookies, and ignore proxies and credentials in the
+environment. Calls have deadlines instead of a total timeout. `concurrency` limits the number of requests, aiohttp
+limits the size of lines, headers and chunks, and the sender limits the body and the time of a response.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 _MAX_AT_ONCE: Final = 2**20
-"""Bytes. Longer bodies are written in chunks."""
+"""The maximum size in bytes of a body that is written at once. Larger bodies are written in chunks."""
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a connection. Requests with equal profiles share a pool."""
+    """The settings of HTTP connections. Requests with equal profiles share a connection pool."""
 
     guard: AddressGuard
     proxy: str | None = None
-    """The guard must allow all sockets, because all of them connect to the proxy."""
+    """URL of the proxy. With a proxy, the guard must allow all sockets, because each socket connects to the proxy."""
     trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
@@ -49,10 +49,10 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     reason: str
     headers: CIMultiDictProxy[str]
-    """Raw headers: bytes that are not UTF-8 are surrogates."""
+    """Headers as received. Bytes that are not valid UTF-8 are represented by surrogates."""
     content: aiohttp.StreamReader
     is_redirected: bool = False
-    """Whether a redirect to another origin led here. Such an answer is not about the credentials."""
+    """Whether a redirect led to another origin. The status of such a response does not concern the credentials."""
 
     @property
     def media_type(self) -> str:
@@ -64,7 +64,7 @@ class Answer(msgspec.Struct, frozen=True):
         chunks, size = [], 0
         while not self.content.at_eof():
             chunk = await self.content.readany()
-            # aiohttp has already decompressed the data, so this also limits small responses that unpack to gigabytes.
+            # aiohttp has already decompressed the data, so the limit also stops responses that unpack to gigabytes.
             size += len(chunk)
             if size > max_bytes:
                 raise BodyTooLargeError(max_bytes)
@@ -112,11 +112,11 @@ class BodyTooLargeError(Exception):
 
 
 class UnknownEncodingError(aiohttp.ClientPayloadError):
-    """The content encoding of a response is not supported. The message is its name."""
+    """The content encoding of a response is not supported. The message is the name of the encoding."""
 
 
 class Pool:
-    """The connections of one aiohttp session, which stay open at least while the context is entered."""
+    """A connection pool with one aiohttp session. The session is not closed while the pool is used as a context."""
 
     __slots__ = ("session", "users")
 
@@ -135,7 +135,7 @@ class Pool:
         body = request.body
         sending = self.session.request(
             request.method,
-            request.url.with_user(None),  # aiohttp would create an `Authorization` header from it.
+            request.url.with_user(None),  # aiohttp would create an `Authorization` header from a user.
             headers=[(header.name, header.value) for header in request.headers],
             data=BytesIO(body) if body is not None and len(body) > _MAX_AT_ONCE else body,
             skip_auto_headers=("Content-Type",),
@@ -153,12 +153,10 @@ class Pool:
 
 
 MAX_POOLS: Final = 64
-"""The maximum number of pools. The least recently used one is closed, because reloads can leave pools behind."""
+"""The maximum number of pools. Reloads leave unused pools behind, so the least recently used idle pool is closed."""
 
 MAX_LOOKUPS: Final = 16
-"""The maximum number of concurrent DNS lookups. They have their own threads, so that a stuck plugin does not block
-them.
-"""
+"""The maximum number of concurrent DNS lookups, which run in separate threads so that plugins cannot block them."""
 
 
 class HttpClients:
@@ -185,7 +183,7 @@ class HttpClients:
 
     @property
     def shared(self) -> aiohttp.ClientSession:
-        """The session for plugins (`Context.http`). It blocks private addresses and traces each request."""
+        """The session for plugins (`Context.http`), which blocks private addresses and traces each request."""
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
@@ -198,7 +196,7 @@ class HttpClients:
         return [found["host"] for found in await resolver.resolve(host)]
 
     def pool(self, profile: ClientProfile) -> Pool:
-        """Return the pool of a profile: `async with clients.pool(profile) as session`."""
+        """Return the pool for a profile. Usage: `async with clients.pool(profile) as session`."""
         pool = self._pools.get(profile)
         if pool is None:
             self._make_room()
@@ -207,11 +205,11 @@ class HttpClients:
         return pool
 
     def _make_room(self) -> None:
-        """Close the least recently used pools that are idle, to make room for one more."""
+        """Close the least recently used idle pools until another pool can be opened."""
         unused = [profile for profile, pool in self._pools.items() if not pool.users]
         for profile in unused[: max(0, len(self._pools) + 1 - MAX_POOLS)]:
             session = self._pools.pop(profile).session
-            # Not awaited: between an await and the entry, `pool` could open two pools for one profile.
+            # Close in the background: during an await, another call could open a second pool for the same profile.
             self._closing.begin(session.close(), name="close a pool of connections")
 
 
@@ -219,7 +217,7 @@ def _open(
     profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
 ) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
-        # `concurrency` limits calls. They would wait unnoticed in a second queue here.
+        # No limit: `concurrency` already limits calls, and calls would wait unnoticed in a second queue.
         limit=0,
         resolver=DaemonResolver(lookups),
         socket_factory=profile.guard.open_socket,
@@ -237,7 +235,7 @@ def _open(
 
 
 MAX_INTERIM: Final = 20
-"""The maximum number of interim responses (1xx) before a response. RFC 8297 expects a few, and aiohttp has no limit."""
+"""The maximum number of interim responses (1xx) before the final one. RFC 8297 expects a few. aiohttp has no limit."""
 
 
 class _BoundedResponse(aiohttp.ClientResponse):
@@ -254,18 +252,18 @@ class _BoundedResponse(aiohttp.ClientResponse):
                 raise aiohttp.ClientResponseError(self.request_info, (), message=error.message) from error
             # RFC 9110 §15.2.2: after 101 the connection uses another protocol, so no other response follows.
             if head.code >= 200 or head.code == 101:
-                protocol.feed_data((head, body))  # aiohttp reads it again.
+                protocol.feed_data((head, body))  # aiohttp reads the head again.
                 return await super().start(connection)
         connection.close()
         raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim responses")
 
 
 _LOOKUP_TIMEOUT: Final = 60.0
-"""Seconds. Waiting calls also have their own deadlines."""
+"""The timeout of a DNS lookup in seconds. Calls that wait for a lookup also have deadlines."""
 
 
 class DaemonResolver(AbstractResolver):
-    """Uses the system's resolver in daemon threads.
+    """Resolves host names with the system's resolver in daemon threads.
 
     aiohttp's resolver uses the event loop's executor or libuv's threads, which are joined at exit. A name server that
     does not respond would delay the exit by half a minute.

@@ -1,4 +1,4 @@
-"""The access tokens that the gateway requests for itself and its callers.
+"""Requests access tokens for the gateway itself and for its callers.
 
 Callers' access tokens are exchanged and never forwarded. Tokens are cached until they expire or the service responds
 with 401.
@@ -43,7 +43,7 @@ from gateway.net.token_client import (
 V = TypeVar("V")
 
 _MAX_KEPT: Final = 4096
-"""The maximum number of values. With token exchange, there is one token per caller."""
+"""The maximum number of cached values. With token exchange, one token per caller is cached."""
 _UNAUTHORIZED: Final = 401
 _MAX_ATTEMPTS: Final = 4
 _FETCH_SECONDS: Final = 30.0
@@ -55,13 +55,13 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
-"""Errors of servers that require a proof (RFC 9449 §5, §8)."""
+"""Errors that a server returns if it requires a DPoP proof (RFC 9449 §5, §8)."""
 
 
 class SharedFetches(Generic[V]):
-    """Caches values by key, and fetches them on demand.
+    """Caches values by key, and fetches missing values.
 
-    A fetch continues if a waiting caller is cancelled, because others can wait for it. Each fetch needs a timeout.
+    A cancelled caller does not cancel the fetch, because other callers can wait for it. Each fetch needs a timeout.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,16 +76,16 @@ class SharedFetches(Generic[V]):
         await asyncio.gather(*running, return_exceptions=True)
 
     async def get(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """Return the cached value, or call `fetch`, which returns a value and the seconds to cache it.
+        """Return the cached value, or call `fetch`, which returns a value and how many seconds to cache it.
 
-        If the fetch fails, all waiting callers get its ExecutionError, and nothing is cached.
+        If the fetch fails, each waiting caller gets an ExecutionError, and nothing is cached.
         """
         kept = self._kept.get(key)
         if kept is not None:
             return kept
         task = self._running.get(key)
         if task is None:
-            # A separate context, because its log lines and spans do not belong to a single call.
+            # Use a new context, because the log lines and spans of a fetch do not belong to a single call.
             task = asyncio.get_running_loop().create_task(self._fetch(key, fetch), name="fetch", context=Context())
             self._running[key] = task
         await asyncio.wait([task])  # Does not cancel the task if the wait is cancelled.
@@ -98,7 +98,7 @@ class SharedFetches(Generic[V]):
         return result
 
     def discard(self, key: bytes, is_bad: Callable[[V], bool]) -> None:
-        """Remove a rejected value, unless another one has replaced it."""
+        """Remove the cached value of a key if `is_bad` returns True for the value."""
         kept = self._kept.get(key)
         if kept is not None and is_bad(kept):
             self._kept.discard(key)
@@ -107,27 +107,27 @@ class SharedFetches(Generic[V]):
         try:
             value, seconds = await fetch()
         except ExecutionError as error:
-            # Returned, because an exception that no task retrieves would be logged.
+            # Return the error, because asyncio would log an exception that no task retrieves.
             return error
         finally:
             del self._running[key]
-        # No await since the entry was removed from `_running`, so the next caller finds the value.
+        # There was no await since the task was removed from `_running`, so the next caller finds the value.
         if seconds > 0:
             self._kept.put(key, value, expires=self._clock() + seconds)
         return value
 
 
 class OutboundTokens:
-    """The access tokens of the gateway. They outlive reloads."""
+    """The access tokens and server metadata that were fetched, which are kept across configuration reloads."""
 
     def __init__(self) -> None:
         self.tokens: Final[SharedFetches[tuple[str, str]]] = SharedFetches()
-        """Tokens, and the private key to which a token is bound (DPoP) or ""."""
+        """Each access token with the private key that the token is bound to (DPoP), or with an empty string."""
         self.servers: Final[SharedFetches[ServerMetadata]] = SharedFetches()
         self.issuers: Final[dict[bytes, str | None]] = {}
-        """The issuer that each client signs in at."""
+        """The issuer that was found first for each `TokenAuthorization.key`."""
         self.bound: Final[set[bytes]] = set()
-        """Clients whose services require tokens that are bound to a key (DPoP)."""
+        """Each `TokenAuthorization.key` whose service requires tokens that are bound to a private key (DPoP)."""
         self.secrets: Final = ObtainedSecrets()
 
     async def __aenter__(self) -> Self:
@@ -139,19 +139,19 @@ class OutboundTokens:
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Uses access tokens: `client_credentials`, `token_exchange` and `enterprise`."""
+    """Requests access tokens (`client_credentials`, `token_exchange` or `enterprise`), and adds them to requests."""
 
     summary: str
     is_per_caller: bool
     config: TokenRequest
     client: OAuthClient
     service_url: str
-    """If the configuration names no authorization server, this service is asked for it."""
+    """URL of the service, whose metadata names the authorization server if the configuration does not."""
     endpoint: TokenEndpoint
     key: bytes
     """Identifies the client, the service and the requested token. Authorizations with the same key share tokens."""
     subject_issuers: frozenset[str]
-    """The issuers of the callers' tokens that the authorization server receives."""
+    """Only callers' tokens from these issuers are sent to the authorization server."""
     outbound: OutboundTokens
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
@@ -193,7 +193,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             self.outbound.bound.add(self.key)
         elif rejection.attempt > (2 if is_bound else 1):
             return False
-        # Compare with the token that was sent, because another call could have fetched a new one since.
+        # Compare with the token that was sent, because another call could have fetched a new token.
         self.outbound.tokens.discard(self._key_of(token), lambda kept: kept[0] == sent.partition(" ")[2])
         return True
 
@@ -209,10 +209,10 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
                 token, key, seconds = await self._obtain(server, None if subject is None else subject.secret)
-            # Before the token is sent anywhere. Computing its encoded forms is slow, so it runs in a thread.
+            # Mask the token before it is used. Use a thread, because computing the token's encoded forms is slow.
             await asyncio.to_thread(self.outbound.secrets.add, token)
         except ExecutionError:
-            self.outbound.servers.discard(self.key, lambda _: True)  # its token endpoint could have moved
+            self.outbound.servers.discard(self.key, lambda _: True)  # the token endpoint could have moved
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
@@ -267,7 +267,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return {**form, **self._target(server)}
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
-        """Return the ID-JAG that the identity provider issues for the service's authorization server.
+        """Request an identity assertion (ID-JAG) for the service's authorization server from the identity provider.
 
         draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
         """

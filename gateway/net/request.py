@@ -1,4 +1,4 @@
-"""A request ready to be sent, and parsing of URLs from responses, documents and messages. No I/O."""
+"""Requests that are ready to be sent, and functions that parse URLs. No I/O."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,7 +39,7 @@ REJECTIONS: Final = frozenset({401, 403})
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A response with a status of `REJECTIONS`, and its request."""
+    """A response with status 401 or 403, and the rejected request."""
 
     request: Request
     status: int
@@ -53,7 +53,7 @@ def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse a URL or URL reference (RFC 3986 §4.1), or raise ValueError. `encoded` preserves it exactly as written."""
+    """Parse a URL or URL reference (RFC 3986 §4.1), or raise ValueError. `encoded` keeps the text as written."""
     try:
         return URL(text, encoded=encoded)
     except IndexError as error:  # for `//[]@`: https://github.com/aio-libs/yarl/issues/1822
@@ -61,5 +61,5 @@ def parse_url(text: str, *, encoded: bool = False) -> URL:
 
 
 def origin_of(url: URL) -> tuple[str, str | None, int | None]:
-    """Return scheme, host in lower case, and port, including default ports (RFC 6454 §4)."""
+    """Return the origin of a URL: scheme, lowercase host, and port, including default ports (RFC 6454 §4)."""
     return url.scheme, url.raw_host and url.raw_host.lower(), url.port

@@ -1,7 +1,7 @@
 """Describes requests for `explain` and traces, without credentials. No I/O.
 
 The redactor masks interpolated values. This module masks literal values in fields whose name indicates a secret. Traces
-contain neither path nor query, which can contain arguments.
+omit the path and the query of URLs, which can contain arguments.
 """
 
 import re
@@ -21,7 +21,7 @@ from gateway.net.request import Header, Request
 from gateway.telemetry.trace import CURRENT, TRACEPARENT, TracedStep
 
 _SCHEME: Final = re.compile(r"(?:(?:Basic|Bearer|Digest|Token) +)?", re.IGNORECASE)
-"""The scheme before a credential, which is not secret (RFC 9110 §11.1)."""
+"""The authentication scheme before a credential. The scheme is not secret (RFC 9110 §11.1)."""
 
 
 def facts_of(request: Request) -> dict[str, Json]:
@@ -63,7 +63,7 @@ def note_status(step: TracedStep, status: int) -> None:
 
 
 def steps_of_requests() -> aiohttp.TraceConfig:
-    """Trace each request of a session as a step of the current trace, which belongs to the plugin's call."""
+    """Return a configuration that traces each request of a session as a step of the current trace."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_begin)
     config.on_request_end.append(_end)

@@ -1,4 +1,4 @@
-"""Decides which responses to retry, and computes the delay. No I/O and no clock."""
+"""Decides after which responses a request is retried, and computes the delay. No I/O and no clock."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,15 +11,15 @@ import msgspec
 from gateway.config.models.backends import Retry
 
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""RFC 9110 §9.2.2: methods that are safe to retry without configuration."""
+"""Methods whose requests are retried without configuration (RFC 9110 §9.2.2)."""
 
 _FIRST_PAUSE: Final = 0.25
 _MAX_PAUSE: Final = 10.0
-"""Seconds. A server can request a longer delay."""
+"""The longest backoff in seconds. `Retry-After` can request a longer delay."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `retry:`."""
+    """The compiled `retry` setting."""
 
     attempts: int = 1
     statuses: frozenset[int] = frozenset()
@@ -36,7 +36,7 @@ def compile_retry(retry: Retry | None) -> RetryPolicy:
 
 @lru_cache(maxsize=256)
 def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
-    """Expand statuses and classes such as 5xx. Equal arguments share a set, because a class takes kilobytes."""
+    """Expand statuses and classes such as 5xx. The set is cached, because a class takes kilobytes of memory."""
     return frozenset(
         status
         for pattern in patterns
@@ -47,9 +47,9 @@ def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
 
 
 def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Return the seconds to wait before attempt 2, 3, …: the server's delay, or exponential backoff with jitter.
+    """Return the seconds to wait before an attempt: the delay that the server requests, or a backoff with jitter.
 
-    `dice` is between 0 and 1.
+    `attempt` is 2 for the first retry. `dice` is a random number between 0 and 1.
     """
     longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _MAX_PAUSE)
     # Randomize half of the delay, so that callers that failed together do not retry together.
@@ -59,7 +59,7 @@ def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: 
 
 
 def _retry_after(value: str, now: datetime) -> float | None:
-    """Parse `Retry-After` (RFC 9110 §10.2.3): seconds or a date."""
+    """Return the seconds in `Retry-After`, which contains seconds or a date (RFC 9110 §10.2.3)."""
     value = value.strip()
     # `isdigit` accepts `²`, which `float` rejects.
     if value.isascii() and value.isdigit():

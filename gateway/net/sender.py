@@ -1,4 +1,4 @@
-"""Sends a request, follows redirects, and reads the response. Does not retry.
+"""Sends requests, follows redirects, and reads responses, without retries.
 
 The time, the number of redirects and the decompressed size are limited. A cancelled call closes its connection.
 """
@@ -44,24 +44,23 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     reason: str
     headers: CIMultiDictProxy[str]
-    """Raw headers. See `valid_text`."""
+    """Headers as received, which can contain surrogates (see `valid_text`)."""
     body: bytes
     is_redirected: bool = False
-    """See `Answer`."""
+    """See `Answer.is_redirected`."""
 
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]+(%25\w+)?")
-"""A name or address without characters that a proxy or server could decode differently (RFC 3986 §3.2.2 allows `%31`).
-"""
+"""A host without characters that a proxy or server could decode differently, such as `%31` (RFC 3986 §3.2.2)."""
 
 
 def redirected(request: Request, status: int, location: str) -> Request:
     """Return the request that follows a redirect, as browsers do.
 
     1. The target is http or https with a plain host. A redirect from https to http is refused.
-    2. 303 becomes GET, and so does POST after 301 and 302, without the body (Fetch, "HTTP-redirect fetch").
-    3. Another origin does not receive bound headers, or a body that contains a configured secret.
+    2. After 303, or after 301 or 302 for POST, the next request is a GET without a body (Fetch, "HTTP-redirect fetch").
+    3. Another origin receives no bound headers. If the body contains a configured secret, the redirect is refused.
 
     Raises:
         ExecutionError: The redirect is refused.
@@ -79,7 +78,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def resolved(base: URL, location: str, *, verb: str) -> URL:
-    """Resolve a URL that a server chose for the next request. Raise ExecutionError if it is refused."""
+    """Resolve a URL that a server chose for the next request. Raise ExecutionError if the URL is not allowed."""
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
@@ -94,7 +93,7 @@ def resolved(base: URL, location: str, *, verb: str) -> URL:
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests to a service with its proxy, TLS settings and address guard."""
+    """Sends requests with the proxy, TLS settings and address guard of one service."""
 
     clients: HttpClients
     policy: AddressPolicy = PUBLIC_ONLY
@@ -103,13 +102,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     """The TLS contexts for the service itself, and for other origins."""
     max_redirects: int = 0
     redirect: Callable[[Request, int, str], Request | None] = redirected
-    """Returns the next request for a status and a location, or None to stop."""
+    """Takes a request, a status and a location. Returns the next request, or None to stop following redirects."""
     max_bytes: int = MAX_RESPONSE_BYTES
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
     """Timeouts of single steps such as connecting, for requests without a deadline."""
 
     def facts(self, host: str) -> dict[str, Json]:
-        """Describe the connection to a host before a request is sent."""
+        """Describe the settings that apply to requests to a host."""
         guard = self.policy.guard_for(host)
         private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
         return {
@@ -119,7 +118,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def send(self, request: Request, *, deadline: float) -> Response:
-        """Send a request and return the last response.
+        """Send a request, follow redirects, and return the final response.
 
         Raises:
             ConnectionFailedError: The request failed.
@@ -128,7 +127,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """
         began = asyncio.get_running_loop().time()
         try:
-            # Includes all redirects and the body, so a server that sends a byte per second is stopped too.
+            # The deadline includes all redirects and the body, so it also stops a server that sends a byte per second.
             async with asyncio.timeout_at(deadline), self.exchange(request) as answer:
                 body = await answer.read(max_bytes=self.max_bytes)
         except TimeoutError as error:
@@ -143,7 +142,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def exchange(self, request: Request) -> AsyncIterator[Answer]:
-        """Send a request and yield the last response, whose body is not read yet.
+        """Send a request, follow redirects, and yield the final response before its body is read.
 
         Raises:
             ConnectionFailedError: The request failed, or the response ended early.
@@ -153,8 +152,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         for _ in range(self.max_redirects + 1):
             host = request.url.raw_host or ""
             try:
-                # The first origin gets the client certificate again after a redirect back, but dropped headers stay
-                # dropped.
+                # After a redirect back, the first origin gets the client certificate again, but no dropped headers.
                 pool = await self._pool(host, is_home=origin_of(request.url) == home)
                 async with pool.exchange(request) as answer:
                     following = self._following(request, answer)
@@ -168,9 +166,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         raise TooManyRedirectsError(f"{home[1]} redirects more than {self.max_redirects} times (follow_redirects)")
 
     def _following(self, request: Request, answer: Answer) -> Request | None:
-        """Return the next request of a redirect, or None for the last response."""
+        """Return the next request if the response is a redirect to follow, or None if the response is final."""
         location = answer.headers.get("Location")
-        # If redirects are not followed, the redirect is the response. `success` can contain its status.
+        # If redirects are not followed, a redirect is the final response. `success` can contain its status.
         if answer.status not in REDIRECTS or not self.max_redirects or not location:
             return None
         return self.redirect(request, answer.status, location)
@@ -186,9 +184,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Resolve the host of a redirect before a proxy does, because the operator did not name this host.
+        """Check the addresses of a redirect's host, because the operator did not name this host. Used with a proxy.
 
-        The proxy resolves the host again and can get a different address. Only the proxy knows the actual address.
+        The check is not complete, because the proxy resolves the host again and can get a different address.
         """
         try:
             addresses = await self.clients.addresses_of(host)
@@ -202,7 +200,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TO_THE_PROXY: Final = AddressGuard(allows_all=True)
-"""The operator named the proxy, which can be in a private network."""
+"""Allows all addresses, because the operator names the proxy, and the proxy can be in a private network."""
 
 
 def valid_text(text: str) -> str:
@@ -224,7 +222,7 @@ def compile_sender(connection: Connection, problems: Problems, *, clients: HttpC
 
 
 def _check_proxy(proxy: str, problems: Problems) -> None:
-    """Check a connection's `proxy`. Do not quote its value, which can contain a password."""
+    """Check the `proxy` of a connection. Errors do not quote the URL, because it can contain a password."""
     try:
         url = URL(proxy)
         is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
@@ -239,12 +237,12 @@ class TooManyRedirectsError(ExecutionError):
 
 
 class ConnectionFailedError(ExecutionError):
-    """The request failed. A retry can help."""
+    """The request failed, but a retry can succeed."""
 
 
 def explained(error: Exception, *, host: str) -> ExecutionError:
     """Convert an exception of aiohttp to an error for the model, without URLs, headers and tracebacks."""
-    # aiohttp wraps exceptions from opening a socket. The checks for a proxy raise them directly.
+    # aiohttp wraps an AddressRefusedError of a socket. With a proxy, `_pool` raises the error directly.
     refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
@@ -259,12 +257,12 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
 
 
 def permission_for(host: str) -> str:
-    """Return the setting that allows a host. YAML requires quotes around a colon."""
+    """Return the setting that allows a host. In YAML, a host that contains a colon must be quoted."""
     return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 
 def warn_if_blocked(url: str, policy: AddressPolicy, problems: Problems) -> None:
-    """Warn if the host is a literal address or `localhost` that `policy` blocks. Names are not resolved."""
+    """Warn if the host of a URL is an address or `localhost` that `policy` blocks. Other names are not resolved."""
     try:
         host = parse_url(url).raw_host or ""
     except ValueError:
@@ -303,7 +301,7 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (aiohttp.ClientResponseError, "The response of {host} is not valid HTTP"),
     (Exception, "The request to {host} failed ({error.__class__.__name__})"),
 )
-"""The first match applies, so subclasses must precede their base classes."""
+"""Messages by exception class. The first match applies, so subclasses must precede their base classes."""
 _FINAL: Final = (
     aiohttp.ClientConnectorCertificateError,
     aiohttp.InvalidURL,

@@ -1,8 +1,8 @@
-"""Finds the token endpoint of an authorization server: RFC 8414, OpenID Connect Discovery, RFC 9728.
+"""Discovers authorization servers and their endpoints (RFC 8414, OpenID Connect Discovery, RFC 9728).
 
-Threat: a document that sends secrets to another server. Metadata must contain the requested issuer (RFC 8414 §3.3), and
-a service's metadata must contain its URL (RFC 9728 §3.3). URLs must use https except on loopback. Redirects are not
-followed. The connection's address guard applies.
+Threat: forged metadata could send secrets to another server. Therefore, metadata must contain the requested issuer
+(RFC 8414 §3.3), and a service's metadata must contain the service's URL (RFC 9728 §3.3). URLs must use https except on
+loopback. Redirects are not followed. The connection's address guard applies.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ MAX_BYTES: Final = 512 * 1024
 ACCEPT_JSON: Final = Header(name="Accept", value="application/json", is_bound=False)
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _UNAUTHORIZED: Final = 401
-# Names match only at their start and completely. Otherwise a long name without `=` would take quadratic time.
+# The lookbehind and the possessive quantifier prevent quadratic time for a long name without `=`.
 _AUTH_PARAM: Final = re.compile(
     r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
 )
-"""RFC 9110 §11.2: a parameter of a challenge, as a token or a quoted string."""
+"""A parameter of a challenge, whose value is a token or a quoted string (RFC 9110 §11.2)."""
 _DPOP: Final = re.compile(r"(?:^|,)\s*DPoP(?=\s|,|$)", re.IGNORECASE)
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata of an authorization server that clients need."""
+    """The part of an authorization server's metadata that the gateway uses."""
 
     token_url: str
     issuer: str | None = None
@@ -50,9 +50,9 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     signing_algorithms: Sequence[str] = ()
     """`token_endpoint_auth_signing_alg_values_supported`. Empty if missing."""
     resource: str | None = None
-    """The service that tokens are for, if its metadata named this server."""
+    """URL of the service that tokens are requested for (RFC 8707), if the service has metadata."""
     authorization_url: str = ""
-    """The page on which users sign in, or ""."""
+    """URL of the page on which users sign in, or an empty string."""
     registration_url: str | None = None
     revocation_url: str | None = None
     scopes: Sequence[str] = ()
@@ -70,12 +70,12 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a sender for the configured issuers. Private addresses are allowed, because the operator names them."""
+    """Return a sender for the configured issuers. Private addresses are allowed, because the operator names issuers."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
 async def post(sender: Sender, url: str, headers: Mapping[str, str], body: bytes) -> PostResponse:
-    """Send a POST request to an endpoint of an authorization server. Raise FetchError if it fails."""
+    """Send a POST request to an endpoint of an authorization server. Raise FetchError if the request fails."""
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     try:
         request = Request(method="POST", url=parse_url(url, encoded=True), headers=bound(headers), body=body)
@@ -87,7 +87,7 @@ async def post(sender: Sender, url: str, headers: Mapping[str, str], body: bytes
 
 
 async def fetch_json(sender: Sender, url: str) -> Json:
-    """Fetch a document.
+    """Fetch a JSON document of an authorization server or a service.
 
     Raises:
         NotFoundError: The document does not exist.
@@ -100,7 +100,7 @@ async def fetch_json(sender: Sender, url: str) -> Json:
         response = await sender.send(request, deadline=deadline)
     except (ExecutionError, ValueError) as error:
         raise FetchError(f"{url}: {error}") from error
-    # After 4xx, the other well-known URL of the metadata is tried (RFC 8414 §3.1). 5xx can be temporary.
+    # After 4xx, callers try the next well-known URL (RFC 8414 §3.1). A 5xx error can be temporary.
     if 400 <= response.status < 500:
         raise NotFoundError(f"{url}: status {response.status}")
     if response.status != 200:
@@ -112,7 +112,7 @@ async def fetch_json(sender: Sender, url: str) -> Json:
 
 
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
-    """Fetch the metadata of an issuer. Raise ExecutionError if it is missing or invalid."""
+    """Fetch the metadata of an issuer. Raise ExecutionError if the metadata is missing or invalid."""
     url, found = await issuer_metadata(issuer, partial(fetch_json, sender))
     token_url, methods = found.get("token_endpoint"), found.get("code_challenge_methods_supported")
     if not isinstance(token_url, str) or not is_trustworthy(token_url):
@@ -134,9 +134,9 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
 
 
 async def discover_of_service(service_url: str, sender: Sender, *, named: str | None = None) -> ServerMetadata:
-    """Fetch the metadata of a service, and of the first authorization server that it names.
+    """Return the metadata of the first authorization server that the metadata of a service names.
 
-    `named` is the metadata URL from a challenge of the service, if any.
+    `named` is the metadata URL in a challenge of the service, if known.
 
     Raises:
         NotFoundError: The service has no metadata.
@@ -155,7 +155,7 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
         urls = iter((named,))
     url, found = await first_document(urls, partial(fetch_json, sender), missing=missing)
     resource = found.get("resource")
-    # RFC 9728 §3.3: otherwise a document could obtain tokens for another service.
+    # RFC 9728 §3.3: without this check, forged metadata could obtain tokens for another service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
         raise ExecutionError(f"{url} contains the metadata of a different service, not {service_url}")
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
@@ -170,7 +170,7 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
 
 
 def check_pinned(known: str | None, found: str | None, *, service_url: str) -> None:
-    """Check that a service names the same issuer as before.
+    """Raise ExecutionError if a service names a different issuer than before.
 
     MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. If the
     configuration does not name the issuer, the service names it once and cannot change it later.
@@ -183,7 +183,7 @@ def check_pinned(known: str | None, found: str | None, *, service_url: str) -> N
 
 
 def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
-    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1). First values apply."""
+    """Return the parameters of `WWW-Authenticate` challenges (RFC 9110 §11.6.1). The first value of a name applies."""
     found: dict[str, str] = {}
     for field in fields:
         for name, quoted, token in _AUTH_PARAM.findall(field):
@@ -198,7 +198,7 @@ def asks_for_dpop(fields: Iterable[str]) -> bool:
 
 
 def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str | None:
-    """Return the metadata URL from a challenge (RFC 9728 §5.1). Raise ExecutionError if it does not use https."""
+    """Return the metadata URL from a challenge (RFC 9728 §5.1). Raise ExecutionError unless the URL uses https."""
     url = parameters.get("resource_metadata")
     if url is not None and not is_trustworthy(url):
         raise ExecutionError(f"The metadata URL {url} of {service_url} does not use https")
@@ -206,7 +206,7 @@ def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str
 
 
 def url_of(text: str) -> URL:
-    """Parse a URL. Raise ExecutionError if it is invalid."""
+    """Parse a URL. Raise ExecutionError if the URL is invalid."""
     try:
         return parse_url(text, encoded=True)
     except ValueError:
@@ -214,19 +214,19 @@ def url_of(text: str) -> URL:
 
 
 async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
-    """Return `WWW-Authenticate` of the response to a request without credentials (RFC 9728 §5.1)."""
+    """Send a request without credentials, and return the `WWW-Authenticate` headers of a 401 (RFC 9728 §5.1)."""
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     request = Request(method="GET", url=url_of(service_url), headers=(ACCEPT_JSON,))
     try:
         response = await sender.send(request, deadline=deadline)
     except ExecutionError:
         return ()  # Ignore errors such as endless responses. If the service is down, the well-known URLs fail too.
-    # RFC 9728 §5.1: the parameter is part of a challenge, and only a 401 contains challenges.
+    # RFC 9728 §5.1: `resource_metadata` is part of a challenge, and only a 401 response contains challenges.
     return response.headers.getall("WWW-Authenticate", ()) if response.status == _UNAUTHORIZED else ()
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:
-    """RFC 9728 §3.1: between host and path, and without the path (MCP 2025-11-25, "Protected Resource Metadata")."""
+    """Yield the metadata URLs with and without the path (RFC 9728 §3.1, MCP "Protected Resource Metadata")."""
     parts = urlsplit(service_url)._replace(query="", fragment="")
     path = parts.path.rstrip("/")
     yield urlunsplit(parts._replace(path=f"{_PROTECTED_RESOURCE}{path}"))

@@ -1,10 +1,10 @@
-"""The sign-ins of all users to all services.
+"""Manages the sign-ins of all users to all services.
 
 Threats:
 
 - A user forwards a link: the page only accepts the caller for whom the link was created.
 - An authorization response is forged: its `state` is bound to the browser that opened the link.
-- Tokens of one service, user or entry are used for another: records are stored under a digest of all three.
+- Tokens of one service, user or entry are used for another one: the names of records contain digests of all three.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 LINK_SECONDS: Final = 600.0
-"""How long a link is valid, and how long a call waits for its user."""
+"""How long a sign-in link is valid, and how long a call waits for the user to sign in."""
 SHARED: Final = "shared"
 _LEASE_SECONDS: Final = 40.0
 _POLL_SECONDS: Final = 0.5
@@ -54,7 +54,7 @@ _SWEEP_SECONDS: Final = 3600.0
 _FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MAX_ENTRIES: Final = 1000
 _REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
-"""Errors for an invalid refresh token."""
+"""Errors after which a refresh token cannot be used again."""
 
 
 class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,17 +109,17 @@ class SignInRequiredError(ExecutionError):
 
 
 class SignIns:
-    """The sign-ins of all users to all services. They outlive reloads."""
+    """The sign-ins of all users to all services, which are kept across configuration reloads."""
 
     def __init__(self, *, secrets: ObtainedSecrets | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
         self._secrets: Final = secrets or ObtainedSecrets()
         self._masked: Final[BoundedMap[str, str]] = BoundedMap(_MAX_ENTRIES)
-        """The access tokens that are masked in logs, by the name of their record."""
+        """The access tokens that are masked in logs, by record name."""
         self._store: EncryptedStore | None = None
         self._events: Events | None = None
         self.base_url: str | None = None
-        """The URL of the pages; None without them."""
+        """The base URL of the sign-in pages, or None if no pages are served."""
         self._entries: Final[BoundedMap[str, ServiceEntry]] = BoundedMap(_MAX_ENTRIES)
         self._refreshes: Final[SharedFetches[Tokens | None]] = SharedFetches()
 
@@ -142,7 +142,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the tokens of `owner` and the name of their record. Without an owner, use any signed-in user.
+        """Return the record name and the tokens of `owner`. If `owner` is None, use any signed-in user.
 
         `is_use` restarts the time after which unused tokens are revoked.
         """
@@ -161,7 +161,7 @@ class SignIns:
         return name, tokens
 
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
-        """Refresh the tokens, once for all waiting callers and processes.
+        """Refresh the tokens only once, even if several callers and processes wait for new tokens.
 
         Return None if the user has to sign in again. Raise ExecutionError, and keep the tokens, if the server cannot be
         reached.
@@ -170,7 +170,7 @@ class SignIns:
         async def fetch() -> tuple[Tokens | None, float]:
             return await self._refresh(entry, name, stale), 0.0
 
-        # Not only the name: a call whose token was refreshed before would return that token, even if it was rejected.
+        # The key contains the stale token, so that a running refresh of an older token is not reused.
         return await self._refreshes.get(digest_of(name, stale.access_token).encode(), fetch)
 
     async def described(self, entry: ServiceEntry, owner: str) -> dict[str, Json]:
@@ -196,7 +196,7 @@ class SignIns:
             await self.store.delete(name)
 
     async def sign_out(self, name: str) -> bool:
-        """Delete tokens and revoke them (RFC 7009). Succeeds even if the revocation fails."""
+        """Delete and revoke the tokens of a record (RFC 7009). Return False if there are no tokens."""
         tokens = _decoded(await self.store.delete(name), Tokens)
         if tokens is None:
             return False
@@ -207,7 +207,7 @@ class SignIns:
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
-        """Sign users out of removed entries."""
+        """Sign users out of all entries whose key is not in `keys`."""
         for name in await self.store.names("tokens:"):
             if name.split(":")[1] not in keys:
                 await self.sign_out(name)
@@ -219,7 +219,7 @@ class SignIns:
                 await self.sign_out_idle()
 
     async def sign_out_idle(self) -> None:
-        """Sign out users whose tokens were not used for `idle`."""
+        """Sign out users whose tokens have been unused for longer than `idle`."""
         for name in await self.store.names("tokens:"):
             tokens = await self._read(name, Tokens)
             entry = None if tokens is None else self._entries.get(tokens.entry)
@@ -242,7 +242,7 @@ class SignIns:
         return f"{self.base_url}{PAGES}/{await self.begin(required)}"
 
     async def begin(self, required: SignInRequiredError) -> str:
-        """Create a sign-in, and return its secret. Raise ExecutionError if the caller cannot sign in."""
+        """Create a sign-in, and return the secret of its link. Raise ExecutionError if the caller cannot sign in."""
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
             raise entry.unknown_user()
@@ -266,7 +266,7 @@ class SignIns:
         return await self._read(f"pending:{digest_of(secret)}", PendingSignIn)
 
     async def wait(self, link: str) -> None:
-        """Wait until the user of a link has signed in. Raise ExecutionError if the sign-in fails or takes too long."""
+        """Wait until the user of a link has signed in. Raise ExecutionError if the sign-in fails or times out."""
         secret = link.rpartition("/")[2]
         while True:
             pending = await self.pending(secret)
@@ -279,9 +279,9 @@ class SignIns:
             await asyncio.sleep(_POLL_SECONDS)  # Another process can complete the sign-in.
 
     async def start(self, pending: PendingSignIn, *, redirect_uri: str | None = None) -> tuple[str, str]:
-        """Return the URL of the authorization page, and a cookie for the browser. A link can only be used once.
+        """Start a sign-in. Return the URL of the authorization page, and a cookie for the browser.
 
-        `redirect_uri` belongs to a program on this machine. The default is the gateway's own page.
+        Each link can only be used once. `redirect_uri` defaults to the gateway's callback page.
         """
         entry = self._known(pending.entry)
         redirect_uri = redirect_uri or entry.callback_url(self.base_url)
@@ -315,10 +315,10 @@ class SignIns:
         return url, browser
 
     async def returned(self, state: str, browser: str, *, name: str) -> PendingSignIn | None:
-        """Return the sign-in of an authorization response, or None if it does not belong to this browser.
+        """Return the sign-in of an authorization response, or None if another browser started the sign-in.
 
-        `name` is the entry of the redirect URI. RFC 9700 §4.4.2: there is one per service, so that the code of one
-        server is never sent to another.
+        `name` is the entry name in the redirect URI. RFC 9700 §4.4.2: each service has its own redirect URI, so that
+        the code of one server is never sent to another server.
         """
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:
@@ -391,7 +391,7 @@ class SignIns:
         return client
 
     async def _check_issuer(self, entry: ServiceEntry, server: ServerMetadata) -> None:
-        """Send the configured secret only to the authorization server that the service named first."""
+        """Raise ExecutionError if the service names a different authorization server than in the first sign-in."""
         name, issuer = f"issuer:{entry.key}", server.issuer or server.token_url
         known = await self.store.read(name)
         if known is None:
@@ -431,7 +431,7 @@ class SignIns:
                 await asyncio.to_thread(self._secrets.add, secret)
 
     async def _replace(self, entry: ServiceEntry, name: str, before: Tokens, after: Tokens) -> bool:
-        """Update tokens. Return False if the user has signed out or signed in again."""
+        """Replace stored tokens. Return False if the user has signed out or signed in again."""
         await self._mask(name, after)
         expires = self._clock() + entry.kept_seconds
         while (content := await self.store.read(name)) is not None:
@@ -463,7 +463,7 @@ _encoded: Final = msgspec.json.Encoder().encode
 def _decoded(content: bytes | None, kind: type[T]) -> T | None:
     try:
         return None if content is None else msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError:  # Written by another version.
+    except msgspec.DecodeError:  # Another version has written the record.
         return None
 
 

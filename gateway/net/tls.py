@@ -1,4 +1,4 @@
-"""TLS contexts of connections, compiled from `tls:`."""
+"""Compiles the `tls` setting of connections to TLS contexts."""
 
 import hashlib
 import ssl
@@ -10,7 +10,7 @@ from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import ClientTls
 
 Trust = ssl.SSLContext | None
-"""None means the system's trust and no client certificate."""
+"""A TLS context, or None to trust the system's authorities and send no client certificate."""
 
 
 def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust]:
@@ -19,7 +19,7 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust
         return None, None
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("requires `cert`")
-    # Origins chosen by a redirect only share the trusted authorities.
+    # Origins that a redirect leads to use the same authorities, but do not receive the client certificate.
     elsewhere = _trust(ClientTls(ca=tls.ca), problems)
     here = _trust(tls, problems) if tls.cert else elsewhere
     return here, elsewhere
@@ -43,8 +43,8 @@ def _trust(tls: ClientTls, problems: Problems) -> Trust:
     return None
 
 
-# Contexts compare by identity, so reuse one for the same bytes. Otherwise a reload would open another pool. A renewed
-# file has the same path but different bytes.
+# Reuse a context while its files have the same content. Contexts compare by identity, so a new context would open a new
+# connection pool. The digest changes if a file is renewed at the same path.
 @lru_cache(maxsize=64)
 def _context(_digest: bytes, tls: ClientTls, directory: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=directory / tls.ca if tls.ca else None)
@@ -54,5 +54,5 @@ def _context(_digest: bytes, tls: ClientTls, directory: Path) -> ssl.SSLContext:
 
 
 def _no_password() -> bytes:
-    """Password callback. Without one, OpenSSL prompts on the terminal."""
+    """Return no password. Without a password callback, OpenSSL would prompt on the terminal."""
     return b""

@@ -1,7 +1,7 @@
 """Requests tokens from the token endpoint of an authorization server, and adds them to requests.
 
-The time and size of each response are limited. Error descriptions of the server are shown without the secrets of the
-request. A token can be bound to a key of the gateway (DPoP, RFC 9449). Keys and proofs require the extra `auth`.
+The time and size of each response are limited. Secrets of the request are masked in the server's error descriptions. A
+token can be bound to a key of the gateway (DPoP, RFC 9449). Keys and proofs require the extra `auth`.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ _LIFETIME: Final = 300.0
 """The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""How long before its expiry a token is replaced. For short-lived tokens, a tenth of their lifetime."""
+"""How long before its expiry a token is replaced, but at most a tenth of the token's lifetime."""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
-"""Errors after which another authentication method is tried. RFC 6749 §5.2 specifies the first one. Some servers use
-the others if the form contains no client ID, or if the client must not use this method.
+"""Errors after which another authentication method is tried. RFC 6749 §5.2 specifies `invalid_client`. Some servers
+return the other errors if the form contains no client ID, or if the client must not use the method.
 """
 _BEARER: Final = ("bearer", "bearertoken")
-"""Values of `token_type` in lower case: RFC 6750 §6.1.1, and Apigee's."""
+"""Lowercase values of `token_type`. RFC 6750 §6.1.1 specifies `bearer`, and Apigee sends `BearerToken`."""
 _MAX_NONCES: Final = 100
 ALGORITHM: Final = "ES256"
 Nonces = BoundedMap[str, str]
-"""The newest nonces of servers, by origin (RFC 9449 §8, §9)."""
+"""The newest DPoP nonce of each server, by origin (RFC 9449 §8, §9)."""
 _MAX_REASON: Final = 400
 """The maximum length of an error description."""
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 60
-"""How long an assertion is valid. It is used immediately."""
+"""How long an assertion is valid. A short time is enough, because assertions are used immediately."""
 
 
 class TokenRejectedError(ExecutionError):
@@ -64,7 +64,7 @@ class TokenRejectedError(ExecutionError):
     def __init__(self, text: str, *, error: str) -> None:
         super().__init__(text)
         self.error: Final = error
-        """`error` of the response (RFC 6749 §5.2); empty if it has none."""
+        """`error` of the response (RFC 6749 §5.2), or an empty string."""
 
 
 ClientProof = tuple[Mapping[str, str], str | None]
@@ -72,18 +72,18 @@ ClientProof = tuple[Mapping[str, str], str | None]
 
 
 class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client of an authorization server, and how it authenticates at the token endpoint.
+    """An OAuth client, and how the client authenticates at the token endpoint.
 
-    `private_key_jwt` (RFC 7523 §2.2) with a key, `client_secret_basic` or `client_secret_post` (RFC 6749 §2.3.1) with a
-    secret, otherwise `none`.
+    The method is `private_key_jwt` (RFC 7523 §2.2) with a key, `client_secret_basic` or `client_secret_post` (RFC 6749
+    §2.3.1) with a secret, and `none` without a key or secret.
     """
 
     client_id: str
     secret: str | None = None
     method: Literal["basic", "post"] | None = None
-    """How to send the secret. None to try both."""
+    """How the secret is sent. None means that both methods are tried."""
     private_key: str | None = None
-    """PEM."""
+    """The private key in PEM format."""
     key_id: str | None = None
 
     def __repr__(self) -> str:
@@ -91,16 +91,16 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
         return f"OAuthClient(client_id={self.client_id})"
 
     def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
-        """Return the ways to authenticate, the most likely one first."""
+        """Return the possible client authentications, with the most likely one first."""
         if self.private_key is not None:
-            # RFC 7523 §3: a single string, which more servers accept than a list. The issuer comes first, because other
-            # servers cannot use an assertion for it (MCP extension oauth-client-credentials). Older servers expect the
+            # RFC 7523 §3: more servers accept a single audience than a list. The issuer comes first, because no other
+            # server accepts this audience (MCP extension oauth-client-credentials). Older servers expect the URL of the
             # token endpoint.
             audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
             return [self._assertion(server, self.private_key, audience) for audience in audiences]
         if self.secret is None:
             return [({"client_id": self.client_id} if self.client_id else {}, None)]
-        # RFC 6749 §2.3.1: form-encode both (appendix B) before they become a user name and a password.
+        # RFC 6749 §2.3.1: form-encode the client ID and the secret (appendix B) before Basic authentication.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
         ways: dict[str, ClientProof] = {
             "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
@@ -108,7 +108,7 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.method is not None:
             return [ways[f"client_secret_{self.method}"]]
-        # Servers do not always accept the methods that they announce.
+        # Return both methods, because servers do not always accept the methods that they announce.
         return [ways[name] for name in sorted(ways, key=lambda name: name not in server.auth_methods)]
 
     def _assertion(self, server: ServerMetadata, private_key: str, audience: str) -> ClientProof:
@@ -147,7 +147,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Response:
         """Send a token request. If the server rejects the client, retry once with another authentication method.
 
-        Requests a token that is bound to `proof_key`. `secrets` are masked in errors.
+        With a `proof_key`, the token is bound to this private key. `secrets` are masked in errors.
 
         Raises:
             TokenRejectedError: The server issued no token.
@@ -176,7 +176,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         proof_key: str,
         sent: list[str | None],
     ) -> Response:
-        """Send a request with each authentication method until the server accepts the client. Add secrets to `sent`."""
+        """Try each authentication method until the server accepts the client. Add their secrets to `sent`."""
         methods = client.proofs(server)
         sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
         for method in methods:
@@ -190,8 +190,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def _shown(self, reason: str, *, secrets: Iterable[str | None]) -> str:
         text = self.redactor.text(strip_control_characters(reason))
-        # The redactor does not know the caller's token, assertions and encoded Basic pairs, because they are not in any
-        # file.
+        # Mask the caller's token, assertions and Basic credentials too, which no configuration file contains.
         text = Redactor(filter(None, secrets)).text(text)
         shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
         return f"The gateway cannot sign in: {shown}"
@@ -216,7 +215,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_success(response: Response, server: ServerMetadata) -> None:
-    """Raise `ExecutionError` with the server's `error` and `error_description` if it issued no token."""
+    """Raise TokenRejectedError with the server's `error` and `error_description` if no token was issued."""
     answer = content_of(response)
     # GitHub responds with status 200 and an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
@@ -230,7 +229,7 @@ def _check_success(response: Response, server: ServerMetadata) -> None:
 def read_token(
     response: Response, server: ServerMetadata, *, kinds: Sequence[str] = (ACCESS_TOKEN, _JWT), proof_key: str = ""
 ) -> tuple[str, str, float]:
-    """Return the token of a successful response (RFC 6749 §5, RFC 8693 §2.2), its key, and its lifetime in seconds.
+    """Check a token response (RFC 6749 §5, RFC 8693 §2.2). Return the token, its key, and its lifetime in seconds.
 
     1. The token can be sent in a header.
     2. The token has one of the expected `kinds`. Access tokens must be bearer tokens, or bound to `proof_key`.
@@ -265,7 +264,7 @@ def _host(server: ServerMetadata) -> str:
 
 
 def _reason(answer: Mapping[str, Json]) -> str:
-    """Return the server's error description. It is truncated later, after secrets are masked."""
+    """Return the server's error description. `_shown` truncates the text after masking secrets."""
     said = [answer.get(name) for name in ("error", "error_description")]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in said if each is not None]
     return "".join(f"{before}{text[: 16 * _MAX_REASON]}" for before, text in zip((" ", ": "), texts, strict=False))
@@ -280,7 +279,7 @@ def _seconds_to_keep(expires_in: Json) -> float:
 
 
 def note_nonce(nonces: Nonces, url: URL, headers: MultiMapping[str]) -> bool:
-    """Save the nonce of a response, and return whether there is one."""
+    """Save the DPoP nonce of a response. Return whether the response contains a nonce."""
     nonce = headers.get("DPoP-Nonce")
     if nonce:
         nonces.put(str(url.origin()), nonce)
@@ -288,7 +287,7 @@ def note_nonce(nonces: Nonces, url: URL, headers: MultiMapping[str]) -> bool:
 
 
 def with_token(request: Request, token: str, *, key: str, nonces: Nonces) -> Request:
-    """Add an access token. `key` is empty for a bearer token. Redirects do not send the token to other origins."""
+    """Add an access token to a request. `key` is empty for a bearer token. Redirects to other origins omit it."""
     headers = {"Authorization": f"Bearer {token}"}
     if key:
         text = _proof(key, request.method, request.url, access_token=token, nonces=nonces)

@@ -1,11 +1,11 @@
-"""Signs people in to the pages with OpenID Connect: authorization code, PKCE, nonce.
+"""Signs users in to the gateway's pages with OpenID Connect (authorization code flow, PKCE and nonce).
 
 Threats handled here:
 
-- A response in another browser, or one that is replayed: a cookie and a record for each sign-in, which is used once.
-- Two issuers that are confused: `iss` of the response, and the code is only sent to the issuer that was asked.
-- An ID token of another client or sign-in: `aud`, `azp` and `nonce`.
-- A redirect to another site: `back` is one of the pages.
+- A response arrives in another browser or is replayed: each sign-in has a cookie, and a record that is used once.
+- Two issuers are mixed up: `iss` is checked, and the code is only sent to the issuer of the sign-in.
+- An ID token belongs to another client or sign-in: `aud`, `azp` and `nonce` are checked.
+- A sign-in redirects to another site: `back` must be one of the gateway's pages.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from gateway.net.token_client import OAuthClient, TokenEndpoint, content_of
 
 BROWSER: Final = f"{PAGES}/browser"
 _BACK: Final = re.compile(r"connections|console/|sign-in/[A-Za-z0-9_-]{43}")
-"""Pages that a sign-in returns to, below `/-/`."""
+"""Paths below `/-/` that a sign-in can return to."""
 _SECONDS: Final = 30.0
 
 
 class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in from the form until the issuer has issued tokens."""
+    """A sign-in, from the submitted form until the issuer has issued tokens."""
 
     issuer: str
     nonce: str
@@ -53,7 +53,7 @@ class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrowserSignIns:
-    """Sign-ins with the issuers of `auth.oauth` that have the key `browser`."""
+    """Signs users in with the issuers of `auth.oauth` that have the key `browser`."""
 
     def __init__(self, sign_ins: SignIns, *, authenticator: Authenticator, endpoint: TokenEndpoint) -> None:
         self._sign_ins: Final = sign_ins
@@ -75,7 +75,7 @@ class BrowserSignIns:
     async def start(self, issuer: str, back: str, *, base_url: str | None) -> tuple[str, str, str]:
         """Return the URL of the issuer's page, `state`, and the content of a cookie for the browser.
 
-        `base_url` is the URL of the listener. Raises ExecutionError if the issuer cannot be used.
+        `base_url` is the URL of the listener. Raise ExecutionError if the issuer cannot be used.
         """
         entry = next((each for each in self.entries if each.issuer[0] == issuer), None)
         if entry is None or entry.browser is None or _BACK.fullmatch(back) is None:
@@ -107,7 +107,7 @@ class BrowserSignIns:
         return url, state, cookie
 
     async def finish(self, response: Mapping[str, str], cookie: str) -> tuple[Identity | AuthError, str]:
-        """Return who has signed in, and the page to return to.
+        """Return the identity of the user or an error, and the page to return to.
 
         Raise ExecutionError if the response does not belong to a sign-in of this browser, or no tokens were issued.
         """

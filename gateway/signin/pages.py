@@ -1,9 +1,9 @@
-"""The pages for signing in to services: the link, the callback, `/-/connections`, and client metadata documents.
+"""Serves the pages for signing in to services, `/-/connections`, and client metadata documents.
 
 Threats:
 
 - Another person opens a link: only the caller for whom it was created is redirected to the authorization server.
-- The authorization response arrives in another browser: the cookie of the first browser is required.
+- The authorization response arrives in another browser: the cookie of the browser that opened the link is required.
 - A page of another origin submits a form: `Origin` must be this server's own. Pages cannot be framed or run scripts.
 - Without `auth`, a person on another machine opens a page: only clients on this machine are served.
 """
@@ -61,7 +61,7 @@ _HEADERS: Final = {
 
 
 class PageError(Exception):
-    """A request whose response is an error page."""
+    """Raised for a request that is answered with an error page."""
 
     def __init__(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -78,7 +78,7 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of the entries."""
+        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of current entries."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)
@@ -90,7 +90,7 @@ class SignInPages:
     def mount(
         self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
     ) -> None:
-        """Add the pages. A separate admin listener only has those of OpenID Connect, for the console."""
+        """Add the pages. A separate admin listener only serves the OpenID Connect pages, for the console."""
         pages: dict[str, Endpoint] = {
             BROWSER: partial(self._browser, is_main=is_main),
             f"{BROWSER}/callback": self._browser_callback,
@@ -159,7 +159,7 @@ class SignInPages:
         return _to_issuer(request, url, pending.id, cookie)
 
     async def _browser(self, request: HttpRequest, *, is_main: bool) -> web.StreamResponse:
-        """Show the issuers that people can sign in with. POST: redirect to one of them."""
+        """Show the issuers that users can sign in with, or redirect to the issuer that a form selects."""
         form = await _form(request)
         if request.raw.method in _READ:
             if _is_json(request):
@@ -188,11 +188,11 @@ class SignInPages:
             self._access.authenticator.record_denial(identity, address=address, path=request.raw.path)
             raise PageError(identity.status, f"You are not signed in: {identity.message}")
         _check_views(identity)
-        # Not a redirect: browsers send no SameSite=Strict cookie after a redirect from another site.
+        # Do not redirect, because browsers send no SameSite=Strict cookie after a redirect from another site.
         link = f"{request.client_endpoint.prefix}/-/{back}"
         refresh = f"<meta http-equiv=refresh content='0;url={link}'>"
         page = _page(request, f"{refresh}<p>You are signed in. <a href='{link}'>Continue</a></p>")
-        # A session of this server has its own duration. ID tokens are valid for minutes.
+        # The session has its own duration, because ID tokens are only valid for minutes.
         session = self._access.session_of(
             replace(identity, expires_at=None), place_of(request.raw, request.client_endpoint)
         )
@@ -265,8 +265,8 @@ class SignInPages:
         """Return the user who sends a request, or None if the user has to enter an API key.
 
         1. Without `auth`, all requests from this machine belong to one user.
-        2. The form field `token`, or a credential in the headers.
-        3. The cookie of an earlier sign-in.
+        2. Otherwise, the form field `token` or a credential in the headers identifies the user.
+        3. Otherwise, the cookie of an earlier sign-in identifies the user.
         """
         if self._access.authenticator.is_open:
             return ANONYMOUS
@@ -324,7 +324,7 @@ def _response_of(request: HttpRequest) -> Mapping[str, str]:
 
 
 def _to_issuer(request: HttpRequest, url: str, name: str, cookie: str) -> web.Response:
-    """Redirect to the page of an authorization server, with a cookie for its response."""
+    """Return a redirect to an authorization server. A cookie binds the response to the browser."""
     response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
     response.set_cookie(
         _cookie_name(name),
@@ -369,7 +369,7 @@ def _page(
 
 
 async def _form(request: HttpRequest) -> Mapping[str, str]:
-    """Return the fields of a POST request, which must come from a page of this server. Empty for other methods."""
+    """Return the form fields of a POST request from a page of this server. The result is empty for GET and HEAD."""
     raw = request.raw
     if raw.method in _READ:
         return {}

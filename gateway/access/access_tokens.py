@@ -164,7 +164,7 @@ class AccessTokens:
 
         If the access token is valid for this server, return the identity of the access token. Otherwise, return an
         identity with the roles of the ID token and `scopes`, the scopes in the token response. RFC 6749 §5.1 allows a
-        response without scopes. In this case, `scopes` is None and the scopes of the ID token are used.
+        response without scopes. The identity then has the scopes of the ID token.
         """
         try:
             claims = await self._signed_claims(id_token)

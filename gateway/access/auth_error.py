@@ -31,7 +31,7 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Error code of RFC 6750 §3.1. None if no credential was sent, or the client is not at fault."""
     scopes: Sequence[str] = ()
-    """Missing scopes, except those that all tokens need."""
+    """Missing scopes, without the scopes that all tokens require."""
     retry_after: int | None = None
     """Seconds after which the client can retry."""
     is_for_proof: bool = False

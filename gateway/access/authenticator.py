@@ -187,7 +187,7 @@ class Authenticator:
             self._on_denied(auth_error, address, path)
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity for the caller's credential, or None if the credential is no longer valid."""
+        """Return the current identity for the caller's credential, or None if the credential has become invalid."""
         if self._auth is None:
             # Without `auth`, requests cannot be attributed to an owner.
             return identity if identity == ANONYMOUS else None
@@ -225,7 +225,7 @@ class Authenticator:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]
-        # Fetch keys once listeners are open and audiences are known. Issuers of opaque tokens may have no keys.
+        # Fetch keys once listeners are open and audiences are known. Issuers of opaque tokens can lack keys.
         if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
         own = self._own_names if oauth.audience is None else frozenset()
@@ -243,7 +243,7 @@ class Authenticator:
 
 
 def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
-    """Return the credential in the `Authorization` or `X-API-Key` header. Return None if there is no credential.
+    """Return the credential in the `Authorization` or `X-API-Key` header. Return None if both are missing.
 
     MCP 2026-07-28 basic/authorization, "Access Token Usage": credentials in query strings are ignored, because logs and
     histories contain URLs.

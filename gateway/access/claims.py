@@ -103,7 +103,7 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of the named facts for cache keys, or empty bytes if there are no names."""
+    """Return a digest of the named facts for cache keys, or empty bytes without names."""
     values: dict[str, Json] = {}
     for name in names:
         fact, _, claim = name.partition(".")

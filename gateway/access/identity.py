@@ -60,7 +60,7 @@ class Subject(msgspec.Struct, frozen=True):
     """The issuer of the access token."""
     is_operator: bool = False
     is_calling: bool = True
-    """False if the gateway sends its own request with the credentials of this caller."""
+    """False if the gateway uses the caller's credentials for a request that the caller did not make."""
 
 
 OPERATORS: Final = frozenset({"gateway:admin"})

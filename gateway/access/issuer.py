@@ -44,7 +44,7 @@ async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tup
     """Return the URL and the content of the metadata of an issuer.
 
     Raises:
-        NotFoundError: there is no metadata. The text ends with `advice`.
+        NotFoundError: the metadata does not exist. The text ends with `advice`.
         FetchError: the metadata cannot be fetched, or belongs to a different issuer.
     """
     missing = f"{issuer} has no metadata at its well-known URLs{advice}"

@@ -63,7 +63,7 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
     1. The token is a signed JWT (RFC 7519 §3) of limited length.
     2. `alg` is one of `ALGORITHMS`.
     3. `typ` is one of `types`.
-    4. There is no `crit`, because no extensions are supported (RFC 7515 §4.1.11).
+    4. `crit` is missing, because extensions are not supported (RFC 7515 §4.1.11).
     """
     import jwt  # noqa: PLC0415 - of the extra
 

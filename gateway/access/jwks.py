@@ -50,7 +50,7 @@ class JwksCache:
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """If `keys_url` is None, read the URL of the keys from the metadata of the issuer."""
+        """Without `keys_url`, the URL of the keys is read from the metadata of the issuer."""
         self._issuer: Final = issuer
         self._keys_url: Final = keys_url
         self._fetch: Final = fetch

@@ -54,7 +54,7 @@ class Authorization(Protocol):
         """Whether each caller has separate credentials."""
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        """Return the request with the credentials of `subject`, or of the gateway itself if `subject` is None.
+        """Return the request with the credentials of `subject`. None means the gateway itself.
 
         Raises:
             ExecutionError: The caller has no credentials. The message is for the model and contains no secrets.

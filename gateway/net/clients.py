@@ -40,7 +40,7 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     guard: AddressGuard
     proxy: str | None = None
-    """URL of the proxy. With a proxy, the guard must allow all sockets, because each socket connects to the proxy."""
+    """URL of the proxy. The guard must then allow all sockets, because each socket connects to the proxy."""
     trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 

@@ -111,7 +111,7 @@ class SharedFetches(Generic[V]):
             return error
         finally:
             del self._running[key]
-        # There was no await since the task was removed from `_running`, so the next caller finds the value.
+        # Do not await between the removal from `_running` and this line, so that the next caller finds the value.
         if seconds > 0:
             self._kept.put(key, value, expires=self._clock() + seconds)
         return value

@@ -142,7 +142,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the record name and the tokens of `owner`. If `owner` is None, use any signed-in user.
+        """Return the record name and the tokens of `owner`. Without an owner, use any signed-in user.
 
         `is_use` restarts the time after which unused tokens are revoked.
         """
@@ -196,7 +196,7 @@ class SignIns:
             await self.store.delete(name)
 
     async def sign_out(self, name: str) -> bool:
-        """Delete and revoke the tokens of a record (RFC 7009). Return False if there are no tokens."""
+        """Delete and revoke the tokens of a record (RFC 7009). Return False if the record does not exist."""
         tokens = _decoded(await self.store.delete(name), Tokens)
         if tokens is None:
             return False
@@ -317,8 +317,8 @@ class SignIns:
     async def returned(self, state: str, browser: str, *, name: str) -> PendingSignIn | None:
         """Return the sign-in of an authorization response, or None if another browser started the sign-in.
 
-        `name` is the entry name in the redirect URI. RFC 9700 §4.4.2: each service has its own redirect URI, so that
-        the code of one server is never sent to another server.
+        `name` is the entry name in the redirect URI. RFC 9700 §4.4.2: each service has a separate redirect URI,
+        so that the code of one server is never sent to another server.
         """
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:

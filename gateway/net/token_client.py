@@ -147,7 +147,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Response:
         """Send a token request. If the server rejects the client, retry once with another authentication method.
 
-        With a `proof_key`, the token is bound to this private key. `secrets` are masked in errors.
+        The token is bound to the private key `proof_key`, unless it is empty. `secrets` are masked in errors.
 
         Raises:
             TokenRejectedError: The server issued no token.

@@ -1,13 +1,13 @@
-"""MCP servers whose primitives are served as if the file defined them.
+"""MCP servers whose tools, resources and prompts the gateway offers as if the configuration defined them.
 
-Each class owns those below it:
+Each class owns the classes below it:
 
-    UpstreamSource       all upstream servers of the file
+    UpstreamSource       all configured upstream servers
       UpstreamServer     one server: connects and reads its lists
-        SessionPool      its sessions and calls
+        SessionPool      the sessions and calls of the server
           CircuitBreaker when to retry after failures
-          Session        one session in either era
-            Link         its transport
+          Session        one session of a legacy or modern server
+            Link         the transport of the session
             ServerMessages
                          requests and notifications of the server
 """

@@ -1,7 +1,7 @@
 """The backoff and the circuit breaker of one upstream server.
 
 Failed connections are retried after 1 s, 2 s … 60 s, with jitter. Five calls in a row without a response open the
-circuit. Calls then fail at once until a probe succeeds. An error counts as a response.
+circuit. Calls then fail immediately until a probe succeeds. An error response counts as a response.
 """
 
 import random
@@ -28,11 +28,11 @@ class CircuitBreaker:
     def __init__(self, name: str) -> None:
         self.reason = ""
         self.next_try = 0.0
-        """Earliest time of the next connection, by `time.monotonic`."""
+        """Earliest time of the next connection attempt, by `time.monotonic`."""
         self.since = time.time()
         """Unix time at which the server became reachable or unreachable."""
         self.failures: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_FAILURES)
-        """The last failures: Unix time and message."""
+        """The Unix time and message of each recent failure."""
         self.warning: Final = RepeatedWarning()
         self._name: Final = name
         self._failed_connects = 0
@@ -61,7 +61,7 @@ class CircuitBreaker:
             raise self.unreachable(self.reason)
 
     def connect_failed(self, reason: str) -> None:
-        """Increase the backoff, at most once per attempt."""
+        """Record a failed connection, and increase the backoff unless a backoff is already running."""
         if not self.reason:
             self.since = time.time()
         self._record(reason)
@@ -75,7 +75,7 @@ class CircuitBreaker:
         self.next_try = monotonic() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
 
     def connected(self) -> None:
-        """Record a handshake. It does not close an open circuit, because calls may still fail."""
+        """Record a successful handshake. An open circuit stays open, because calls may still fail."""
         if not self.is_open:
             self._close_backoff()
 

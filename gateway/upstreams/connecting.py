@@ -46,10 +46,10 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     subject: Subject | None = None,
     seconds: float,
 ) -> tuple[Session, Way]:
-    """Open a session within `seconds`. Try the `known` way first.
+    """Open a session within `seconds`. Try the `known` transport and era first.
 
     Raises:
-        UpstreamError: all ways failed. The message is from the known way, or from the attempt that got furthest.
+        UpstreamError: all attempts failed. The message is from the `known` attempt, or from the most successful one.
     """
     attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
     failure: UpstreamError | None = None
@@ -64,7 +64,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                     is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
                     if failure is None or (known is None and not is_nothing_new):
                         failure = error
-                    # All other ways would fail for the same reason. A server may refuse unknown methods (probe).
+                    # Other attempts would fail too, except after a probe: a server may refuse unknown methods.
                     is_refusal = isinstance(error, RefusedCredentialsError) and not is_probe
                     if is_refusal or isinstance(error, NoCredentialsError) or type(error) is UnreachableError:
                         break
@@ -94,7 +94,7 @@ class _ConnectionAttempt:
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handshake(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
-        """Start another handshake. Return the first session that succeeds, or None after `seconds`."""
+        """Start another handshake. Return the session once a handshake succeeds, or None after `seconds`."""
         if self.session is not None and (self.transport != way.transport or self.session.is_closed):
             await self.end()
         try:
@@ -109,7 +109,7 @@ class _ConnectionAttempt:
 
     async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
-        newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
+        newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks the exception as retrieved
         self.handshakes.add(newest)
         # Over HTTP, one response is conclusive. A child process can take longer to read the first request.
         while self.handshakes and (way.transport == "stdio" or not newest.done()):
@@ -126,7 +126,7 @@ class _ConnectionAttempt:
         return None
 
     def with_noise(self, error: UpstreamError) -> UpstreamError:
-        """Quote the output of a program that does not speak MCP."""
+        """Add the output of a program that does not speak MCP to an error."""
         if self.session is None or not self.session.noise:
             return error
         return type(error)(f'{error}; its standard output starts with "{self.session.noise}", which is not MCP')

@@ -1,4 +1,4 @@
-"""Converts the lists of an upstream server to definitions, as selected and changed by its entry in the file. Pure."""
+"""Converts the lists of an upstream server to definitions, which the server's entry selects and overrides. No I/O."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -71,7 +71,7 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
 
 
 def sign_in_tool(entry: UpstreamEntry) -> Definitions:
-    """Return the only tool of a server to which no user has signed in."""
+    """Return the `sign_in` tool, which is the only tool of a server until a user has signed in."""
     if unfit_prefix(entry.name, entry.config):
         return {}
     wire: dict[str, Json] = {
@@ -95,7 +95,7 @@ def sign_in_tool(entry: UpstreamEntry) -> Definitions:
 
 
 def unfit_prefix(name: str, config: Upstream) -> str | None:
-    """Return why the prefix cannot be part of tool names. Names in `mcp_json` files can contain spaces."""
+    """Return why the prefix cannot start tool names, or None. Server names in `mcp_json` files can contain spaces."""
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
@@ -239,7 +239,7 @@ def _selected(
 
 
 def _with_names(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
-    """Return the entries with a name or URI, without members of the wrong type."""
+    """Return the list entries that have a name or URI, and drop members of the wrong type."""
     found = [well_typed(wire) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
     if len(found) < len(wires):
         entry.warnings.append(((), f"{len(wires) - len(found)} of its {kind} are not offered: they have no `{by}`"))
@@ -323,7 +323,7 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
 
 
 def _is_for_pages(tool: JsonObject) -> bool:
-    # SEP-1865: models and pages are the default.
+    # SEP-1865: by default, both models and pages can call a tool.
     visibility = ui_of(tool).get("visibility")
     return "app" in visibility if isinstance(visibility, list) else True
 
@@ -350,7 +350,7 @@ def _source_definition(
     for key in place:
         override = override.get(key) if isinstance(override, dict) else None
     path: DocumentPath = ("upstreams", entry.name) if override is None else ("upstreams", entry.name, *place)
-    # Changes of timeouts and limits need no review.
+    # Leave out timeouts and limits, because their changes need no review.
     common = {key: entry.written.get(key) for key in ("access", "tags", "validate") if key in entry.written}
     return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
 

@@ -6,7 +6,7 @@ from gateway.errors import ExecutionError
 
 
 class UpstreamError(ExecutionError):
-    """The server did not respond properly. Errors in its responses are `RpcError`s."""
+    """The server did not return a proper response. A JSON-RPC error in a response is an `RpcError` instead."""
 
 
 class UnreachableError(UpstreamError):
@@ -14,7 +14,7 @@ class UnreachableError(UpstreamError):
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended during a request. The server could have run it."""
+    """The connection ended during a request, which the server could have executed."""
 
 
 class BadAnswerError(ConnectionLostError):
@@ -48,4 +48,4 @@ ANSWERS: Final = (
     RequestRefusedError,
     SessionLostError,
 )
-"""Errors that prove that the server is reachable."""
+"""Errors that show that the server is reachable."""

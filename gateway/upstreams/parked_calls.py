@@ -27,7 +27,7 @@ from gateway.upstreams.failures import UpstreamError
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
 _KEYS: Final = ("upstream.call", "upstream.second_call")
-"""Keys of the ids of the first call, and of a call that was repeated."""
+"""Names under which the id of the first call and the id of a repeated call are recorded."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
 
 Answers = Mapping[str, JsonObject] | RpcError
@@ -69,7 +69,7 @@ class ParkedCall(RelayedCall):
         self._task = asyncio.create_task(run(), name="call to an upstream")
 
     def attach(self, invocation: Invocation) -> bool:
-        """Serve this request of the client. Return False if another request is being served."""
+        """Connect the call to a request of the client. Return False if another request is using the call."""
         if self._invocation is not None and self._invocation is not invocation:
             return False
         if self._expiry is not None:
@@ -93,7 +93,7 @@ class ParkedCall(RelayedCall):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
-        """Respond to the server. Return its result or its next input requests."""
+        """Send the client's responses to the server. Return the server's result or next input requests."""
         for question in self._unanswered:
             if isinstance(answers, RpcError):
                 question.answer.set_exception(answers)
@@ -169,7 +169,7 @@ class ParkedCalls:
                 call.end()
 
     def give_up(self, kept: JsonObject) -> None:
-        """Cancel a parked call, given the results that its request has recorded."""
+        """Cancel the parked call whose id is in `kept`, the recorded results of a request."""
         for key in _KEYS:
             call = self._calls.get(str(kept.get(key, "")))
             if call is not None and call.is_parked:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 SHARED: Final = ""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
 _START_SECONDS: Final = 4.0
-"""A child process that takes longer does not delay others."""
+"""A child process that takes longer to start does not delay other child processes."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOREVER: Final = 1e8
@@ -64,7 +64,7 @@ class SessionPool:
         self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
         self._lost_by: Final[set[str]] = set()
-        """Keys of lost sessions. Each is reopened once without backoff."""
+        """Keys of lost sessions. Each session is reopened once without backoff."""
         self._closing: Final = BackgroundTasks()
         self._semaphore: Final = FairSemaphore()
         self._is_closed = False
@@ -106,10 +106,10 @@ class SessionPool:
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request in the session of a call. Send it again if it was not started or is repeatable.
+        """Send a request in the session of a call. Retry once if the request was not started or is repeatable.
 
         Raises:
-            RpcError: the server's own error.
+            RpcError: the server returned an error.
             UpstreamError: the request failed. The message contains the server's name.
             OverLimitError: too many calls are waiting.
         """
@@ -137,7 +137,7 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            # Callers find out from the cause whether they can sign in.
+            # The cause tells callers whether the user can sign in.
             raise self.circuit.with_name(error) from error.__cause__
         except ANSWERS as error:
             self._answered("error", began)
@@ -152,7 +152,7 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """Return the session for a call, or the shared session without a call. Raise UpstreamError if that fails."""
+        """Return an open session for a call, or the shared session without a call. Raise UpstreamError on failure."""
         key = self._key(call)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
@@ -177,7 +177,7 @@ class SessionPool:
             return await asyncio.shield(connecting)
 
     async def probe(self) -> None:
-        """Close the circuit if the server responds. Raise UpstreamError if it does not."""
+        """Ping the server. Close the circuit if the server responds, or else raise UpstreamError."""
         # Any response closes an open circuit. A closed circuit is only confirmed by a success.
         with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
             await self.in_any_session(self._ping)
@@ -256,7 +256,7 @@ class SessionPool:
         self._end(session)
 
     def close_idle(self) -> None:
-        """Close sessions that were not used for `idle`. An eager server keeps its shared session."""
+        """Close sessions that have been unused for longer than `idle`. An eager server keeps its shared session."""
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
@@ -313,7 +313,7 @@ class SessionPool:
 
     @asynccontextmanager
     async def _place_to_start(self) -> AsyncIterator[None]:
-        """Wait for permission to start a child process. A slow child returns the permission early."""
+        """Limit how many child processes start at the same time. A slow one counts for at most `_START_SECONDS`."""
         if not self.is_child:
             yield
             return

@@ -35,13 +35,13 @@ _OURS: Final = "io.modelcontextprotocol/"
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, SessionPool]
-    """By name of the upstream. Changes with each reload."""
+    """The session pools by upstream name, which each reload updates."""
     parked: ParkedCalls
     upstream: str
     uri_prefix: str
     ask_timeout: timedelta
     pages: LockedPages | None = None
-    """Set if the lock is enforced."""
+    """The locked pages, or None if the lock is not enforced."""
 
     async def request(
         self,
@@ -57,7 +57,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UpstreamError: the server did not return a result.
             DeadlineExceededError: the deadline of the invocation passed.
-            RpcError: the server's own error.
+            RpcError: the server returned an error.
         """
         pool = self.pools.get(self.upstream)
         if pool is None:
@@ -105,7 +105,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         return call.with_notes(with_prefix(result, self.uri_prefix))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
-        """Send the request until the result is complete. A retry of the client does not repeat rounds."""
+        """Send the request until the result is complete. Recorded rounds are not repeated when the client retries."""
         more: JsonObject = {}
         context = invocation.context
         for number in range(_MAX_ROUNDS):
@@ -189,7 +189,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
-            # -32002 until 2025-11-25. Since 2026-07-28, -32602 with the URI in `data`.
+            # The code is -32002 until 2025-11-25, and -32602 with the URI in `data` since 2026-07-28.
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or (
                 isinstance(error.data, dict) and error.data.get("uri") == uri
             ):

@@ -93,17 +93,17 @@ class UpstreamServer:
 
     @property
     def _digest(self) -> str:
-        """Identifies the server. A digest, because arguments and URLs may contain secrets."""
+        """Identifies the server by a digest, because arguments and URLs may contain secrets."""
         facts = (self.config.argv, self.config.cwd, self.config.url, self.config.connection, self.config.kind)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def is_for(self, config: Upstream, document: Document) -> bool:
-        """Return whether the sessions can continue with this entry."""
+        """Return whether the open sessions stay valid with a new configuration of the server."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
         return is_same and document.connections.get(config.connection or "") == self._connection
 
     def answers_for(self, config: Upstream, document: Document) -> bool:
-        """Return whether the lists are from the server of this entry."""
+        """Return whether the current lists come from the server in this configuration."""
         return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
@@ -148,7 +148,7 @@ class UpstreamServer:
         self._wake.set()
 
     async def start(self) -> None:
-        """Load the remembered lists and start the task. Repeated calls have no effect."""
+        """Load the stored lists and start the background task. Repeated calls have no effect."""
         if self._has_begun:
             return
         remembered = None if self._is_inherited else await recall(self._documents, self.name, server=self._digest)
@@ -188,7 +188,7 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """`connecting` before the lists are served. `degraded` if a list is missing."""
+        """The state of the pool, but `connecting` until the lists are served, and `degraded` if a list is missing."""
         state = self.pool.state
         if state == "up" and not self.is_served:
             return "connecting"
@@ -224,7 +224,7 @@ class UpstreamServer:
 
     @property
     def _wants_lists(self) -> bool:
-        """Whether to read the lists now. A lazy child with remembered lists is not started for this."""
+        """Whether to read the lists now. A lazy child process with stored lists is not started only to read lists."""
         now = monotonic()
         if now < self._not_before or not (self._is_stale or now >= self._ask_again_at):
             return False
@@ -323,7 +323,7 @@ class UpstreamServer:
         return (await self.pool.in_shared_session(ask)).get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
-        """Record what the server offers only in the sessions of clients."""
+        """Write a note about definitions that the server offers only in the sessions of clients."""
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 names = sorted((await self._discover(session)).names - lists.names)
@@ -337,7 +337,7 @@ class UpstreamServer:
                 self._note_on_sessions = note
 
     def _plan_retry(self, lists: ServerLists) -> None:
-        """Schedule another read of lists that failed, except those that were too long."""
+        """Schedule another read of the lists that could not be read. Truncated lists are not read again."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
         if failed and not self._failed_lists:
             log.warning("upstream lists could not be read", upstream=self.name, reasons=failed)

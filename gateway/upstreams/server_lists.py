@@ -21,9 +21,9 @@ MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
 MAX_INSTRUCTIONS: Final = 4096
-"""Bytes."""
+"""Maximum size of the instructions in bytes."""
 CUT: Final = "cut"
-"""Prefix of the reason if a list is too long. Such a list is not read again."""
+"""Prefix of the reason if a list was truncated. A truncated list is not read again."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -49,7 +49,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}
-    """Reasons by list that could not be read."""
+    """Why a list is missing or incomplete, by name of the list."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -58,7 +58,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists. Lists that cannot be read are taken from `before`, and long lists are cut."""
+    """Read all lists of a server. Take unreadable lists from `before`, and truncate long lists."""
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
     bytes_left = MAX_BYTES
@@ -128,7 +128,7 @@ class _Record(msgspec.Struct, kw_only=True):
     server: str
     """Digest of the entry. The lists of another server with the same name are ignored."""
     lists: ServerLists = msgspec.field(name="offer")
-    """The name in records of earlier versions."""
+    """The member is called `offer`, because records of earlier versions use this name."""
 
 
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:

@@ -46,7 +46,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 def compile_spec(
     config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
 ) -> ServerSpec | None:
-    """Compile one entry. Return None after an error, which is added to `problems`."""
+    """Compile one entry. If there is an error, add the error to `problems` and return None."""
     if config.command is not None:
         return _over_stdio(config, services=services, problems=problems)
     return _over_http(config, document=document, services=services, redactor=redactor, problems=problems)

@@ -1,4 +1,4 @@
-"""The definitions of all upstream servers in the file."""
+"""Provides the definitions of all configured upstream servers."""
 
 import asyncio
 import hashlib
@@ -56,8 +56,8 @@ class UpstreamSource:
     ) -> None:
         """Create the source without servers.
 
-        `documents` stores the lists across restarts. If `is_at_start`, the first lists are awaited for
-        `first_lists_seconds`, or until each server has responded or failed (None).
+        `documents` stores the lists across restarts. If `is_at_start`, the first `follow` waits until each server has
+        responded or failed, for at most `first_lists_seconds` (None means without a limit).
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -69,7 +69,7 @@ class UpstreamSource:
         self._servers: dict[str, UpstreamServer] = {}
         self._pools: Final[dict[str, SessionPool]] = {}
         self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
-        """Last definitions by server. Written by the thread that loads."""
+        """The newest definitions by server name, written by the thread that loads the configuration."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
@@ -99,7 +99,7 @@ class UpstreamSource:
             yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        # Unchanged servers keep their sessions. Others close after their open calls.
+        # Unchanged servers keep their sessions. Other servers are closed after their open calls.
         for name, server in self._servers.items():
             if name in self._entries and self._entries[name].lists is server.lists:
                 server.is_served = True
@@ -119,7 +119,7 @@ class UpstreamSource:
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
-        # In case this reload cancelled the start of unchanged servers.
+        # Start unchanged servers too, in case this reload has cancelled their start.
         await asyncio.gather(*(server.start() for server in self._servers.values()))
         if self._is_at_start:
             self._is_at_start = False
@@ -164,7 +164,7 @@ class UpstreamSource:
                 server.reconnect()
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
-        """Return the server of a URI, and the URI at that server."""
+        """Return the name of the server that offers a resource, and the URI of the resource at this server."""
         found = catalog.resource(uri)
         executor = None if found is None else found[0].executor
         if isinstance(executor, CachingExecutor):
@@ -244,7 +244,7 @@ class UpstreamSource:
         config: LoadedConfig,
         lock: Lock | None,
     ) -> "_UpstreamDefinitions":
-        """Return the definitions of a server, which are the same objects as before if nothing has changed."""
+        """Return the definitions of a server. If nothing has changed, return the same objects as before."""
         locked = {} if lock is None else lock.offered.get(name, {})
         before = self._entries.get(name)
         made_of = (upstream, _written(name, config), config.document.defaults.ask_timeout, lock)

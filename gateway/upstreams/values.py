@@ -1,4 +1,4 @@
-"""Adapts values that a server has sent: removes members of the wrong type, and adds `uri_prefix`. Pure.
+"""Adapts values that a server has sent: removes members of the wrong type, and adds `uri_prefix`. No I/O.
 
 Clients would refuse a whole list because of one member of the wrong type.
 """
@@ -141,7 +141,7 @@ def _prefixed(value: Json, prefix: str) -> Json:
 
 
 def page_uris(tool: JsonObject) -> list[str]:
-    """Return the server's URIs of the page that shows a tool's results."""
+    """Return the URIs of the page that shows a tool's results, as the server names them."""
     return [uri for uri in (ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
 
 

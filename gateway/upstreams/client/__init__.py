@@ -1,1 +1,1 @@
-"""Sessions with MCP servers of either era and every transport."""
+"""Sessions with legacy and modern MCP servers over all transports."""

@@ -1,7 +1,7 @@
-"""HTTP requests to one MCP server.
+"""Sends HTTP requests to one MCP server.
 
 Threats: forbidden addresses (`AddressGuard`), credentials that follow a redirect to another origin (only redirects
-within the origin are followed), and endless responses (readers limit them).
+within the origin are followed), and endless responses (readers limit the size).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _SEE_OTHER: Final = 303
-"""A redirect to a GET request (RFC 9110 §15.4.4), which would lose the message."""
+"""The status of a redirect to a GET request, which would lose the message (RFC 9110 §15.4.4)."""
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors that concern one request.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
@@ -116,7 +116,7 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
-        """Follow a redirect within the origin. Raise NotMcpError for other redirects."""
+        """Return the next request of a redirect within the origin. Raise NotMcpError for redirects to other origins."""
         if status == _SEE_OTHER:
             return None
         url = request.url
@@ -145,7 +145,7 @@ async def _authenticated(step: Awaitable[T]) -> T:
 
 
 async def read_body(answer: Answer) -> bytes:
-    """Read a body. Raise BadAnswerError if it is longer than `MAX_BODY` bytes."""
+    """Read the body of a response. Raise BadAnswerError if the body is longer than `MAX_BODY` bytes."""
     try:
         return await answer.read(max_bytes=MAX_BODY)
     except BodyTooLargeError:
@@ -153,11 +153,11 @@ async def read_body(answer: Answer) -> bytes:
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
-    """Return the error for an HTTP status."""
+    """Return the exception for an HTTP error response."""
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
-    # 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use others.
+    # 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use other statuses.
     if has_session and (answer.status in {404, 410} or reports_lost_session(answer, text)):
         return SessionLostError(f"the session has ended ({full})")
     if answer.status in {401, 403}:

@@ -1,7 +1,7 @@
-"""A link over Streamable HTTP. Each message is a POST, and a response can be an event stream.
+"""A link over Streamable HTTP. Each message is a POST request, and a response can be an event stream.
 
 Legacy servers (2025-03-26 to 2025-11-25 basic/transports) can have sessions, resumable streams, and a GET stream for
-other messages. Modern servers (2026-07-28) have none of these.
+other messages. Modern servers (2026-07-28) have none of these features.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Response
 
 SESSION: Final = "Mcp-Session-Id"
-# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST accepts both.
+# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST must accept both media types.
 _ACCEPT: Final = "application/json, text/event-stream"
 _EVENT_STREAM: Final = "text/event-stream"
 # Prefixes of header fields that mirror the body.
@@ -47,11 +47,11 @@ _MAX_RESUMPTIONS: Final = 20
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _SHORT: Final = 5.0
-"""Seconds. The pause grows after GET streams that end sooner."""
+"""If a GET stream ends within this number of seconds, the pause before the next GET stream grows."""
 LEAST_PAUSE: Final = 0.1
 _DELETE_SECONDS: Final = 2.0
 _SESSION_NOT_FOUND: Final = -32001
-"""Several SDKs use this code, also for other errors."""
+"""The error code that several SDKs use for an unknown session, and also for other errors."""
 
 
 class HttpLink:
@@ -95,10 +95,10 @@ class HttpLink:
                 raise self._refused(answer, await read_body(answer))
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Keep the GET stream open.
+        """Read messages from the GET stream, and reopen the stream when it ends.
 
-        If the first GET has no stream, the server does not offer one. After a later failure, `ping` ends the session if
-        a restarted server responds with 404.
+        Return if the server offers no GET stream. After a later failure, `ping` ends the session if a restarted server
+        responds with 404.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -159,7 +159,7 @@ class HttpLink:
         raise self._refused(answer, body)
 
     def _refused(self, answer: Answer, body: bytes) -> Exception:
-        """Convert a failed response to a POST to an error. Only such a response ends the session."""
+        """Convert the error response to a POST request to an exception. Mark the session as lost if it has ended."""
         error = refusal(answer, body, has_session=self.session_id is not None)
         if isinstance(error, SessionLostError):
             self._lost(str(error))
@@ -168,7 +168,7 @@ class HttpLink:
     async def _response_in(
         self, answer: Answer, request_id: int | None, seen: "_StreamPosition | None" = None
     ) -> "tuple[Response | None, _StreamPosition]":
-        """Read a stream up to the response. Return None as the response if the stream ends first."""
+        """Read a stream until the response to `request_id`. Without a response, return None and the position."""
         seen = seen or _StreamPosition()
         parser = EventParser()
         try:
@@ -193,7 +193,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response, or with `alone` an error without an id. Pass other messages to the inbox."""
+        """Find the response to a request, or an error without an id if `alone`. Pass other messages to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
@@ -216,7 +216,7 @@ class HttpLink:
                     if answer is None:
                         break
                     response, _ = await self._response_in(answer, request_id, seen)
-            # Raised as other errors, because the request was started and must not be sent again.
+            # Raise BadAnswerError below, because the request was started and must not be sent again.
             except UpstreamError as error:
                 reason = str(error)
                 if isinstance(error, SessionLostError | NotMcpError | RefusedCredentialsError | NoCredentialsError):
@@ -237,7 +237,7 @@ class HttpLink:
         async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
-            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means without a stream.
+            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means no stream.
             elif answer.status in {405, 501}:
                 yield None
             else:
@@ -269,5 +269,5 @@ class _StreamPosition:
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:
-            # 2025-11-25 basic/transports: clients must respect `retry`. Limited, because a caller waits.
+            # 2025-11-25 basic/transports: clients must respect `retry`. A maximum applies, because a caller waits.
             self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

@@ -1,4 +1,4 @@
-"""The interface of transports, and a reader for messages that repairs malformed JSON."""
+"""The interface of transports, and functions that read messages and repair malformed JSON."""
 
 import asyncio
 import json
@@ -24,13 +24,13 @@ _MAX_REPAIRED: Final = 8 * 2**20
 """Bytes. Larger messages are not repaired, because Python's own parser would block the event loop."""
 _EXCERPT: Final = 200
 _ENDS: Final = 4096
-"""Bytes at each end of an unreadable message that are searched for its id."""
+"""Number of bytes at the start and the end of an unreadable message that are searched for the message id."""
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
 _ID: Final = rb'"id"\s*:\s*(?:(\d+)|"(\d+)")'
-# Between string members, the id is that of the message rather than of an object in the result.
+# Only string members can precede or follow the id, so that the id of an object in the result does not match.
 _FIRST_ID: Final = re.compile(rb"\s*\{\s*(?:%b\s*:\s*%b\s*,\s*)*%b" % (_TEXT, _TEXT, _ID))
 _LAST_ID: Final = re.compile(rb"%b\s*(?:,\s*%b\s*:\s*%b\s*)*\}\s*\Z" % (_ID, _TEXT, _TEXT))
-# The id of a request is the server's own.
+# Requests of the server do not count, because their ids do not refer to requests of the gateway.
 _REQUEST: Final = re.compile(rb'\s*\{[^{\[]*"method"\s*:')
 _ID_DIGITS: Final = 18
 _MEMBERS: Final = frozenset({"id", "method", "params", "result", "error"})
@@ -40,7 +40,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     excerpt: str
     answers: int | None = None
-    """Id of the request whose response this message was."""
+    """Id of the request that the unreadable message responds to, if known."""
 
 
 Incoming = Request | Notification | Unreadable
@@ -56,36 +56,36 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Inbox = Callable[[Incoming, RequestId | None], object]
-"""Receives messages that are not responses, and the request whose stream contained them, if known."""
+"""Receives a message that is not a response, and the id of the request whose stream contained the message."""
 
 
 class Link(Protocol):
     has_fields: bool
     noise: str
-    """First output of the server that is not a message. Empty once the server has sent a message."""
+    """The first output of the server that is not a message, if no message preceded the output."""
     closed: asyncio.Future[str]
-    """Done, with a reason, when nothing more can be sent."""
+    """Completes with a reason once no more messages can be sent."""
 
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
         """Connect, or raise UnreachableError. `inbox` receives messages that are not responses."""
 
     async def request(self, outgoing: Outgoing) -> Response:
-        """Return the response to a request. Raise UpstreamError if that fails."""
+        """Send a request and return the response. Raise UpstreamError if the request fails."""
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
-        """Send a notification or a response. Raise UpstreamError if that fails."""
+        """Send a notification or a response. Raise UpstreamError if sending fails."""
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Receive messages outside of requests until cancelled. `ping` checks that the session still exists."""
 
     async def close(self) -> None:
-        """End the connection. Never raises."""
+        """End the connection without raising an exception."""
 
 
 def messages_in(data: bytes) -> list[Incoming | Response]:
     """Return the messages of a line, an event or a body.
 
-    Malformed messages are repaired if their meaning is clear. Otherwise, the request with their id fails.
+    A malformed message is repaired if its meaning is clear. Otherwise, the request that it responds to fails.
     """
     messages: list[Incoming | Response] = []
     read: list[jsonrpc.Message | InvalidMessageError]
@@ -119,7 +119,7 @@ def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:
-    """Describe an unreadable message. If `data` is only the start of the message, `end` is its end."""
+    """Describe an unreadable message. If `data` only contains the first bytes, `end` contains the last bytes."""
     found = None
     if not is_repaired and not _REQUEST.match(data[:_ENDS]):
         found = _FIRST_ID.match(data[:_ENDS]) or _LAST_ID.search((end or data)[-_ENDS:])
@@ -176,7 +176,7 @@ def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
     return fixed
 
 
-# `strict=False` accepts control characters in strings. Numbers that JSON lacks become null.
+# `strict=False` accepts control characters in strings. Numbers that JSON does not support, such as NaN, become null.
 _OBJECT: Final = re.compile(r'\{\s*"')
 _SLOPPY: Final = json.JSONDecoder(
     strict=False,
@@ -220,7 +220,7 @@ class Pending:
                 waiting.set_exception(BadAnswerError(f"sent an invalid message: {message.reason}"))
 
     def _attributed(self, response: Response) -> Response | Unreadable:
-        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request."""
+        """Assign an error without an id (JSON-RPC 2.0 §5) to the open request, if there is exactly one."""
         if response.id is not None or response.error is None:
             return response
         open_ids = [request_id for request_id, waiting in self._waiting.items() if not waiting.done()]

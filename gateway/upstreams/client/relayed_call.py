@@ -21,10 +21,10 @@ QUESTIONS: Final[Mapping[str, str]] = {
     SAMPLE: "sampling",
     LIST_ROOTS: "roots",
 }
-"""Requests that a server can send, with the capability that each needs."""
+"""Requests that a server can send, with the capability that each request requires."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 MAX_WAITING: Final = 1000
-"""Notifications per call that wait for the client. Others are dropped."""
+"""Maximum number of notifications per call that wait for the client. Further notifications are dropped."""
 MAX_TEXT: Final = 4096
 _MAX_LOGGED: Final = 64 * 1024
 _CONNECTION_KEYS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
@@ -59,7 +59,7 @@ class RelayedCall:
         self.declared: Final = allowed(config, EVERYTHING) if self.is_modern else offered
         """Capabilities of a session that is opened for this call."""
         self.announce: Final = call.announce
-        """Queues a notification for the client, also after the call."""
+        """Queues a notification for the client, even after the call has ended."""
         self.log_level: Final = call.terms.log_level if config.logging else None
         self.wants_progress: Final = context.progress_token is not None
         headers = call.caller.headers
@@ -82,11 +82,11 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client. Until the response, another call can use the permit. Raise RpcError if the client refuses."""
+        """Ask the client, while another call can use the permit. Raise RpcError if the client refuses."""
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)
-        # A few open input requests must not block the server.
+        # Suspend the permit, so that a few open input requests do not block other calls to the server.
         self._open_questions += 1
         permit.suspend()
         try:
@@ -115,7 +115,7 @@ class RelayedCall:
         return answer
 
     def decline(self, method: str) -> JsonObject:
-        """Return the response of a client without support for an input request. Raise RpcError if that is an error."""
+        """Decline an input request that the client does not support. Return the response, or raise RpcError."""
         capability = QUESTIONS[method]
         self._declined.append(capability)
         if method == "elicitation/create":
@@ -149,7 +149,7 @@ class RelayedCall:
 
     async def finish(self) -> None:
         if self._last is not None:
-            # Cancelling the call must not cut a notification off.
+            # Cancelling the call must not interrupt a notification.
             await asyncio.shield(self._last)
 
     def _queue(self, send: Callable[[], Awaitable[None]]) -> None:
@@ -170,7 +170,7 @@ class RelayedCall:
 
 
 def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
-    """Return the capabilities that the entry of a server allows."""
+    """Return those `capabilities` that the configuration of a server allows."""
     if not capabilities:
         return {}
     permitted = {name for name in QUESTIONS.values() if getattr(config, name)}

@@ -1,4 +1,4 @@
-"""Handles requests and notifications of a server."""
+"""Handles requests and notifications that a server sends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,20 +45,20 @@ class ServerMessages:
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
         self._elicitations: Final[dict[str, _Announce | None]] = {}
-        """How to notify the client by elicitation id. None if the elicitation completed before the client was known."""
+        """Functions that notify the client, by elicitation id. None if an elicitation completed too early."""
         self.has_changed_lists = False
-        """Whether the server has announced list changes that were not compared yet."""
+        """Whether the server has announced list changes since `Session.take_list_change` was last called."""
         self._sending_roots: asyncio.Task[None] | None = None
         self.wants_roots = False
         """Whether the server has asked for roots outside of a call."""
         self.may_ask = True
-        """Whether the server can send requests. Since 2026-07-28, results contain them."""
+        """Whether the server can send requests. Since 2026-07-28, results contain input requests instead."""
         self.acknowledged: Final = asyncio.Event()
         """Set once the server has acknowledged the newest `subscriptions/listen`."""
 
     def take(self, message: Incoming, during: RequestId | None) -> None:
         if isinstance(message, Request):
-            # Limits servers that send too many requests or do not read the responses.
+            # Ignore requests of a server that sends too many requests or does not read the responses.
             if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:
                 return
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
@@ -86,7 +86,7 @@ class ServerMessages:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Notify the client once both the client and the completion (None) are known."""
+        """Notify the client once the client is known and the elicitation has completed (`announce=None`)."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:
@@ -160,12 +160,12 @@ class ServerMessages:
         self.expect_completion(request.params, call)
         try:
             return await call.answer(request.method, request.params)
-        except MissingCapabilityError:  # legacy revisions lack its error code
+        except MissingCapabilityError:  # legacy revisions have no error code for this
             return call.decline(request.method)
 
 
 def _id(value: Json) -> RequestId:
-    """Return an id, or an unused id for other values. Lists are not hashable, and `True == 1`."""
+    """Return a valid request id, or an empty string for other values, such as lists and booleans."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 

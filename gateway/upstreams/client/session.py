@@ -47,7 +47,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """`capabilities` are the client's capabilities. Modern requests contain their own."""
+        """`capabilities` are declared in the handshake. A modern request contains the capabilities of its call."""
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities
@@ -56,7 +56,7 @@ class Session:
         self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
         self._roots_lock: Final = asyncio.Lock()
         self._has_begun = False
-        """Whether a call of a client with roots was sent."""
+        """Whether a call of a client that supports roots was sent."""
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def is_stateless(self) -> bool:
-        # Only `HttpLink` has the attribute. Over other links, the connection is the session.
+        # Only `HttpLink` has a `session_id`. Over other links, the connection is the session.
         session_id = getattr(self._link, "session_id", "")
         return session_id is None or (self.era is Era.MODERN and hasattr(self._link, "session_id"))
 
@@ -90,12 +90,12 @@ class Session:
         return self._link.noise
 
     def take_list_change(self) -> bool:
-        """Return whether the server has announced list changes since the last call."""
+        """Return whether the server has announced list changes since this method was last called."""
         has_changed, self._incoming.has_changed_lists = self._incoming.has_changed_lists, False
         return has_changed
 
     async def open(self, *, subject: Subject | None) -> None:
-        """Connect. Raise UnreachableError if that fails."""
+        """Open the connection. Raise UnreachableError if the server cannot be reached."""
         await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
@@ -165,7 +165,7 @@ class Session:
         return _result_of(response)
 
     async def _refresh_roots(self) -> None:
-        """Make a server that asked for roots outside of a call ask again within this call."""
+        """If the server asked for roots outside of a call, make the server ask again during this call."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
                 return
@@ -194,7 +194,7 @@ class Session:
                 self._incoming.expect_completion(elicitation, call)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
-        """Send a notification. Raise UpstreamError if that fails."""
+        """Send a notification. Raise UpstreamError if sending fails."""
         message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "method": method}
         if params is not None:
             message["params"] = dict(params)
@@ -211,11 +211,11 @@ class Session:
             self._tasks.begin(notify(), name="notify upstream of roots")
 
     async def ping(self) -> None:
-        """Raise UpstreamError if the server does not respond."""
+        """Send a ping. Raise UpstreamError if the server does not respond."""
         await self.request("server/discover" if self.era is Era.MODERN else "ping")
 
     async def watch(self, uris: frozenset[str]) -> None:
-        """Watch exactly these resources. Return after the confirmation or a timeout."""
+        """Subscribe to exactly these resources. Return once the server has confirmed, or after a timeout."""
         # Set first, so that a concurrent call does not subscribe again.
         before, self.subscribed = self.subscribed, uris
         with suppress(TimeoutError):
@@ -294,7 +294,7 @@ class Session:
                 await self.request("subscriptions/listen", {"notifications": wanted})
             except RpcError as error:
                 if error.code not in _TEMPORARY:
-                    return  # the server does not support it
+                    return  # the server does not support subscriptions
             except UpstreamError:
                 if self.is_closed:
                     return

@@ -103,7 +103,7 @@ class SseLink:
         self._pending.take(messages_at_end(parser), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
-        """Use the endpoint for messages, if it has the origin of the stream."""
+        """Send messages to the endpoint in an event. Raise NotMcpError if the endpoint has another origin."""
         try:
             url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:

@@ -1,7 +1,7 @@
 """A link over the standard streams of a child process (basic/transports/stdio).
 
-Threats: a child that floods standard output (`MAX_GARBAGE`), writes long lines (`MAX_LINE`, `_MAX_LINES`), does not
-read its input (`MAX_UNREAD`), or ignores the end of its input (its process tree is killed).
+Threats: a child process that floods standard output (`MAX_GARBAGE`), writes long lines (`MAX_LINE`, `_MAX_LINES`),
+does not read its input (`MAX_UNREAD`), or does not exit when its input is closed (the process tree is killed).
 """
 
 import asyncio
@@ -37,18 +37,18 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_LINE: Final = 32 * 2**20
 _MAX_LINES: Final = 8
-"""The child is killed after a line of this many times `MAX_LINE`."""
+"""The child process is killed if a line is longer than this multiple of `MAX_LINE`."""
 _TAIL: Final = 4096
-"""Bytes at the end of a long line. Some servers write the id last."""
+"""Number of bytes that are kept from the end of a long line, because some servers write the id last."""
 _NOISE: Final = 200
 MAX_GARBAGE: Final = 2**20
-"""Bytes between two messages that are not messages."""
+"""Maximum number of bytes of other output between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
 _JOIN_SECONDS: Final = 1.0
 """Longest wait for the next line of pretty-printed JSON."""
 _MAX_APART: Final = 1000
-"""Longer texts are not read line by line, because that would block the event loop."""
+"""Maximum number of lines that are read one by one. Reading more lines would block the event loop."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
 _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
@@ -64,7 +64,7 @@ class StdioLink:
     def __init__(
         self, command: Callable[[InputBuffer], Command], *, processes: Processes, stderr_tail: "LineTail"
     ) -> None:
-        """`command` returns the command for a standard input."""
+        """`command` returns the command to run, given the standard input of the process."""
         self._command: Final = command
         self._processes: Final = processes
         self._stderr_tail: Final = stderr_tail
@@ -213,7 +213,7 @@ class StdioLink:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
-        """Read the lines as one message, or one by one if they do not form a message."""
+        """Read the collected lines as one message, or one by one if the lines do not form a message."""
         self._cancel_join()
         lines = self._text.end()
         text = b"\n".join(lines)
@@ -268,12 +268,12 @@ class _MultilineText:
         return self._open <= 0
 
     def start(self, line: bytes) -> bool:
-        """Start with a line. Return False if it cannot be the first of several lines."""
+        """Start a text with this line. Return False if the line cannot be the first of several lines."""
         self._size = self._open = 0
         return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
 
     def add(self, line: bytes) -> bool:
-        """Add a line. Return False if it cannot continue the text."""
+        """Add a line. Return False if the line cannot continue the text."""
         opened = _open_brackets(line)
         if opened is None or self._size + len(line) > MAX_LINE:
             return False
@@ -288,7 +288,7 @@ class _MultilineText:
 
 
 def _open_brackets(line: bytes) -> int | None:
-    """Return opened minus closed brackets. Return None if a string does not end in the line."""
+    """Return the number of opened minus closed brackets, or None if a string does not end in the line."""
     rest = _STRING.sub(b"", line)
     if b'"' in rest:
         return None

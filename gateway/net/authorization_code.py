@@ -84,7 +84,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def kept_seconds(self) -> float:
-        """How long tokens are stored: one day longer than `idle`, so that idle tokens can still be revoked."""
+        """The number of seconds to store tokens: a day longer than `idle`, so that idle tokens can be revoked."""
         return self.config.idle.total_seconds() + 86_400
 
     def callback_url(self, base_url: str | None) -> str:

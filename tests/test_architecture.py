@@ -215,7 +215,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_363,
+    "lines": 76_341,
     "files": 482,
     "classes": 790,
     "patches of libraries or the standard library": 0,

@@ -1,4 +1,4 @@
-"""The supported MCP clients, and how each writes a server into its configuration."""
+"""The supported MCP clients, and the format of a server in the configuration of each client."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ class HttpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     url: str
     key_variable: str | None
-    """Client variable with the API key, or None if the server has no authentication."""
+    """Variable of the client that contains the API key, or None if the server has no authentication."""
 
 
 Definition = dict[str, Json]
@@ -41,12 +41,12 @@ LITERAL: Final = "<NAME>"
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration format of one client.
 
-    Variables are written as a pattern. If the client passes its environment on, only their names are listed.
+    Variables are written as patterns that contain `NAME`. For some clients, only the names of variables are listed.
     """
 
     title: str
     source_of_variables: str
-    """Text for users."""
+    """Tells users where the client gets the values of variables."""
     section: str = ""
     """Key that contains the servers."""
     place: str
@@ -61,21 +61,21 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Json] = {}
     stdio_type: str = ""
     http_type: str = ""
-    """Value of `type` for each transport, or "" to omit it."""
+    """Value of `type` for HTTP servers, or "" to omit `type`. For stdio servers, `stdio_type` is used."""
     command: str = "command"
     url: str = "url"
     variable: str = ""
-    """Pattern for variables in `env`, or "" if the client does not write them there."""
+    """Pattern for variables in `env`, or "" to leave variables out of `env`."""
     optional_variable: str = ""
     """Pattern for optional variables. Default: `variable`."""
     variable_names: str = ""
-    """Member that lists the variables of a stdio server."""
+    """Member that contains the list of variable names of a stdio server."""
     key: str = ""
-    """Pattern for the variable with the API key in a header field, or ""."""
+    """Pattern for the API key in the Authorization header, or "" to omit the header."""
     key_name: str = ""
-    """Member that names the variable with the API key."""
+    """Member that contains the name of the variable with the API key."""
     key_names: str = ""
-    """Member that lists the variable with the API key."""
+    """Member that contains a list with the name of the variable with the API key."""
     has_inputs: bool = False
     """Whether the client prompts for inputs that are declared under `inputs`."""
     command_line: Callable[[HttpServerEntry], str] | None = None
@@ -84,7 +84,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """Creates an installation link from the name, entry and inputs of a server."""
 
     def entry(self, server: StdioServer | HttpServerEntry) -> Definition:
-        """Return the value of the server's key in `section`."""
+        """Return the definition of a server, as written below its name in `section`."""
         is_stdio = isinstance(server, StdioServer)
         members: Definition = {
             "name": server.name if self.has_name else None,
@@ -162,7 +162,7 @@ def _vscode_link(name: str, entry: Definition, questions: list[Definition]) -> s
     return "vscode:mcp/install?" + quote(json.dumps(config), safe="")
 
 
-# The file of Claude Desktop accepts only servers that it starts.
+# The file of Claude Desktop accepts only stdio servers.
 _CLAUDE_DESKTOP: Final = "Library/Application Support" if sys.platform == "darwin" else ".config"
 
 CLIENTS: Final[Mapping[str, Client]] = {
@@ -172,7 +172,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="mcpServers",
         place=".mcp.json of the project",
         file=".mcp.json",
-        # The server treats the empty value as unset.
+        # `${NAME:-}` can be an empty value, which the server treats as unset.
         variable="${NAME}",
         optional_variable="${NAME:-}",
         key="${NAME}",

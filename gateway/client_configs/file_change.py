@@ -11,13 +11,13 @@ from gateway.whole_file import whole_file
 
 _COPY_SUFFIX: Final = ".bak"
 _NEW_MODE: Final = 0o600
-"""Mode of new files, because they can contain keys."""
+"""Mode of new files, which can contain keys."""
 
 
 class FileChange(NamedTuple):
     path: Path
     before: str | None
-    """None if the file does not exist."""
+    """Text before the change, or None if the file does not exist."""
     after: str
     newline: str = "\n"
     """Line ending of the file. `before` and `after` always use a line feed."""
@@ -56,7 +56,7 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
         NotEditableError: the file is invalid or cannot be edited safely.
         OSError: the file cannot be read.
     """
-    # Dotfiles are often links.
+    # Resolve the path, because dotfiles are often symbolic links.
     path = Path(client.file).expanduser().resolve()
     newline = "\n"
     try:
@@ -72,13 +72,13 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
     after = client.notation.put(before or "", (client.section, name), entry)
     if questions:
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
-    # `put` edits text to keep comments, so the result is parsed and compared.
+    # `put` edits the text to keep comments, so check that the result parses to the expected document.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
     return FileChange(path, before, after, newline)
 
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:
-    """Replace questions with the same id in the file's `inputs`, and append the others."""
+    """Return the file's `inputs` with `questions` appended. Leave out existing inputs with the same id."""
     document = client.notation.parse(text)
     found = document.get("inputs", []) if isinstance(document, dict) else []
     if not isinstance(found, list):

@@ -112,7 +112,7 @@ _COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.
 
 
 class TomlNotation:
-    """Edits tables only."""
+    """Edits TOML. `put` can only set tables."""
 
     name: Final = "toml"
 
@@ -175,7 +175,7 @@ def _value(value: Json) -> str:
 
 
 def _string(text: str) -> str:
-    """TOML has the escapes of JSON, and one for DEL."""
+    """Quote a text. TOML has the escapes of JSON, but DEL must be escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -193,7 +193,7 @@ class YamlNotation:
             raise NotEditableError("it is not YAML") from error
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        # Raises the reason.
+        # Raise an error if the text is not valid YAML.
         self.parse(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         for depth, key in enumerate(path):

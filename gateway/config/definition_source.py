@@ -1,7 +1,7 @@
 """Merges definitions from MCP servers and OpenAPI documents into the configuration.
 
-Merged definitions have the same access rules, limits, locks and lints as those of the files, which come first. An
-invalid definition is left out with a warning. Sources never block. They return the last known definitions.
+Merged definitions follow the same access rules, limits, locks and lints as definitions in the files. Invalid
+definitions are left out with a warning. Sources never block, because they return the last known definitions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,46 +21,46 @@ from gateway.json_types import DocumentPath
 
 
 class SourceDefinition(Origin, frozen=True, kw_only=True):
-    """A definition, and where its problems are reported."""
+    """A definition from a source, and the path at which its problems are reported."""
 
     config: Definition
 
 
 class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One server or document, and its current definitions."""
+    """One MCP server or OpenAPI document, and its current definitions."""
 
     definitions: Mapping[tuple[str, str], SourceDefinition]
-    """("tools", name) → definition, in list order. Names include the prefix."""
+    """Maps `("tools", name)` to the definition, in list order. The names include the prefix of the entry."""
     fingerprint: str
-    """Changes with the definitions. Processes with equal fingerprints serve the same catalog."""
+    """Changes whenever the definitions change. Processes with equal fingerprints serve the same catalog."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    """SHA-256 of each file that was read. A changed file triggers a reload."""
+    """SHA-256 of each file that the source has read. A change to one of these files triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
-    """Locked versions of definitions, if they are still known."""
+    """The versions of definitions that the lock file pins, if the source still knows these versions."""
     left_out: tuple[LeftOutOperation, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """By server."""
+    """Maps the name of each server to its instructions."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Servers without known lists that all callers can use, by prefix of their tools."""
+    """Maps the tool prefix to the server name, for servers that all callers can use but whose lists are unknown."""
 
 
 class DefinitionSource(Protocol):
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        """Return the entries in the files with their last known definitions, in order. Runs in the loading thread.
+        """Return the source entries in file order, with their last known definitions. Called in the loading thread.
 
-        Report an unreachable entry at most as a warning, because errors in `problems` reject the configuration.
+        Report an unreachable entry as a warning, because any error in `problems` rejects the configuration.
         """
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep the definitions of this document's entries up to date. Runs on the event loop.
+        """Keep the definitions of the entries in `document` up to date. Called on the event loop.
 
-        The first call delays startup until it returns, which must happen within a bounded time. Each swap cancels the
-        call and makes a new one. Call `changed` to request a reload. Unreachable entries are retried without raising.
+        Startup waits for the first call, which must return within a bounded time. Each catalog swap cancels the running
+        call and starts a new one. Call `changed` to request a reload. Retry unreachable entries instead of raising.
         """
 
 
 class DocumentStore(Protocol):
-    """Stores the last documents of a source across restarts."""
+    """Keeps the most recent documents of a source across restarts."""
 
     async def read(self, name: str) -> bytes | None: ...
 
@@ -76,10 +76,10 @@ NO_OWNERS: Final[Mapping[DocumentPath, DocumentPath]] = MappingProxyType({})
 
 
 def load_definitions(path: Path, sources: Iterable[DefinitionSource] = ()) -> LoadedConfig:
-    """Read the YAML files and merge the definitions of all sources. Blocking.
+    """Read the YAML files and add the definitions of all sources. This function blocks.
 
     Raises:
-        ConfigError: with every problem, if no file could be read as a configuration.
+        ConfigError: no file could be read as a configuration. The error contains every problem.
     """
     return merge(load(path), sources)
 
@@ -90,11 +90,11 @@ def merge(
     *,
     owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS,
 ) -> LoadedConfig:
-    """Add the definitions of all sources.
+    """Return the configuration with the definitions of all sources added.
 
-    If several entries offer the same name or URI, the definition of the file wins, then that of its entry in `owners`,
-    then that of the first entry. An upstream therefore cannot take over a name by announcing it. Each unused definition
-    causes a warning.
+    If a name or URI is defined several times, the definition in the file wins. Otherwise, the entry that `owners`
+    assigns to the name wins, then the first entry. An upstream therefore cannot take over a name by announcing it. Each
+    unused definition causes a warning.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]
@@ -124,7 +124,7 @@ def merge(
         problems.at(*path).warning(not_offered(config, name, first=first))
     return replace(
         config,
-        # All definitions have been validated.
+        # `model_copy` does not validate, but all definitions have already been validated.
         document=config.document.model_copy(update=sections),
         sources=config.sources.with_origins(origins),
         origins=origins,
@@ -154,7 +154,7 @@ def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> Loaded
 
 
 def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:
-    """Return the warning for a name or URI that `first` already has."""
+    """Return the warning for a definition whose name or URI is already used at `first`."""
     kind, key = name[0].removesuffix("s"), name[1]
     location, _ = config.sources.locate(first)
     taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) has that"

@@ -1,7 +1,7 @@
 """Reads the configuration files into one `Document`, and reports all problems at once.
 
 Each definition is validated separately. Invalid definitions are left out of the document, so that the compiler can
-still check the others.
+still check the valid definitions.
 """
 
 import hashlib
@@ -35,53 +35,53 @@ LOCK_NAME: Final = "mcp-gateway.lock"
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The document, with the data to locate problems, mask secrets and watch files."""
+    """The validated document, with the data needed to locate problems, mask secrets and watch files."""
 
     document: Document
     sources: WrittenSources
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]
-    """SHA-256 of each file (keyed for secrets), or "" for an unreadable file."""
+    """SHA-256 of each file, or "" for an unreadable file. The digests of secret files are keyed."""
     secret_files: frozenset[Path]
-    """Files in `${file:…}`."""
+    """Files that `${file:…}` refers to."""
     globs: tuple[FilePattern, ...]
-    """Patterns of `include` and `prompt_files`. New matching files cause a reload."""
+    """Patterns in `include`, `prompt_files` and `mcp_json`. A new file that matches a pattern triggers a reload."""
     variables: Mapping[str, Variable]
-    """Variables in `${env:…}`, set or not."""
+    """Environment variables that `${env:…}` refers to, whether set or not."""
     root: Path
     lock_file: Path
     """`mcp-gateway.lock` for config.yaml or a directory, otherwise `NAME.mcp-gateway.lock`."""
     problems: tuple[Problem, ...] = ()
-    """Sorted by file and line. A document with errors is not served."""
+    """All problems, sorted by file and line. The document is not served if one of them is an error."""
     broken: frozenset[DocumentPath] = frozenset()
-    """Definitions (`("tools", "x")`) and sections (`("server",)`) with errors, which `document` lacks."""
+    """Definitions (`("tools", "x")`) and sections (`("server",)`) that `document` lacks because of errors."""
     repaired: Mapping[DocumentPath, Definition] = msgspec.field(default_factory=dict)
-    """Broken definitions without their invalid values. Compiling them reveals further errors."""
+    """Broken definitions with the invalid values removed. Compiling a repaired definition can reveal further errors."""
     is_whole: bool = True
     unstructured: tuple[SourceFile, ...] = ()
     """Files that are not valid YAML."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
-    """Where each merged definition comes from."""
+    """The origin of each definition that a source has added."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
-    """Names, each with a further entry that offers the same name."""
+    """Pairs of a name in use, and the path of another source entry that offers the same name."""
     reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
-    """Locked versions of merged definitions, if they are still known."""
+    """The versions of merged definitions that the lock file pins, if the sources still know these versions."""
     left_out: tuple[LeftOutOperation, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """By upstream."""
+    """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
     fingerprints: tuple[str, ...] = ()
     """Fingerprints of the source entries."""
 
     @property
     def owners(self) -> Mapping[DocumentPath, DocumentPath]:
-        """Source entry (`("upstreams", "github")`) of each merged definition."""
+        """Path of the source entry, such as `("upstreams", "github")`, of each merged definition."""
         return {name: origin.path[:2] for name, origin in self.origins.items()}
 
     @property
     def directories(self) -> frozenset[Path]:
-        """Directories to watch: those of all files, and those where patterns start."""
+        """Directories to watch: the root, the parent of each file, and the start of each pattern."""
         starts = (pattern.directory for pattern in self.globs)
         return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
@@ -92,9 +92,9 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of all files and source entries, without file names and secrets.
+        """Digest of the content of all files and source entries, except for secret files.
 
-        Digests of secrets are keyed by process, so they would differ between replicas.
+        Each process has a random key for digests of secret files, so these digests would differ between replicas.
         """
         written = (digest for path, digest in self.files.items() if path not in self.secret_files)
         return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
@@ -108,14 +108,14 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def with_repaired(self) -> "LoadedConfig":
-        """Return the configuration with repaired definitions, for compilation only."""
+        """Return a copy that includes the repaired definitions, for compilation only."""
         sections: dict[str, dict[str, Definition]] = {}
         for (section, name), definition in self.repaired.items():
             sections.setdefault(str(section), dict(getattr(self.document, str(section))))[str(name)] = definition
         return replace(self, document=self.document.model_copy(update=sections)) if sections else self
 
     def start_problems(self) -> Problems:
-        """Return the loader's problems, so that the compiler can add more."""
+        """Return a list that starts with the loader's problems, to which the compiler can add more."""
         return Problems(self.sources, found=self.problems, redactor=self.redactor, lenient=self.origins)
 
     def raise_errors(self) -> None:
@@ -124,12 +124,12 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
-    """Read a file, or all files of a directory, with their includes.
+    """Read a configuration file, or all files in a directory, and all included files.
 
     Invalid definitions are left out. Call `raise_errors` before serving the document.
 
     Raises:
-        ConfigError: with every problem, if no file could be read as a configuration.
+        ConfigError: no file could be read as a configuration. The error contains every problem.
     """
     interpolation = Interpolator(environ)
     inclusion = Inclusion(interpolation)
@@ -148,7 +148,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     document = merger.document(without=broken)
     # Mask API keys of the document in the problems of all files.
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
-    # For an included file that is also a secret, only the keyed digest is kept, which cannot be brute-forced.
+    # If an included file is also a secret file, keep its keyed digest. A plain digest could be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
     diagnostics = [*interpolation.diagnostics, *_files_open_to_all(files)]
     loaded = LoadedConfig(
@@ -179,7 +179,7 @@ def _lock_name(path: Path, directory: Path) -> str:
 
 
 def _written_keys(document: Document) -> Iterable[str]:
-    """Yield the API keys and credentials in the file. Short keys could be common words and are skipped."""
+    """Yield the API keys and credentials in the document. Skip short API keys, which could be common words."""
     holders = {} if document.auth is None else document.auth.api_keys
     yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)
     called = chain(
@@ -200,7 +200,7 @@ def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
 
 
 def _in_order(diagnostics: Iterable[Diagnostic], *, files: Iterable[Path]) -> list[Diagnostic]:
-    """Sort by file in reading order, then by line, without duplicates."""
+    """Return the diagnostics without duplicates, sorted by file in reading order, then by line."""
     order = {path: index for index, path in enumerate(files)}
     # An error in an anchor is found again at each alias.
     found: dict[tuple[str, str, Place | None], Diagnostic] = {}

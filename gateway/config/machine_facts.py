@@ -1,7 +1,7 @@
-"""Facts about files, programs and processors of this machine. Never raises.
+"""Facts about files, programs and processors of this machine.
 
-pathlib raises if a directory is not accessible, a name is too long, or a path contains NUL. Here such a path does not
-exist.
+pathlib raises if a directory is not accessible, a name is too long, or a path contains NUL. The functions below treat
+such a path as missing.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
-    """Return the number of processors that the affinity and the quotas of cgroups version 2 allow, rounded up."""
+    """Return the number of processors that the CPU affinity and the cgroup (version 2) quotas allow, rounded up."""
     return max(1, min([processors_of_affinity(), *map(math.ceil, _quotas(groups, mount))]))
 
 
@@ -28,7 +28,7 @@ def _quotas(groups: Path, mount: Path) -> Iterator[float]:
     for line in _read(groups).splitlines():
         if not line.startswith("0::"):  # cgroups(7): a hierarchy of version 1
             continue
-        # The quota of a group also applies to its descendants. In a container, the path can be that of the host.
+        # The quota of a group also applies to its descendants. In a container, the path can be the one on the host.
         group = Path(line.removeprefix("0::/"))
         for folder in (group, *group.parents):
             quota, _, period = _read(mount / folder / "cpu.max").partition(" ")
@@ -60,7 +60,7 @@ def is_link(path: str) -> bool:
 
 
 def real_path(path: str | Path) -> str:
-    """Resolve symbolic links as far as the path exists."""
+    """Resolve the symbolic links in the existing part of a path."""
     return os.path.realpath(path)
 
 
@@ -77,12 +77,12 @@ def content_digest(path: Path) -> str:
 
 
 def open_to_all(path: Path) -> str | None:
-    """Return a warning if every user can write to a file or directory. The sticky bit makes directories safe.
+    """Return a warning if every user can write to a file or directory. Directories with the sticky bit are safe.
 
     Threat: users who can change a configuration file or plugin can run commands as the daemon.
     """
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib's raises where a name has a NUL
+        mode = os.stat(path).st_mode  # noqa: PTH116 - see the top
     except (OSError, ValueError):
         return None
     # inode(7): in a sticky directory, users cannot remove or rename the files of others.
@@ -94,7 +94,7 @@ def open_to_all(path: Path) -> str | None:
 
 
 def is_unreadable(path: Path) -> bool:
-    """Whether permissions prevent reading."""
+    """Whether permissions prevent access to a path."""
     try:
         path.stat()
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Renders the configuration reference as Markdown from the JSON Schema."""
+"""Renders the configuration reference from the JSON Schema, as Markdown."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,20 +21,20 @@ _QUANTITIES: Final[Sequence[tuple[str, Sequence[JsonObject]]]] = (
     ("size", SIZE_SCHEMA["anyOf"][:2]),
     ("rate", [RATE_SCHEMA]),
 )
-"""Words for numbers with a unit, and the schemas of their forms."""
+"""Words for numbers with a unit, and the schemas of each notation."""
 _NULL: Final = {"type": "null"}
 _WORDS: Final = {"array": "list", "object": "map"}
 
 
 def reference_examples() -> dict[str, str]:
-    """Return a configuration file for each section, by the name of its model."""
+    """Return an example configuration for each section of the reference, by model name."""
     text = Path(__file__).with_name("reference_examples.yaml").read_text(encoding="utf-8")
     examples: dict[str, str] = yaml.safe_load(text)
     return examples
 
 
 def keys_reference() -> str:
-    """Return a list of contents, and one section for each kind of mapping, in order of first use."""
+    """Return the table of contents, and one section for each model in order of first use."""
     schema = document_schema()
     groups = _sections_by_key(schema)
     examples = reference_examples()
@@ -75,7 +75,7 @@ def _link(name: str) -> str:
 
 
 def _sections_by_key(schema: JsonObject) -> dict[str, list[str]]:
-    """Map each top-level key to the definitions that it references, except those listed under an earlier key."""
+    """Map each top-level key to the schema definitions that it references. List each definition only once."""
     seen: set[str] = set()
     sections: dict[str, list[str]] = {}
     for key, field in schema["properties"].items():
@@ -100,7 +100,7 @@ def _references(value: Json) -> Iterator[str]:
 
 
 def _users(schema: JsonObject) -> dict[str, str]:
-    """Return a sentence for each definition that names the keys in which it is used."""
+    """Return a `Used in …` sentence with links for each schema definition."""
     owners = {"": schema, **schema["$defs"]}
     keys: dict[str, dict[str, list[str]]] = {}
     for owner, definition in owners.items():
@@ -144,7 +144,7 @@ def _default_of(name: str, field: JsonObject, required: Json) -> str:
 
 
 def _type_of(field: JsonObject, *, plural: str = "") -> str:
-    """Return the type in plain words. `plural` is appended to nouns."""
+    """Return the type of a field in plain words. The ending `plural` is appended to nouns."""
     if "$ref" in field:
         return _link(field["$ref"].removeprefix(_SECTION_OF))
     alternatives = field.get("anyOf", field.get("oneOf", [field]))

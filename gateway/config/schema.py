@@ -1,6 +1,6 @@
 """Generates the JSON Schema of the configuration, for editors and the reference.
 
-The schema accepts everything that the loader accepts. Only the loader performs some checks, such as those of templates.
+The schema accepts every file that the loader accepts. Some checks, such as template syntax, exist only in the loader.
 """
 
 import ast
@@ -38,10 +38,10 @@ def document_schema() -> dict[str, Json]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds docstrings as descriptions, and accepts interpolation in place of numbers and words."""
+    """Adds docstrings as descriptions, and accepts interpolation instead of numbers, booleans and fixed words."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
-        """Describe a nested model as if pydantic had built it in place (see `Model`)."""
+        """Return the schema of a nested model, which pydantic builds only now (see `Model`)."""
         model: type[Model] | None = schema.get("metadata", {}).get("model")
         if model is None:
             return super().generate_inner(schema)
@@ -69,7 +69,7 @@ class _Generator(GenerateJsonSchema):
         return _or_interpolation(super().literal_schema(schema))
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Write defaults as in the file: durations with a unit, and no defaults for sections."""
+        """Return the schema with its default as written in files: durations have a unit, sections have no default."""
         default = schema.get("default")
         if isinstance(default, Model):
             return self.generate_inner(schema["schema"])
@@ -84,7 +84,7 @@ def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
     Pydantic's `use_attribute_docstrings` would parse all models at each start.
     """
     found = {}
-    # In this order, redeclared fields keep their own docstring.
+    # Visit base classes first, so that the docstrings of redeclared fields take precedence.
     for each in reversed(model.__mro__):
         definition = _classes_in(inspect.getfile(each))[each.__name__] if issubclass(each, Model) else None
         for statement, following in pairwise([] if definition is None else definition.body):
@@ -114,7 +114,7 @@ def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _tidy(schema: Json) -> None:
-    """Remove titles and empty defaults, which pydantic adds."""
+    """Remove the titles and empty defaults that pydantic adds."""
     if isinstance(schema, list):
         for item in schema:
             _tidy(item)

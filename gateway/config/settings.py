@@ -1,7 +1,7 @@
 """Settings of the process: flags and MCP_GATEWAY_* environment variables.
 
-Flags take precedence over variables, the configuration file and defaults, in this order. Fields that the file can also
-set are None unless given.
+Flags take precedence over environment variables, then the configuration file, then defaults. A field that the file can
+also set is None unless a flag or variable sets it.
 """
 
 import os
@@ -25,10 +25,10 @@ from gateway.json_types import Json
 PREFIX: Final = "MCP_GATEWAY_"
 
 TOKEN_VARIABLE: Final = PREFIX + "TOKEN"
-"""Variable with a client's API key or access token. There is no flag, because other users can see arguments."""
+"""Environment variable with a client's API key or access token. Other users could see the value of a flag."""
 
 MIN_KEY_LENGTH: Final = 16
-"""Bytes. Clients know signed values and could find shorter keys by brute force."""
+"""Minimum bytes of a secret key. Clients know signed values, and could find a shorter key by brute force."""
 
 _MAX_WORKERS: Final = 512
 
@@ -50,7 +50,7 @@ def _scopes(value: Json) -> Json:
 
 
 def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
-    """Read the text `30` of a flag or variable as a number."""
+    """Parse a text without a unit, such as `30`, as a number of seconds."""
     return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
 
 
@@ -72,7 +72,7 @@ LogFormat = Literal["json", "console"]
 
 
 class Settings(BaseSettings):
-    # Unit and compose files write `NAME=` for unset variables.
+    # systemd unit files and compose files write `NAME=` for variables that are not set.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
     )
@@ -84,9 +84,9 @@ class Settings(BaseSettings):
     stdio: bool = False
     """Serve standard input and output. HTTP is then served only if `http` is set too."""
     allow_anonymous: bool = False
-    """Listen on other addresses than loopback without authentication."""
+    """Allow listening on addresses other than loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """Scopes of the stdio caller. Default: all. Unlike other variables, an empty one is not ignored."""
+    """Scopes of the stdio caller. Default: all scopes. An empty variable is not ignored, but grants no scopes."""
     view: str | None = None
     """View for the stdio caller. Default: everything."""
     no_watch: bool = False
@@ -94,20 +94,20 @@ class Settings(BaseSettings):
     poll: Seconds = timedelta(seconds=30)
     """Interval for comparing files while no file events arrive. 0 disables the comparison."""
     state_dir: str | None = None
-    """Directory for persistent state, or `none`. Default: the directory of systemd or of the user."""
+    """Directory for persistent state, or `none`. Default: the state directory of systemd or of the user."""
     store: SecretStr | None = None
-    """URL of the store that replicas share. Default: a single process."""
+    """URL of the store that replicas share. Default: no store."""
     store_file: Path | None = None
     """File with the URL of the store."""
     workers: Annotated[int | None, BeforeValidator(_workers)] = 1
-    """Number of serving processes. None: one per processor."""
+    """Number of serving processes. None means one per usable processor."""
     drain_timeout: Seconds = timedelta(seconds=10)
     """Time limit for running calls at shutdown."""
     log_level: LogLevel = "info"
     log_format: LogFormat | None = None
     """Default: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Keys for cursors, request states and session ids: one per line, newest first. Default: in the state directory."""
+    """Keys for cursors, request states and session ids, one per line, newest first. Default: from the state directory."""
     secret_key_file: Path | None = None
     """File with the secret keys. It is read again when it changes."""
 
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
         return keys_in(self._secret("secret_key"))
 
     def store_url(self) -> str | None:
-        """Return the URL of the store.
+        """Return the URL of the store, or None if no store is set.
 
         Raises:
             ConfigError: both fields are set, or the file is unreadable or empty.
@@ -139,7 +139,7 @@ class Settings(BaseSettings):
             raise ConfigError.at(variable_of("store_file"), f"cannot read {self.store_file}: {error}") from error
 
     def _secret(self, field: str) -> bytes:
-        """Return the value of a field or of its file, or b"" if neither is set."""
+        """Return the value of a field, or the content of the file in its `_file` field, or b"" if neither is set."""
         value: SecretStr | None = getattr(self, field)
         path: Path | None = getattr(self, f"{field}_file")
         if path is None:
@@ -171,12 +171,12 @@ def flag_of(field: str) -> str:
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
-    """Read the settings from flags, keyed by field, then from the environment.
+    """Read the settings from flags, by field name, and from environment variables.
 
     Raises:
         ConfigError: a value is invalid. Each problem names the flag or variable.
     """
-    # Ignoring the empty variable would grant all scopes.
+    # Ignoring an empty MCP_GATEWAY_SCOPES would grant all scopes.
     no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}
     try:
         return Settings(**{**no_scopes, **flags})
@@ -186,7 +186,7 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the process's own secrets, for masking. Unreadable files are reported elsewhere."""
+    """Yield the secrets in environment variables of the process, for masking. Skip unreadable files."""
     for field in ("secret_key", "store"):
         texts = [environ.get(variable_of(field), "")]
         if path := environ.get(variable_of(f"{field}_file")):
@@ -197,8 +197,8 @@ def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """Yield the URL of a store with a password, and the password with and without percent-encoding."""
-    # A password can contain `@`, so the last one ends it.
+    """If a store's URL has a password, yield the URL, and the password with and without percent-encoding."""
+    # A password can contain `@`, so the password ends at the last `@`.
     password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
     if password:
         yield from (url, password, unquote(password))

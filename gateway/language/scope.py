@@ -1,4 +1,4 @@
-"""The names that templates of a definition can use, and a record of the names that they do use."""
+"""The names that templates of a definition can use, and a record of the names that are used."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from gateway.json_types import JsonObject, empty
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     schemas: Mapping[str, JsonObject] = msgspec.field(default_factory=empty)
-    """JSON Schemas by name, in file order. Files have `type: file`."""
+    """JSON Schema of each input by name, in file order. Files have `type: file`."""
     always_given: frozenset[str] = frozenset()
     """Inputs that are required or have a default."""
     is_open: bool = False
@@ -21,7 +21,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a definition. All places of a definition share `used` and `caller_facts`."""
+    """The names available at one place in a definition. All scopes of a definition share `used` and `caller_facts`."""
 
     inputs: Inputs
     problems: Problems

@@ -12,17 +12,17 @@ _SYNONYMS: Final = {
     "desc": "description",
     "run": "script",
 }
-"""Key in other programs → our key."""
+"""Maps keys of other programs to our keys."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` if a known word is close, otherwise ""."""
+    """Return `; did you mean …?` if a known word is similar, otherwise ""."""
     meant = nearest(word, known)
     return "" if meant is None else f"; did you mean `{meant}`?"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the closest known word, or None. camelCase and hyphens count as underscores."""
+    """Return the most similar known word, or None. `fooBar` and `foo-bar` are compared as `foo_bar`."""
     ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
     in_lower_case = {each.lower(): each for each in known}
     if (synonym := _SYNONYMS.get(ours)) in in_lower_case and ours not in in_lower_case:

@@ -1,4 +1,4 @@
-"""Collects problems and their locations."""
+"""Collects problems of a configuration, with their locations in the files."""
 
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -10,24 +10,24 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """Last step of a path into a text: a number of characters."""
+    """The last step of a path that points into a text, as a number of characters."""
 
 
 class SourceMap(Protocol):
-    """Maps nodes of the merged document to the files."""
+    """Finds where the nodes of the merged document were written in the files."""
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
-        """Return the location of a node or its closest written ancestor, and the source line with secrets masked.
+        """Return the location of a node, and its source line with secrets masked.
 
-        A path can end with a `TextOffset` into the node's text.
+        A node that no file contains has the location of its closest ancestor. A path can end with a `TextOffset`.
         """
 
     def directory(self, path: DocumentPath) -> Path:
-        """Return the directory for relative paths in the node."""
+        """Return the directory to which relative paths in the node refer."""
 
 
 class Problems:
-    """A list of problems. `at` returns a view for a nested node."""
+    """A list of problems. `at` returns a view that reports problems at a nested node."""
 
     __slots__ = ("_list", "_prefix")
 
@@ -45,8 +45,8 @@ class Problems:
             sources: locates nodes. None if there is no file.
             found: the first problems of the list.
             redactor: masks secrets in messages.
-            lenient: definitions (`("tools", "x")`) whose errors become warnings, so that others can be served.
-                `has_no_errors` is still false for them.
+            lenient: paths of definitions, such as `("tools", "x")`, whose errors become warnings, so that other
+            definitions can be served. For a definition with such warnings, `has_no_errors` is still false.
         """
         self._list = _ProblemList(sources, redactor or Redactor(), lenient)
         self._prefix: DocumentPath = ()
@@ -58,12 +58,12 @@ class Problems:
 
     @property
     def root(self) -> "Problems":
-        """The view of the whole document, for entries that a definition refers to."""
+        """The view of the whole document, for problems of entries that a definition refers to."""
         return self._view(())
 
     @property
     def is_lenient(self) -> bool:
-        """Whether the definition comes from a source, not from the files."""
+        """Whether errors of this definition are reported as warnings."""
         return self._prefix[:2] in self._list.lenient
 
     @property
@@ -83,7 +83,7 @@ class Problems:
         self._add(message, Severity.WARNING)
 
     def add(self, problem: Problem) -> None:
-        """Add a problem that has a location."""
+        """Add a complete problem, which already has its location."""
         self._list.add(problem)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -105,7 +105,7 @@ class Problems:
             raise ConfigError(self._list.problems)
 
     def _view(self, prefix: DocumentPath) -> "Problems":
-        # Faster than `__init__`. There is a view for every node of up to ten thousand definitions.
+        # Skip `__init__` for speed, because every node of up to ten thousand definitions gets a view.
         view = object.__new__(Problems)
         view._list = self._list
         view._prefix = prefix
@@ -129,7 +129,7 @@ class Problems:
 
 
 class _ProblemList:
-    """The list that all views share. Drops duplicates and is fast for thousands of problems."""
+    """The list that all views of one `Problems` share. It drops duplicate problems."""
 
     def __init__(self, sources: SourceMap | None, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
         self.sources: Final = sources
@@ -138,7 +138,7 @@ class _ProblemList:
         self.problems: list[Problem] = []
         self.has_errors = False
         self.unsound: set[str] = set()
-        """Paths of errors, and all their ancestors."""
+        """Paths of all nodes with errors, and of the ancestors of these nodes."""
         self._known: set[Problem] = set()
 
     def add(self, problem: Problem) -> None:
@@ -149,11 +149,11 @@ class _ProblemList:
         if problem.severity is Severity.ERROR:
             self.has_errors = True
             path = problem.path
-            # All ancestors of a marked path are marked.
+            # Stop at a marked path, because its ancestors are marked too.
             while path not in self.unsound:
                 self.unsound.add(path)
                 path = path.rpartition(".")[0]
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
-        """Mark a node and its ancestors up to the definition."""
+        """Mark a node as unsound, and its ancestors up to the definition."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))

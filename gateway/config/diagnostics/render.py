@@ -10,7 +10,7 @@ from gateway.errors import Problem, Severity
 from gateway.json_types import JsonObject
 
 _WIDTH: Final = 140
-"""Columns. Longer source lines are cut around the caret."""
+"""Maximum columns of a source line. Longer lines are truncated on both sides of the caret."""
 
 _BOLD, _RED, _YELLOW, _DIM, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
@@ -34,12 +34,12 @@ def as_json(problem: Problem) -> JsonObject:
 
 
 def shown_path(path: Path) -> str:
-    """Return the path, relative to the working directory if that is shorter."""
+    """Return the given path or the path relative to the working directory, whichever is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def excerpt(problem: Problem) -> str | None:
-    """Return the source line with a caret below it, or None if there is no location."""
+    """Return the source line with a caret below it, or None if the problem has no location."""
     lines = _excerpt(problem, colour=False)
     return None if lines is None else "\n".join(lines)
 
@@ -90,5 +90,5 @@ def _columns(text: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters, which could move the cursor. The length does not change."""
+    """Replace each control character, which could move the cursor, with a single printable character."""
     return "".join(each if each.isprintable() else " " if each == "\t" else "�" for each in text)

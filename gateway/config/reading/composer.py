@@ -1,15 +1,15 @@
-"""Composes YAML text into nodes with positions, from PyYAML's events. Values are limited to those of JSON.
+"""Builds nodes with positions from YAML text, using PyYAML's events. Only values that JSON has are allowed.
 
 `yaml.safe_load` keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and drops positions.
 `yaml.compose` with CSafeLoader recurses in C, so 100,000 `[` crash the process. It also stops at the first unknown
 alias, and its nodes lack the tags and alias positions that the errors below need.
 
-Rejected here, and why:
+The composer rejects the following, each for the reason after the colon:
 
 1. characters that YAML does not allow: the scanner's errors report bytes, not lines;
 2. tags (`!!python/object`): a configuration has no such types;
 3. nesting over `MAX_DEPTH`: would overflow the stack;
-4. more than `MAX_NODES` after alias expansion, or an alias inside its own anchor: unbounded memory;
+4. more than `MAX_NODES` nodes after alias expansion, or an alias inside its own anchor: unbounded memory;
 5. duplicate keys and keys that are not text: silent data loss;
 6. numbers that JSON cannot represent: would fail later, when a message is encoded.
 """
@@ -58,7 +58,7 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
-    """Return the message and position of an error. `text` starts at line `first_line` (from 0) of the file."""
+    """Return our message and the position of an error in `text`, which starts at line `first_line` (from 0) of the file."""
     problem, opened, mark = error.problem or "cannot be read", error.context_mark, error.problem_mark
     lines = LINE_BREAK.split(text)
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
@@ -90,7 +90,7 @@ _NOT_PRINTABLE: Final = re.compile(
 """Characters that YAML 1.2 §5.1 does not allow, and byte order marks inside the text."""
 
 
-def compose(  # noqa: PLR0913 - what differs between the kinds of files
+def compose(  # noqa: PLR0913 - options that differ between kinds of files
     source: SourceFile,
     text: str | None = None,
     *,
@@ -99,10 +99,10 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
     has_scalar_keys: bool = False,
     max_nodes: int = MAX_NODES,
 ) -> Composition:
-    """Compose `text`, which starts at line `first_line` (from 0) of `source`. The default is the whole file.
+    """Build the nodes of `text`, which starts at line `first_line` (from 0) of `source`. The default is the whole file.
 
-    `has_merge_keys` makes `<<` merge mappings as in YAML 1.1. `has_scalar_keys` converts keys that are numbers or
-    booleans to text (`200:`).
+    With `has_merge_keys`, `<<` merges mappings as in YAML 1.1. With `has_scalar_keys`, keys can be numbers or booleans
+    (`200:`), which become text.
     """
     composer = _Composer(
         source,
@@ -138,18 +138,18 @@ class _Composer:
         self._first_line = first_line
         self._has_merge_keys = has_merge_keys
         self._anchors: dict[str, tuple[Node | None, int]] = {}
-        """Nodes, and their number of values. The node is None until it is complete."""
+        """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""
         self._values = 0
-        """Number of values so far, with expanded aliases."""
+        """Number of values so far, after alias expansion."""
         self._path: list[str | int] = []
         self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
-        """`yaml.parse` would also check for further events."""
+        """Returns the next event. `yaml.parse` would also check for a further event each time."""
 
     def document(self) -> Node | None:
-        """Return the root of the only document.
+        """Return the root node, or None if the document is empty.
 
         Raises:
-            CompositionError: the text cannot be read to the end.
+            CompositionError: a fatal error has been reported.
         """
         if (found := _NOT_PRINTABLE.search(self._text)) is not None:
             lines = LINE_BREAK.split(self._text[: found.start()])
@@ -159,7 +159,7 @@ class _Composer:
         try:
             return self._document()
         except yaml.MarkedYAMLError as error:
-            if "nesting depth" in (error.problem or ""):  # libyaml and PyYAML 6.0.4 have their own limit
+            if "nesting depth" in (error.problem or ""):  # libyaml and PyYAML 6.0.4 have a limit too
                 self._give_up(_TOO_DEEP, self._place(error.problem_mark))
             message, mark = _explain(error, self._text, first_line=self._first_line)
             self._give_up(f"YAML syntax: {message}", self._place(mark))
@@ -193,7 +193,7 @@ class _Composer:
             shown = tag.replace("tag:yaml.org,2002:", "!!")
             self._report(f"the tag `{shown}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
-            # `_node` is recursive.
+            # `_node` is recursive, so deeper nesting would overflow the stack.
             self._give_up(_TOO_DEEP, self._place(event.start_mark))
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
@@ -212,7 +212,7 @@ class _Composer:
 
     def _count(self, values: int, event: yaml.Event) -> None:
         self._values += values
-        # Checked early, because a few hundred bytes of aliases can expand to hundreds of millions of values.
+        # Check each time, because a few hundred bytes of aliases can expand to hundreds of millions of values.
         if self._values > self._max_nodes:
             message = f"more than {self._max_nodes:,} values once aliases are expanded; check for nested aliases"
             self._give_up(message, self._place(event.start_mark))
@@ -243,7 +243,7 @@ class _Composer:
                 self._report(str(error), event)
                 return Invalid()
         if has_surrogate(text):
-            # Only the pure Python scanner accepts such escapes.
+            # Only the pure Python scanner accepts escapes of unpaired surrogates.
             self._report("an unpaired surrogate is not valid text", event)
             return Invalid()
         return text
@@ -292,13 +292,13 @@ class _Composer:
         self._path.pop()
         if is_template:
             return self._invalid(start)
-        # Keys of the mapping itself take precedence.
+        # Keys of the mapping take precedence over merged keys.
         entries = {**merged, **entries} if merged else entries
         place, end = self._place(start.start_mark), self._place(event.end_mark)
         return Mapping(entries, place, end, is_flow=bool(start.flow_style))
 
     def _key(self, event: yaml.Event) -> str | None:
-        """Return a key, or None after reporting that it is not text."""
+        """Return a key, or None after reporting that the key is not text."""
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
             if self._has_scalar_keys:
                 return str(event.value)
@@ -319,7 +319,7 @@ class _Composer:
         return None
 
     def _merged(self, node: Node, place: Place) -> dict[str, MapItem]:
-        """Return the entries of the merged mappings. Earlier mappings in a list win."""
+        """Return the entries that `<<` merges. If several mappings have the same key, the first mapping wins."""
         sources = node.items if isinstance(node, Sequence) else (node,)
         entries: dict[str, MapItem] = {}
         for source in sources:

@@ -1,4 +1,4 @@
-"""A file name or glob in `include` or `prompt_files`."""
+"""File names and globs in `include`, `prompt_files` and `mcp_json`."""
 
 import glob
 import os
@@ -25,8 +25,8 @@ class FilePattern(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, *, directory: Path) -> "FilePattern":
-        """Parse a pattern of a file in `directory`."""
-        text = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises for a user that is not there
+        """Parse a pattern, which can be relative to `directory`."""
+        text = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises for an unknown user
         if text.startswith("/"):
             directory = Path("/")
         steps = [step for step in text.split("/") if step not in {"", "."}]
@@ -57,15 +57,15 @@ class FilePattern(msgspec.Struct, frozen=True):
 
 
 class _Walk:
-    """Like `glob.glob(…, recursive=True)`, but with a limit.
+    """Finds files like `glob.glob(…, recursive=True)`, but with a limit.
 
-    pathlib would include hidden files, and does not support `..`.
+    `Path.glob` would include hidden files, and does not support `..`.
     """
 
     def __init__(self) -> None:
         self._left = MOST_ENTRIES
         self._entered: set[tuple[int, int, int]] = set()
-        """Where `**` has started: device, inode and remaining steps. Symbolic links can form cycles."""
+        """Device, inode and remaining steps of each search for `**`, because symbolic links can form cycles."""
 
     def paths(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
         if not steps:
@@ -78,12 +78,12 @@ class _Walk:
                 is_shown = entry.name.startswith(".") <= steps[0].startswith(".")
                 if fnmatch(entry.name, steps[0]) and is_shown and (not steps[1:] or is_directory(entry.path)):
                     yield from self.paths(entry.path, steps[1:])
-        # Like `glob`, include dangling links. Reading them reports the error.
+        # Like `glob`, include dangling links. Reading such a link reports the error.
         elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Match `**`: any number of directories without hidden ones, and their files if the pattern ends here."""
+        """Match `**` with all directories below that are not hidden, or with their files if `**` is the last step."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:
@@ -105,7 +105,7 @@ class _Walk:
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as scan:
-                # One more than the limit shows an excess.
+                # Read one entry more than allowed, to detect that the limit is exceeded.
                 entries = list(islice(scan, self._left + 1))
         except OSError:
             return []

@@ -1,4 +1,4 @@
-"""Splits Markdown files into front matter, between two lines of `---`, and body. Reads prompts from such files."""
+"""Reads prompts from Markdown files, which can start with front matter between two lines of `---`."""
 
 import re
 from typing import Final
@@ -59,7 +59,7 @@ def read_prompt(source: SourceFile) -> tuple[Mapping | None, Scalar, list[Diagno
 
 
 def prompt_node(head: Mapping | None, body: Scalar) -> Mapping:
-    """Return the prompt as it would be written in YAML."""
+    """Return the node that the same prompt would have in a YAML file."""
     start = body.place
     message = Mapping({"user": MapItem(start, body)}, start, start)
     messages = MapItem(start, Sequence((message,), start, start))

@@ -1,7 +1,7 @@
 """Collects the files of a configuration: the main file or a directory, and all included files.
 
-Each file is read once, before the files that it includes. An unreadable file is reported where it is included, and does
-not stop the others.
+Each file is read once, before the files that it includes. An unreadable file is reported at the `include` that names
+it, and the other files are still read.
 """
 
 import os
@@ -44,7 +44,7 @@ class Inclusion:
 
     def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[tuple[Mapping, bool]] = []
-        """Content of each file, and whether it can contain sections of the main file."""
+        """Root of each file, and whether the file can contain sections that are allowed only in the main file."""
         self._diagnostics = interpolation.diagnostics
         self.digests: dict[Path, str] = {}
         """SHA-256 of each requested file, or "" for an unreadable file."""
@@ -52,13 +52,13 @@ class Inclusion:
         self.unstructured: list[SourceFile] = []
         """Files that are not valid YAML."""
         self.directory = Path()
-        """Directory of the main file, or the given directory."""
+        """Directory of the main file, or the directory that was passed to `read`."""
         self._interpolation = interpolation
         self._seen: set[str] = set()
         self._roots: frozenset[str] = frozenset()
 
     def read(self, path: Path) -> None:
-        """Read a file or directory with all includes."""
+        """Read a file, or all files in a directory, and all included files."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
         roots = [path]
         self.directory = path.parent
@@ -73,7 +73,7 @@ class Inclusion:
         self.globs.extend(FilePattern(directory, f"*{suffix}") for suffix in SUFFIXES)
         start = Place(SourceFile(directory, ""), 1, 1)
         try:
-            names = sorted(os.listdir(directory))  # noqa: PTH208 - names are what is wanted
+            names = sorted(os.listdir(directory))  # noqa: PTH208 - only the names are needed
         except OSError as error:
             self._report(f"cannot be read: {error.strerror}", start)
             return []
@@ -84,7 +84,7 @@ class Inclusion:
         return files
 
     def requests(self, entry: MapItem, section: str) -> list[Request]:
-        """Return the items of a list of texts. Errors are reported."""
+        """Return the paths and globs that a section lists. Invalid items are reported and left out."""
         data = self._interpolation.fill(entry.node, (section,))
         try:
             _TEXTS.validate_python(data)
@@ -100,7 +100,7 @@ class Inclusion:
         ]
 
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
-        """Return the files that match. A path without wildcards is returned even if the file does not exist."""
+        """Return the files that a request matches. A path without wildcards is returned even if no such file exists."""
         pattern = request.text
         if "\0" in pattern:
             self._refuse(request, "a path cannot contain NUL")
@@ -111,15 +111,15 @@ class Inclusion:
             return []
         try:
             found = wanted.found() if wanted.path is None else [wanted.path]
-        except UnreadableError as error:  # cannot be watched either
+        except UnreadableError as error:  # such a pattern cannot be watched either
             self._refuse(request, f"{request.shown} {error}")
             return []
         self.globs.append(wanted)
         return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
-        """Return the file, or None after reporting why it is unreadable."""
-        # Missing files are watched too.
+        """Read a file. Return None after reporting why the file is unreadable."""
+        # Record the path first, because missing files are watched too.
         self.digests[path] = ""
         try:
             data = read_bytes(path)
@@ -141,7 +141,7 @@ class Inclusion:
 
     def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:
         identity = os.path.realpath(path)
-        # Before `_seen`, which also contains the file itself.
+        # Check this before `_seen`, which also contains all files in `chain`.
         if identity in chain and blame is not None:
             cycle = (*chain[chain.index(identity) :], identity)
             names = " → ".join(os.path.relpath(each, Path(chain[0]).parent) for each in cycle)
@@ -149,7 +149,7 @@ class Inclusion:
             return
         if identity in self._seen:
             return
-        # A file can have several names.
+        # Record the real path, because a file can have several names.
         self._seen.add(identity)
         source = self.source(path, blame)
         if source is None:
@@ -191,7 +191,7 @@ class Inclusion:
 
 
 def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a glob that ends in other characters can match a name with a suffix."""
+    """Whether a glob can match a name that ends with one of the suffixes."""
     literal_end = re.split(r"[*?\]]", pattern)[-1]
     return any(suffix.endswith(literal_end) for suffix in suffixes)
 
@@ -199,5 +199,5 @@ def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
 def _openapi_version(root: Mapping) -> Scalar | None:
     entry = root.entries.get("openapi") or root.entries.get("swagger")
     node = None if entry is None else entry.node
-    # Our `openapi` section is a mapping.
+    # In a configuration file, `openapi` is a mapping, not a version number.
     return node if isinstance(node, Scalar) and re.match(r"\d", str(node.value)) else None

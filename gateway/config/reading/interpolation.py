@@ -1,10 +1,10 @@
 """Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}` in values.
 
-Inserted text is literal (`InterpolatedText`). The use of a value (`field_use.Use`) determines the rules:
+Inserted text is literal (`InterpolatedText`). The `Use` of a field determines the rules for its value:
 
 - values from files are always secret, values from the environment only in SECRET fields;
 - values from files are rejected where clients can see them;
-- in scripts, `${…}` belongs to the shell.
+- in scripts, `${…}` is left to the shell.
 """
 
 import hmac
@@ -30,7 +30,7 @@ from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
-# The escape `$${`, an expression whose default can contain a level of braces, or an unclosed expression.
+# Matches the escape `$${`, an expression (whose default can contain one level of braces), or an unclosed `${`.
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
@@ -41,17 +41,17 @@ _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
     "workspaceRoot": str,
     "workspaceFolderBasename": lambda directory: directory.name,
     "cwd": str,
-    "userHome": lambda _: os.path.expanduser("~"),  # noqa: PTH111 - pathlib's raises where there is no home
+    "userHome": lambda _: os.path.expanduser("~"),  # noqa: PTH111 - pathlib raises without a home directory
     "pathSeparator": lambda _: os.sep,
     "/": lambda _: os.sep,
 }
-"""Variables of VS Code and Cursor → value for a project directory."""
+"""Maps each variable of VS Code and Cursor to a function that returns its value for a project directory."""
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 ANY: Final = "*"
-"""Any other key."""
+"""Placeholder for all keys without an entry."""
 ITSELF: Final = ""
-"""The value itself, if it is text or a list instead of a mapping."""
+"""Placeholder for the value itself, if the value is a scalar or a list instead of a mapping."""
 
 Uses = Use | Map[str, "Uses"]
 
@@ -63,18 +63,18 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interpolator:
-    """Interpolates values, and collects secrets, files and variables."""
+    """Interpolates values, and collects the secrets, files and variables that the values refer to."""
 
     def __init__(self, environ: Map[str, str]) -> None:
         self.diagnostics: list[Diagnostic] = []
-        """Problems of all files, also those found by the rest of the reader."""
+        """Problems of all files. `Inclusion` and `Merger` add problems to the same list."""
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
-        """Files in `${file:}` → keyed digest, or "" for an unreadable file."""
+        """Keyed digest of each file in `${file:}`, or "" for an unreadable file."""
         self.literal_secrets: list[Scalar] = []
-        """Secrets written directly in the file. Excerpts of the file mask them."""
+        """Secrets that are written directly in a file. Excerpts of the file are shown with these secrets masked."""
         self.variables: dict[str, Variable] = {}
-        """All variables, set or not."""
+        """All environment variables that values refer to, whether set or not."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
 
@@ -92,7 +92,7 @@ class Interpolator:
         if isinstance(node, Sequence):
             return [self._value(item, uses, (*path, index), key) for index, item in enumerate(node.items)]
         result = {}
-        # Everything below `api_keys` or `token` is secret, whatever its keys.
+        # Everything below `api_keys` or `token` is secret, whatever the nested keys are.
         is_telling = is_secret_key(key)
         for name, entry in node.entries.items():
             below = (*path, name)
@@ -105,7 +105,7 @@ class Interpolator:
         value, use = node.value, uses if isinstance(uses, Use) else uses.get(ITSELF, Use.PLAIN)
         has_references = isinstance(value, str) and "${" in value
         if use is Use.SECRET and is_secret_key(key):
-            # A default can be a literal secret, and so can digits without quotes.
+            # A default can be a literal secret. A number can be one too, if the quotes are missing.
             is_literal = not has_references or ":-" in str(value)
             if is_literal and value is not None and not isinstance(value, bool):
                 self.literal_secrets.append(node)
@@ -152,7 +152,7 @@ class Interpolator:
                 return Interpolation(path(source.directory), secret=False)
             if content.startswith("input:"):
                 return self._from_question(content.removeprefix("input:"), use)
-            # Clients write `${NAME}` and `${NAME:-default}`.
+            # MCP clients write `${NAME}` and `${NAME:-default}` for environment variables.
             if _NAME.fullmatch(content) is not None:
                 content = f"env:{content}"
         if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
@@ -175,7 +175,7 @@ class Interpolator:
         return self._insert(value, is_secret=use is Use.SECRET)
 
     def _from_question(self, name: str, use: Uses) -> Interpolation:
-        """Return the value for a client's prompt. There is no user to prompt, so a variable replaces it."""
+        """Return the value of `${input:NAME}` from an environment variable, because there is no user to prompt."""
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
@@ -196,7 +196,7 @@ class Interpolator:
         name, has_default, default = name.partition(":-")
         if not name:
             raise UnreadableError("`${file:}` has no path; write `${file:/path}`")
-        path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
+        path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib raises without a home directory
         if path not in self._texts:
             self._texts[path] = self._read(path)
         value = self._texts[path]
@@ -214,7 +214,7 @@ class Interpolator:
             text = decode(data)
         except UnreadableError as error:
             return error
-        # Editors add one line break. Others belong to the secret, such as a PEM key.
+        # Editors add one line break. Further line breaks belong to the secret, for example to a PEM key.
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
     def _insert(self, text: str, *, is_secret: bool) -> Interpolation:
@@ -244,7 +244,7 @@ def _suggestion(content: str) -> str:
 
 @cache
 def section_uses(section: str) -> Uses:
-    """Return the uses of all values in a section, as a tree of keys."""
+    """Return the `Use` of each value in a section, as a tree of keys."""
     field = Document.model_fields[section]
     return _uses_of(field.annotation, use_of(field.metadata, default=Use.PLAIN))
 
@@ -256,7 +256,7 @@ def _step(uses: Uses, key: str | int) -> Uses:
 
 
 def _uses_of(annotation: object, use: Use) -> Uses:
-    """Return the uses of values that an annotation allows. `use` is the default."""
+    """Return the uses of the values that a type annotation allows. The default is `use`."""
     uses: dict[str, Uses] = {ITSELF: use, ANY: use}
     for kind, metadata in alternatives(annotation):
         if kind is not NoneType:
@@ -280,5 +280,5 @@ def _uses_in(model: type[BaseModel], use: Use) -> Uses:
         field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
         for name, field in model.model_fields.items()
     }
-    # Values of misplaced and misspelt keys can be secrets, which their errors must not show.
+    # The value of a misplaced or misspelt key can be a secret, which the error message must not show.
     return {**fields, ANY: Use.SECRET}

@@ -1,6 +1,6 @@
-"""Composes JSON into nodes with positions. Comments and trailing commas are allowed (JSONC).
+"""Builds nodes with positions from JSON text. Comments and trailing commas are allowed (JSONC).
 
-The YAML composer would read a member in a comment (`// "old": {…}`).
+The YAML composer cannot be used, because it would read a commented-out member (`// "old": {…}`).
 """
 
 import re
@@ -24,15 +24,15 @@ from gateway.config.reading.nodes import (
 )
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 
-# Editors on Windows can write U+FEFF at the start.
+# Editors on Windows can write U+FEFF at the start of a file.
 _SKIPPED: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"/]+', re.DOTALL)
 
 
 def compose_json(source: SourceFile) -> Composition:
-    """Compose the whole file. The root is None for an empty or invalid file.
+    """Build the nodes of a file. The root is None if the file is empty or invalid.
 
-    Duplicate keys are errors, because programs differ in which value they use.
+    Duplicate keys are errors, because some programs use the first value and others the last.
     """
     composer = _Composer(source)
     try:
@@ -100,7 +100,7 @@ class _Composer:
         return entries
 
     def _members(self, end: str) -> Iterator[int]:
-        """Yield the position of each member. A trailing comma is allowed."""
+        """Yield the position of each member or item. A trailing comma is allowed."""
         opened = self._place()
         self._position += 1
         while (character := self._next()) != end:

@@ -1,6 +1,6 @@
 """Reads servers from files of MCP clients (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
 
-Disabled servers and tools stay disabled. Unusable entries are skipped with a warning. Only invalid JSON is an error.
+Disabled servers and tools stay disabled. Unusable servers are skipped with a warning. Invalid JSON is an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,12 @@ from gateway.config.reading.validation_messages import keys_of
 from gateway.errors import Severity
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp.servers", "amp.mcpServers", "mcp")
-"""`servers` and `mcp.servers`: VS Code. `context_servers`: Zed. `mcp`: opencode."""
+"""Keys that contain servers. VS Code uses `servers` and `mcp.servers`, Zed `context_servers`, and opencode `mcp`."""
 _EXCLUDED: Final = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
 _ALLOWED: Final = ("allowMCPServers", "enabledMcpjsonServers")
-"""Lists of disabled or of all enabled servers, in Gemini CLI and Claude Code."""
+"""Keys of Gemini CLI and Claude Code. `_EXCLUDED` keys list disabled servers, `_ALLOWED` keys all enabled servers."""
 _SWITCHES: Final = {"disabled": False, "enabled": True, "isactive": True, "active": True}
-"""Key in lower case → value that enables the server."""
+"""Maps each key, in lower case, to the value that enables the server."""
 _WORDS: Final = {True: ("true", "1", "yes", "on"), False: ("false", "0", "no", "off")}
 _EXCLUDED_TOOLS: Final = frozenset({"disabledTools", "excludeTools", "disabled_tools", "deniedTools"})
 _INCLUDED_TOOLS: Final = frozenset({"includeTools", "enabledTools", "enabled_tools", "allowedTools", "tools"})
@@ -36,16 +36,16 @@ _OURS: Final = {
     "transportType": "type",  # Cline
     "workingDirectory": "cwd",
 }
-"""Clients' names for our keys."""
+"""Maps key names of clients to our key names."""
 _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
-"""Clients' names for our types, in lower case. None: the type is detected."""
+"""Maps type names of clients, in lower case, to our type names. None means that the type is detected."""
 _COMMON: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type"})
-"""Suggested for misspelt keys. Most other unknown keys are settings of clients."""
+"""Keys to suggest for a misspelt key. Most other unknown keys are settings of the client."""
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
 ClientServer = tuple[MapItem, MapItem | None]
-"""A server with only the keys known here, and the file with further variables, which its `env` overrides."""
+"""A server reduced to the keys of an upstream, and its `envFile`, whose variables `env` overrides."""
 
 
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
@@ -55,7 +55,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
     root = composed.root
     if root is None:
         return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in composed.diagnostics]
-    # Duplicate keys, and keys below them.
+    # All keys on the path to a duplicate key.
     ambiguous = {key for each in composed.diagnostics for key in each.path}
     diagnostics = [_ambiguous(each) for each in composed.diagnostics if each.path[0] in _SECTIONS]
     found = dict(_sections(root))
@@ -82,7 +82,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
 
 
 def _ambiguous(found: Diagnostic) -> Diagnostic:
-    """Return an error for a duplicate section, or a warning for a duplicate server."""
+    """Return the error for a duplicate section. For a duplicate key in a section, return a warning."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))
     message = f"{found.message}; this server is skipped"
@@ -114,7 +114,7 @@ def _is_comment(key: str) -> bool:
 
 
 def _is_off(entry: MapItem) -> bool:
-    """Whether a server is disabled. Contradicting keys disable it."""
+    """Whether any key of a server disables the server, even if another key enables it."""
     return any(
         (on := _SWITCHES.get(key.lower())) is not None and str(plain(item.node)).lower() in _WORDS[not on]
         for key, item in _flat(entry.node)
@@ -122,7 +122,7 @@ def _is_off(entry: MapItem) -> bool:
 
 
 def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
-    """Return the entry with only the keys known here. Warn about other keys."""
+    """Return an entry reduced to the keys of an upstream, and its `envFile`. Warn about all other keys."""
     written: dict[str, MapItem] = {}
     for key, item in _flat(entry.node):
         renamed = _OURS.get(key, key)
@@ -135,7 +135,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
             if kind is None:
                 continue
             item = _with(item, Scalar(kind, item.node.place, item.node.place))  # noqa: PLW2901
-        # `url` takes precedence over its other names.
+        # `url` takes precedence over its names in other clients.
         written.setdefault(key if renamed in written else renamed, item)
     env_file = written.pop("envFile", None)
     known = frozenset(keys_of(Upstream))
@@ -153,7 +153,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
 
 
 def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
-    """Yield the keys of an entry, including those below `command` (Zed) and `transport` (Continue)."""
+    """Yield the keys of an entry, including keys nested below `command` (Zed) and `transport` (Continue)."""
     for key, item in node.entries.items() if isinstance(node, MappingNode) else ():
         if key in {"command", "transport"} and isinstance(item.node, MappingNode):
             yield from (("command" if below == "path" else below, each) for below, each in item.node.entries.items())
@@ -185,7 +185,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
 
 
 def _is_ours(key: str, node: Node) -> bool:
-    """Whether a key has the meaning of our configuration. Clients use a number for `timeout` and a list for `tools`."""
+    """Whether a value has the form of our configuration. In clients, `timeout` is a number and `tools` is a list."""
     match key:
         case "timeout":
             return isinstance(node, Scalar) and isinstance(node.value, str)
@@ -193,7 +193,7 @@ def _is_ours(key: str, node: Node) -> bool:
             return not isinstance(node, Sequence)
         case "roots":
             return isinstance(node, Scalar)
-        case "auth":  # in Cursor, it has `CLIENT_ID`
+        case "auth":  # in Cursor, `auth` contains `CLIENT_ID`
             return not isinstance(node, MappingNode) or any(each in node.entries for each in keys_of(OutboundAuth))
         case _:
             return True

@@ -1,6 +1,6 @@
 """Merges the files of a configuration into one document.
 
-Each definition is validated separately, so that an error does not hide others. Invalid definitions are left out.
+Each definition is validated separately, so that one error does not hide another. Invalid definitions are left out.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -46,13 +46,13 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
 """Sections that map names to definitions, merged from all files."""
 
 _LISTS: Final = frozenset(name for name, field in Document.model_fields.items() if get_origin(field.annotation) is list)
-"""Lists, concatenated from all files."""
+"""Sections that are lists, concatenated from all files."""
 
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
-"""Sections that would be dangerous to ignore when empty."""
+"""Sections that must not be empty, with the error message. Ignoring an empty section would be dangerous."""
 
 _CONTRADICTIONS: Final = frozenset({"too_many_given", "not_together", "two_bodies", "read_only_writes"})
-"""Errors about a combination of keys. Removing invalid values never causes them."""
+"""Types of errors about a combination of keys. Removing invalid values never causes such an error."""
 _REPAIRS: Final = 3
 """Maximum number of attempts to remove invalid values."""
 
@@ -64,9 +64,9 @@ _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields
 
 class Merger:
     def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
-        """Start with an empty document, after `inclusion` has read all files."""
+        """Start with an empty document. `inclusion` must already have read all files."""
         self.repaired: dict[DocumentPath, Definition] = {}
-        """Broken definitions without their invalid values."""
+        """Broken definitions with the invalid values removed."""
         self._diagnostics = interpolation.diagnostics
         self._inclusion = inclusion
         self._interpolation = interpolation
@@ -75,7 +75,7 @@ class Merger:
 
     def add(self, root: MappingNode, *, is_main: bool) -> None:
         for key, entry in sorted(root.entries.items(), key=lambda item: item[0] in {"prompt_files", "mcp_json"}):
-            # Reserved for anchors.
+            # Keys that start with `x-` are reserved for anchors.
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
@@ -115,7 +115,7 @@ class Merger:
                 self._add(section, name, definition, self._read(DEFINITIONS[section], definition, path))
 
     def _read(self, model: type[M], item: MapItem, path: DocumentPath) -> M | None:
-        """Validate an entry. Return None after reporting errors."""
+        """Validate an entry as a `model`. Return None after reporting errors."""
         data = self._interpolation.fill(item.node, path)
         try:
             value = model.model_validate(data)
@@ -203,7 +203,7 @@ class Merger:
         self._add("prompts", name, MapItem(body.place, prompt_node(head, body)), value)
 
     def _client_file(self, source: SourceFile) -> None:
-        """Add the servers of a client's file. Skip those that have errors, with warnings."""
+        """Add the servers of a client's file. Skip servers with errors, and report the errors as warnings."""
         servers, diagnostics = read_mcp_servers_file(source)
         self._diagnostics.extend(diagnostics)
         for name, (item, env_file) in servers.items():
@@ -264,12 +264,12 @@ class Merger:
     # The results.
 
     def broken(self) -> frozenset[DocumentPath]:
-        """Return the sections and definitions that contain errors. A misspelt key is treated as the correct one."""
+        """Return the paths of all sections and definitions that contain errors."""
         found = self._diagnostics
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
-        """Return the merged document without some definitions."""
+        """Return the merged document, leaving out the definitions in `without`."""
         merged = {
             name: section.listed
             if name in _LISTS
@@ -281,7 +281,7 @@ class Merger:
         return Document.model_construct(_fields_set=set(given), **{**_DEFAULTS, **given})  # each part was validated
 
     def tree(self) -> MappingNode:
-        """Return the merged document as written."""
+        """Return the nodes of the merged document, before interpolation."""
         entries = {section: entry for section, (entry, _) in self._single.items()}
         for name, section in self._sections.items():
             place = section.first.place
@@ -324,17 +324,17 @@ def _shown(place: Place) -> str:
 
 class _Section(msgspec.Struct):
     first: MapItem
-    """Where the section was first written."""
+    """The first occurrence of the section in the files."""
     entries: dict[str, MapItem] = msgspec.field(default_factory=dict)
     values: dict[str, Model] = msgspec.field(default_factory=dict)
     items: list[Node] = msgspec.field(default_factory=list)
     listed: list[Json] = msgspec.field(default_factory=list)
-    """Values of `items`."""
+    """Validated values of `items`."""
 
 
 def _owner(path: DocumentPath) -> DocumentPath:
-    """Return the section or definition of a path. A misspelt section is treated as the correct one."""
-    # References to a misspelt section would only repeat its error.
+    """Return the section or definition that contains a path. Correct the name of a misspelt section."""
+    # Otherwise, each reference to the misspelt section would cause a further error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
     return (section, *path[1:2]) if section in DEFINITIONS else (section,)

@@ -18,7 +18,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Invalid(str):
-    """Replaces an unreadable value, whose error has been reported."""
+    """Placeholder for a value that could not be read. The error has already been reported."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ Node = Scalar | Sequence | Mapping
 
 
 class MapItem(msgspec.Struct, frozen=True):
-    """A `key: value` pair. An entry merged by `<<` keeps its original position."""
+    """The position of a key, and its value. A pair merged by `<<` keeps its original position."""
 
     place: Place
     node: Node
@@ -58,7 +58,7 @@ class MapItem(msgspec.Struct, frozen=True):
 
 
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
-    """An error or warning without its source line."""
+    """An error or warning, before its source line is looked up."""
 
     message: str
     path: DocumentPath = ()
@@ -67,7 +67,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Composition(msgspec.Struct, frozen=True):
-    """The nodes of a file, as far as it could be read, and the errors."""
+    """The nodes of a file, and the errors that were found while reading the file."""
 
     root: Node | None
     """None if the file is empty or invalid."""
@@ -75,18 +75,18 @@ class Composition(msgspec.Struct, frozen=True):
 
 
 class CompositionError(Exception):
-    """Stops reading a file after a fatal error, which has been reported."""
+    """Raised to stop reading a file after a fatal error, which has already been reported."""
 
 
 def place_of(entry: MapItem | None, node: Node) -> Place:
-    """Return the position of the value, or that of the key if the value is a block on the next line."""
+    """Return the position of a value, or the position of its key if the value is empty or starts on the next line."""
     if entry is not None and (entry.is_empty or not (isinstance(node, Scalar) or node.is_flow)):
         return entry.place
     return node.place
 
 
 def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:
-    """Follow `path` as far as the file contains it. Return the entry, the node and the number of steps."""
+    """Follow `path` to the deepest existing node. Return the entry, the node and the number of steps taken."""
     node = root
     for taken, key in enumerate(path):
         if isinstance(node, Mapping) and isinstance(key, str) and key in node.entries:
@@ -103,7 +103,7 @@ def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tup
 
 
 def plain(node: Node) -> Json:
-    """Convert the tree to dictionaries, lists and scalars, without interpolation."""
+    """Convert a tree of nodes to dictionaries, lists and scalars, without interpolation."""
     match node:
         case Scalar(value=value):
             return value

@@ -1,4 +1,4 @@
-"""Reads regular files with a size limit. A FIFO or device could block the daemon."""
+"""Reads regular files with a size limit. Reading a FIFO or device could block the daemon."""
 
 import hashlib
 import json
@@ -19,16 +19,16 @@ _KEY_BYTES: Final = 16
 
 
 def content_key(*values: object) -> bytes:
-    """Digest plain data or models.
+    """Return a digest of plain data or models, for use as a cache key.
 
-    The values are pickled but never unpickled. Equality would not distinguish interpolated text from plain text, or 1
-    from true.
+    The values are pickled but never unpickled. Comparing values with `==` would not distinguish interpolated text from
+    plain text, or 1 from true.
     """
     return hashlib.blake2b(pickle.dumps(values), digest_size=_KEY_BYTES).digest()
 
 
 def digest_of_json(value: Json) -> str:
-    # Lock files contain this digest, so its input must never change, including whitespace.
+    # Lock files contain this digest, so the format of `text` must never change, not even its whitespace.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -36,11 +36,11 @@ def digest_of_json(value: Json) -> str:
 MAX_FILE_BYTES: Final = 10 * 2**20
 
 LINE_BREAK: Final = regex("\r\n|[\n\r\x85\u2028\u2029]")
-"""Line breaks of YAML's scanner. Other line breaks would shift its marks."""
+"""Line breaks of PyYAML's scanner. With other line breaks, its line numbers would point to the wrong lines."""
 
 
 class UnreadableError(Exception):
-    """A file cannot be used. `line` and `column` locate the reason."""
+    """Raised if a file or value cannot be used. `line` and `column` locate the reason."""
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1) -> None:
         super().__init__(reason)
@@ -52,10 +52,10 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
     """The text of a file, shared by its nodes."""
 
     path: Path
-    """Absolute path. Symbolic links are kept, so that relative paths mean what the author sees."""
+    """Absolute path. Symbolic links are not resolved, so relative paths refer to the directory that the author sees."""
     text: str
     is_of_client: bool = False
-    """Whether it is a file of an MCP client, in which `${NAME}` is a variable."""
+    """Whether this is a file of an MCP client, where `${NAME}` refers to an environment variable."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def directory(self) -> Path:
-        """The base of relative paths.
+        """The directory to which relative paths in the file refer.
 
         For a client's file such as `.vscode/mcp.json` or `.kiro/settings/mcp.json`, this is the project directory.
         """
@@ -87,7 +87,7 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
         # fifo(7): without O_NONBLOCK, opening waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            # The path can have been replaced since it was opened.
+            # Check the open file, because the path can refer to another file by now.
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
                 raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")

@@ -1,4 +1,4 @@
-"""Locates nodes of the merged document, and returns source lines without literal secrets."""
+"""Locates nodes of the merged document, and returns source lines with literal secrets masked."""
 
 import os
 import re
@@ -24,13 +24,13 @@ _CREDENTIALS: Final = (
     TOKENS.pattern
     + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)"
 )
-"""Secrets that are recognised by their form. Compiled on first use."""
+"""Pattern for secrets that are recognised by their form. The pattern is compiled on first use."""
 
 _PASSED_ON: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)"
-"""`--password=…` in a command line, `token=…` in a query."""
+"""Pattern for secrets such as `--password=…` in a command line, or `token=…` in a query."""
 
 _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)"
-"""Everything after a key that looks secret, for files that are not valid YAML."""
+"""Pattern for all text after a key that looks secret. It is used only for files that are not valid YAML."""
 
 _ENOUGH: Final = 12
 """Number of characters to compare when checking a position."""
@@ -40,9 +40,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a definition that does not come from the YAML files."""
 
     path: DocumentPath
-    """The source entry, such as `("upstreams", "github")`, or its override of the definition."""
+    """Path of the source entry, such as `("upstreams", "github")`, or of the entry's override for this definition."""
     written: Json
-    """Everything that determines the definition, as JSON. The lock compares it."""
+    """Everything that determines the definition, as JSON. The lock file pins a digest of this value."""
 
 
 class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +71,16 @@ class WrittenSources:
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
-        """Masked lines. A generated file can consist of one long line with a thousand problems."""
+        """Cache of masked lines, because a generated file can have a thousand problems in one long line."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.place.line, scalar.end.line + 1):
                 self._secrets.setdefault((scalar.place.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
-        """Return a copy with the origins of source definitions (`("tools", "x")`)."""
+        """Return a copy that also locates definitions from sources. The keys are paths such as `("tools", "x")`."""
         extended = copy(self)
-        extended._origins = origins  # noqa: SLF001 - a copy of its own
+        extended._origins = origins  # noqa: SLF001 - a new copy
         return extended
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
@@ -104,14 +104,14 @@ class WrittenSources:
         return entry.place if points_at_key and entry is not None else place_of(entry, node)
 
     def written(self, path: DocumentPath) -> Json:
-        """Return the value at a path without interpolation, or None if it is not in the file."""
+        """Return the value at a path without interpolation, or None if the files do not contain the path."""
         if path in self._origins:
             return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
 
     def digest(self, path: DocumentPath) -> str:
-        """Digest the definition at a path without interpolation."""
+        """Return a digest of the definition at a path, before interpolation."""
         return digest_of_json([self.written(path), self._relative(self.directory(path))])
 
     def texts(self) -> dict[Path, str]:
@@ -144,13 +144,13 @@ class WrittenSources:
         return path if origin is None else origin.path
 
     def _covered(self, diagnostic: Diagnostic) -> str:
-        """Return the message of a diagnostic. Mask the value at its position if the value is a secret."""
+        """Return the message of a diagnostic. If a secret is at the diagnostic's position, mask it in the message."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message
         for scalar in self._secrets.get((place.source.path, place.line), ()):
             if scalar.place.column == place.column and str(scalar.value):
-                # A short secret can be part of other words.
+                # Replace only whole words, because a short secret can be part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
 
@@ -178,14 +178,15 @@ class WrittenSources:
 
 
 def _masked(line: str, start: int, end: int) -> str:
-    """Mask a part of a line. The length does not change, so carets still match."""
+    """Mask part of a line without changing its length, so that carets still point to the right column."""
     return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]
 
 
 def _place_in(scalar: Scalar, offset: int) -> Place:
     """Return the position of a character in a scalar.
 
-    If the notation differs from the text (folded lines, escapes, interpolation), return the position of the scalar.
+    If the notation in the file differs from the text (folded lines, escapes, interpolation), return the position of the
+    scalar.
     """
     text, whole, lines = str(scalar.value), scalar.place, scalar.place.source.lines
     row, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)

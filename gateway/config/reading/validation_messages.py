@@ -1,4 +1,4 @@
-"""Rewords pydantic's validation errors for authors of configuration files. Consequential errors are dropped."""
+"""Rewords pydantic's validation errors for authors of configuration files, and drops errors that another error causes."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -29,14 +29,14 @@ _BARE: Final = {
     "a whole number": re.compile("[-+]?[0-9]+"),
     "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
 }
-"""Values that would not be text without quotes."""
+"""Patterns of values that are text only because of their quotes, by the expected type."""
 
 _SHORT_FORMS: Final = {
     "string": "text",
     "boolean": "true or false",
     "integer": "a whole number",
 }
-"""Words for a short form, by the type in its schema."""
+"""Maps the type in the schema of a short form to the words that describe it."""
 
 _LIMITS: Final = {
     "greater_than": "must be more than {gt}",
@@ -49,7 +49,7 @@ _LIMITS: Final = {
 }
 
 _AT_KEY: Final = frozenset({"extra_forbidden", "missing", "nothing_given"})
-"""Errors that point at the key instead of the value."""
+"""Types of errors that point at the key instead of the value."""
 
 
 def diagnostics_of(  # noqa: PLR0913 - what was validated, and where it was written
@@ -61,7 +61,7 @@ def diagnostics_of(  # noqa: PLR0913 - what was validated, and where it was writ
     path: DocumentPath,
     kinds: Container[str] | None = None,
 ) -> Iterator[Diagnostic]:
-    """Locate errors, or only those of `kinds`, in the file. `data` of `item` was validated as `model`."""
+    """Yield each error with its location in the file. If `kinds` is given, skip errors of other types."""
     for details, steps, pointed in _located(error, data, model):
         # An unreadable value was reported when it was read.
         if (kinds is not None and details["type"] not in kinds) or isinstance(_at(data, pointed), Invalid):
@@ -73,9 +73,9 @@ def diagnostics_of(  # noqa: PLR0913 - what was validated, and where it was writ
 
 
 def without_errors(data: Json, error: ValidationError | None, model: object) -> Json:
-    """Return a definition without invalid values, so that the rest can be checked. Return None if that is not possible.
+    """Return a copy of a definition without its invalid values, or None if the definition cannot be repaired.
 
-    Misspelt keys are corrected. Names of inputs and arguments are kept, because templates use them.
+    Misspelt keys are corrected. Invalid inputs and arguments keep their names, because templates use the names.
     """
     paths = list(_invalid_values(data, ()))
     copied = _copied(data)
@@ -88,7 +88,7 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
         paths.append(path)
     if any(path[0] in _NAMING or path in _INDISPENSABLE or path[-2:] == ("command", 0) for path in paths):
         return None
-    # Nested values first.
+    # Remove nested values first.
     for path in sorted(set(paths), key=lambda path: [(isinstance(step, int), step) for step in path], reverse=True):
         _remove(copied, path)
     return copied
@@ -97,13 +97,13 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
 def _located(
     error: ValidationError, data: Json, model: object
 ) -> Iterator[tuple[ErrorDetails, DocumentPath, DocumentPath]]:
-    """Yield each error with the path of the invalid value in `data`, and the path of its cause."""
+    """Yield each error, the path of the invalid value in `data`, and the path of the value that causes the error."""
     problems = error.errors(include_url=False)
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
         loc = details["loc"]
         if details["type"] == "missing":
-            # The misspelt key is reported instead.
+            # The misspelt key is reported instead of the missing key.
             if loc in misspelt:
                 continue
             loc = loc[:-1]
@@ -113,10 +113,10 @@ def _located(
 
 
 _NAMED: Final = frozenset({"input", "arguments"})
-"""Keys with names that templates use."""
+"""Keys whose members define names for templates."""
 _INDISPENSABLE: Final = frozenset((key,) for key in _NAMED)
 _NAMING: Final = frozenset({"input_schema", "uri", "files", "root"})
-"""Other keys that determine such names."""
+"""Other keys that define names for templates."""
 
 
 def _invalid_values(data: Json, path: DocumentPath) -> Iterator[DocumentPath]:
@@ -140,14 +140,14 @@ def _remove(data: Json, path: tuple[Any, ...]) -> None:
     holder = _at(data, path[:-1])
     if not isinstance(holder, list):
         del holder[path[-1]]
-    elif holder[path[-1]] == "":  # an empty text is not valid either
+    elif holder[path[-1]] == "":  # the empty text was invalid too
         _remove(data, path[:-1])
     else:
         holder[path[-1]] = ""  # other items keep their positions
 
 
 def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
-    """Return the path with its misspelt key corrected, or None."""
+    """Return the path of an unknown key with the spelling corrected, or None if no known key is similar."""
     *above, key = details["loc"]
     owner = model_at(model, above)
     meant = nearest(str(key), keys_of(owner)) if owner else None
@@ -155,7 +155,7 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
 
 
 def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
-    """Return the message for an unknown key, with the intended key or parent, or all allowed keys."""
+    """Return the message for an unknown key. It suggests the intended key or parent, or lists all allowed keys."""
     if owner is None:
         return "unknown key"
     allowed = keys_of(owner)
@@ -201,7 +201,7 @@ def _mapping(model: type[BaseModel] | None) -> str:
 
 
 def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
-    """Return `text, or ` if the path leads to a type with a short form, otherwise ""."""
+    """Return words such as `text, or ` if the type at the path has a short form, otherwise ""."""
     metadata = (each for found in _annotations_at(annotation, loc) for _, said in alternatives(found) for each in said)
     schemas = (each.schema or {} for each in metadata if isinstance(each, ShortForm))
     words = (_SHORT_FORMS.get(str(schema["type"])) for schema in schemas if "type" in schema)
@@ -209,7 +209,7 @@ def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
 
 
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
-    """Return the model at a path of pydantic, if there is one."""
+    """Return the model at the location of a pydantic error, or None."""
     models = (each for candidate in _annotations_at(annotation, loc) for each, _ in alternatives(candidate))
     return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
@@ -223,7 +223,7 @@ def _annotations_at(annotation: object, loc: Iterable[int | str]) -> list[object
 
 
 def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
-    """Return a path of pydantic without union tags and without indexes of implied lists."""
+    """Convert the location of a pydantic error to a path in `data`, without union tags and indexes of implied lists."""
     steps: list[str | int] = []
     for step in loc:
         is_key = isinstance(data, dict) and step in data

@@ -24,16 +24,16 @@ TOKENS: Final = re.compile(
     r"|\bsk-(?:ant-|proj-|live-)?[\w-]{24,}|\b[rs]k_live_\w{16,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{35}\b"
     r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-"""Keys of well-known services, signed tokens and private keys."""
+"""Pattern for API keys of well-known services, signed tokens and private keys."""
 _MIN_TOKEN_LENGTH: Final = 15
-"""Characters. Shorter texts, which are most, cannot be tokens."""
+"""Minimum characters of a token. Most texts are shorter, so they need not be searched."""
 _RUN: Final = re.compile(r"[\w-]{10}")
-"""Part of every token, but rare in prose. Searching for it first is faster."""
+"""Matches a part of every token, but rarely matches prose. Searching for this pattern first is faster."""
 
 _USER_AND_PASSWORD: Final = re.compile(r"://[^/\s:@'\"{}]+:[^/\s@'\"{}$]{3,}@")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
 _MIN_LENGTH: Final = 8
-"""Characters. Shorter values are words such as `none`."""
+"""Minimum characters of a secret. Shorter values are usually words such as `none`."""
 
 ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` instead"
 
@@ -44,7 +44,7 @@ def is_secret_key(key: str) -> bool:
 
 
 def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> bool:
-    """Whether a text is a secret. With `belongs_here`, the field is meant for secrets."""
+    """Whether a text is a secret. `belongs_here` is true if the field is meant for secrets."""
     if len(value) >= _MIN_TOKEN_LENGTH and _RUN.search(value) is not None and TOKENS.search(value) is not None:
         return True
     if "://" in value and _USER_AND_PASSWORD.search(value) is not None:
@@ -54,7 +54,7 @@ def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> b
 
 def _is_meant_as_secret(value: str, path: Sequence[str | int]) -> bool:
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
-    # Digests replace secrets, so there is nothing to advise.
+    # A digest in the file is safe, because it is not the secret itself.
     if not is_secret_key(key) or "sha256" in key:
         return False
     if key == "private_key" and "auth" in path:
@@ -68,7 +68,7 @@ _HOMES_OF_SECRETS: Final = frozenset({"headers", "query", "env", "form", "json",
 
 
 def masked_document(model: Model) -> JsonObject:
-    """Return the keys that were written, with their names in the file, in the order of the models."""
+    """Return the keys that were set in the file, with secrets masked, in the order of the models' fields."""
     masked: JsonObject = _masked(model.model_dump(by_alias=True, exclude_unset=True), ())
     return masked
 
@@ -90,7 +90,7 @@ def _masked(value: object, path: DocumentPath) -> Json:
 
 
 def _text(text: str, path: DocumentPath) -> str:
-    # Known secrets first, then text that looks like a secret.
+    # Mask known secrets first, then text that looks like a secret.
     masked = shown(text)
     if is_secret(masked, path, belongs_here=not _HOMES_OF_SECRETS.isdisjoint(path)):
         return MASK

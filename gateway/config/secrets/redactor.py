@@ -22,7 +22,7 @@ from gateway.json_types import Json
 
 _SAMPLE: Final = 6
 _FEWEST: Final = 400
-"""Number of strings times step. Below this, searching for each string is faster (measured)."""
+"""Minimum of strings × step for sampling. Below it, searching for each string is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
 
 
@@ -34,7 +34,7 @@ class SubstringSearch:
         shortest = len(self.all[-1]) if self.all else _SAMPLE
         self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(self.all))))
         is_sampled = len(self.all) * self._step >= _FEWEST
-        # Every offset is needed, because only each `step`-th position is checked.
+        # Take samples at every offset, because only each `step`-th position of the data is checked.
         self._samples: Final = (
             {needle[at : at + _SAMPLE] for needle in self.all for at in range(self._step)} if is_sampled else None
         )
@@ -50,14 +50,14 @@ class SubstringSearch:
 
 _MIN_WORD_LENGTH: Final = 3
 _MAX_OBTAINED: Final = 128
-"""Maximum number of secrets. The oldest are dropped."""
+"""Maximum number of obtained secrets. The oldest secrets are dropped."""
 
 
 class Redactor:
-    """Masks secrets in every encoding in which they may appear.
+    """Masks secrets in plain and encoded form.
 
-    Verbatim forms are searched in the text, and canonical forms in its canonical form. Of an encoded secret, the whole
-    word is masked. A single pattern with all forms would be a hundred times slower.
+    Verbatim forms are searched in the text, and canonical forms in the canonical form of the text. If a word contains
+    an encoded secret, the whole word is masked. A single pattern with all forms would be a hundred times slower.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:
@@ -71,7 +71,7 @@ class Redactor:
             # One less than the longest form, because a whole form is masked anyway.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
         )
-        # The first alternative that matches wins.
+        # Sort by length, because the first alternative that matches wins.
         short = sorted((each for each in self._secrets if len(each) < MIN_SECRET_LENGTH), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
@@ -84,11 +84,11 @@ class Redactor:
         return hash(self._secrets)
 
     def __or__(self, other: "Redactor") -> "Redactor":
-        """Return a redactor for the secrets of both."""
+        """Return a redactor for the secrets of both redactors."""
         return Redactor(self._secrets | other._secrets, obtained=self._obtained or other._obtained)
 
     def with_obtained(self, obtained: "ObtainedSecrets") -> "Redactor":
-        """Return a redactor that also masks obtained secrets, including future ones."""
+        """Return a redactor that also masks `obtained`, including secrets that are added later."""
         return Redactor(self._secrets, obtained=obtained)
 
     @property
@@ -105,7 +105,7 @@ class Redactor:
             masked = masked.replace(form, _MASK_BYTES)
         if encoded := self._canonical.found(canonical(masked)):
             masked = covered(masked, encoded, _MASK_BYTES)
-        # Most texts contain no secret.
+        # Most texts contain no secret, and need no decoding.
         return text if masked is data else masked.decode(errors="surrogatepass")
 
     def finds(self, text: str) -> bool:
@@ -119,34 +119,34 @@ class Redactor:
         return bool(self._verbatim.found(data) or self._canonical.found(canonical(data)))
 
     def strictly(self, text: str) -> str:
-        """Also mask short secrets that are whole words. Used for messages that quote the configuration file."""
+        """Mask secrets, including short ones that are whole words, in a message that quotes the configuration file."""
         text = self.text(text)
         return text if self._short is None else self._short.sub(MASK, text)
 
     def before_gap(self, text: str) -> str:
-        """Remove as many characters from the end of a truncated text as the longest partial secret has.
+        """Remove the last characters of a truncated text, which can be the start of a secret.
 
-        Always remove them. Otherwise a caller who controls the length could guess a secret character by character.
+        Their number is constant. Otherwise, a caller who controls the length could guess a secret step by step.
         """
         return text[: max(0, len(text) - self._most_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Remove as many characters from the start of a text whose beginning is missing. See `before_gap`."""
+        """Remove the first characters of a text whose start is missing, because they can be the end of a secret."""
         return text[self._most_torn :]
 
     @property
     def _most_torn(self) -> int:
         others = self._others
-        return self._longest_torn if others is None else max(self._longest_torn, others._most_torn)  # noqa: SLF001 - of its own kind
+        return self._longest_torn if others is None else max(self._longest_torn, others._most_torn)  # noqa: SLF001 - same class
 
     def json(self, value: Json) -> Json:
-        """Mask strings, member names and numbers."""
+        """Mask secrets in strings, member names and numbers."""
         if (others := self._others) is not None:
             value = others.json(value)
         return self._masked(value) if self._verbatim.all and self._may_hold(value) else value
 
     def _may_hold(self, value: Json) -> bool:
-        """Whether the serialized value contains a secret. Faster than visiting each value."""
+        """Whether the serialized value can contain a secret. This check is faster than visiting each nested value."""
         try:
             data = orjson.dumps(value)
         except TypeError:  # lone surrogate, number of more than 64 bits, mapping that is not a dict
@@ -157,7 +157,7 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            # Plugins can return mappings with other keys than strings.
+            # Plugins can return mappings whose keys are not strings.
             return {
                 self._masked(name) if isinstance(name, str | int | float) else name: self._masked(member)
                 for name, member in value.items()
@@ -199,16 +199,16 @@ class ObtainedSecrets:
         self._secrets: Final[OrderedDict[str, None]] = OrderedDict()
         self._adding: Final = Lock()
         self.redactor: Redactor | None = None
-        """None until there is a secret."""
+        """None until a secret has been added."""
 
     def add(self, secret: str) -> None:
-        """Start masking a secret. Takes about a millisecond per known secret."""
+        """Start masking a secret. The call takes about one millisecond per known secret."""
         with self._adding:
             self._secrets[secret] = None
             self._secrets.move_to_end(secret)
             while len(self._secrets) > _MAX_OBTAINED:
                 self._secrets.popitem(last=False)
-            # Other threads read this without the lock.
+            # Assign a new redactor, because other threads read `redactor` without the lock.
             self.redactor = Redactor(self._secrets)
 
 
@@ -220,12 +220,12 @@ def _bytes(text: str) -> bytes:
 
 
 def _in_json(form: str) -> bytes:
-    # Must match the output of orjson.
+    # The result must match the output of orjson.
     return json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
 
 
 def _as_word(secret: str) -> str:
-    """Return a pattern for a short secret as a whole word. Very short secrets must be in quotes."""
+    """Return a pattern that matches a short secret as a whole word, or only in quotes if it is very short."""
     word = re.escape(secret)
     if len(secret) < _MIN_WORD_LENGTH:
         return rf"(?<=[`'\"/]){word}(?=[`'\"/])"

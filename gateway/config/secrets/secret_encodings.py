@@ -1,12 +1,12 @@
-"""Encodings in which a secret may appear, and the canonical form that removes most of them.
+"""Finds encoded secrets in text, with the help of a canonical form that removes most encodings.
 
 URLs, JSON, base64, hexadecimal and character references are covered, with up to three nested encodings. Deliberate
 hiding, such as encryption or one character per call, is not covered.
 
 `canonical` decodes percent-encoding, HTML and XML character references, and the backslash escapes of JSON, JavaScript,
-Python, C, Go and shells. It removes white space, control characters, quotes, backslashes and the characters that differ
-between base64 alphabets. A secret therefore has the same form in wrapped base64, in JSON within JSON, and between
-terminal escapes. All functions take linear time and memory.
+Python, C, Go and shells. `canonical` also removes white space, control characters, quotes, backslashes and the
+characters that differ between base64 alphabets. A secret therefore has the same canonical form in plain text, in a URL,
+and in JSON within JSON. All functions take linear time and memory.
 """
 
 import base64
@@ -18,14 +18,14 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 MIN_SECRET_LENGTH: Final = 8
-"""Characters. Shorter secrets are too similar to ordinary words."""
+"""Minimum characters of a secret. Shorter secrets are too similar to ordinary words."""
 _MAX_ENCODED_LENGTH: Final = 16 * 1024
-"""Characters. Longer secrets are searched only verbatim."""
+"""Maximum characters. Longer secrets are not searched in base64 and hexadecimal."""
 _MAX_LINES: Final = 200
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
 """RFC 3986 §2.3: characters that are never escaped."""
 _LINE_WIDTHS: Final = (64, 76)
-"""Line lengths of base64: RFC 7468 §2, RFC 2045 §6.8."""
+"""Line lengths of wrapped base64: RFC 7468 §2, RFC 2045 §6.8."""
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 _PASSES: Final = 3
@@ -48,7 +48,7 @@ _TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5. `+` and `-` are omi
 
 
 def verbatim_forms_of(secret: str) -> set[str]:
-    """Return the forms to search in unmodified text. Empty for a secret that is too short.
+    """Return the forms of a secret to search in unmodified text. Secrets that are too short have no forms.
 
     If the canonical form is too short to search, URL and JSON encodings are included.
     """
@@ -64,7 +64,7 @@ def verbatim_forms_of(secret: str) -> set[str]:
 
 
 def canonical_forms_of(secret: str) -> set[bytes]:
-    """Return the forms to search in canonical text. Empty for a secret that is too short."""
+    """Return the forms of a secret to search in canonical text. Secrets that are too short have no forms."""
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
     texts = [secret, *_lines(secret)]
@@ -79,7 +79,7 @@ def _bytes(text: str) -> bytes:
 
 
 def longest_form_of(secret: str) -> int:
-    """Return the maximum length of an encoded secret, in characters."""
+    """Return the length of the longest encoding of a secret, in characters."""
     if len(secret) > _MAX_ENCODED_LENGTH:
         return len(secret)
     in_hexadecimal = 2 * len(_bytes(secret))  # longer than base64
@@ -89,12 +89,12 @@ def longest_form_of(secret: str) -> int:
 def _longest_escape(character: str) -> int:
     if _UNESCAPED.fullmatch(character):
         return 1
-    # Per UTF-16 unit: 7 in JSON within JSON. Per byte: 3 in a URL.
+    # JSON within JSON needs 7 characters per UTF-16 code unit. A URL needs 3 characters per byte.
     return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(_bytes(character)))
 
 
 def _lines(secret: str) -> Iterator[str]:
-    """Yield the lines of a multi-line key. Progress and logs show single lines."""
+    """Yield the lines of a multi-line secret, because progress and logs show single lines."""
     lines = [line.strip() for line in secret.splitlines()]
     if 1 < len(lines) <= _MAX_LINES:
         yield from (line for line in lines if len(line) >= MIN_SECRET_LENGTH)
@@ -112,7 +112,7 @@ def _in_base64(secret: str) -> Iterator[str]:
 
 
 def _lines_in_base64(secret: str) -> Iterator[str]:
-    """Yield the lines of wrapped base64. Progress and logs show single lines."""
+    """Yield the lines of wrapped base64, because progress and logs show single lines."""
     encoded = base64.b64encode(_bytes(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:
@@ -120,7 +120,7 @@ def _lines_in_base64(secret: str) -> Iterator[str]:
 
 
 def canonical(data: bytes) -> bytes:
-    """Return the canonical form. `data` can be any bytes."""
+    """Return the canonical form of `data`, which can be any bytes."""
     for _ in range(_PASSES):
         decoded = data
         if b"%" in data and _PERCENT.search(data) is not None:
@@ -138,20 +138,20 @@ def canonical(data: bytes) -> bytes:
 
 
 _WORD_BYTES: Final = rb"\\%#;{}0-9A-Za-z"
-"""Bytes of escapes. An escape contains no other byte, except for `&` at its start."""
+"""All bytes that an escape can contain, except for `&` at its start."""
 _WORD: Final = re.compile(rb"&?[%b]+|[\x80-\xff]+|." % _WORD_BYTES, re.DOTALL)
 _CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
 
 
 def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
-    """Replace the words of `data` whose canonical form contains a part of a needle with `mask`."""
+    """Replace each word of `data` with `mask` if its canonical form contains part of a needle."""
     chunks = _CHUNK.findall(data)
     found = _marked(b"".join(map(canonical, chunks)), needles)
     shown: list[bytes] = []
     at = 0
     for chunk in chunks:
         end = at + len(canonical(chunk))
-        # Most chunks of a long text contain no secret.
+        # Split a chunk into words only if it contains part of a secret.
         for word in _WORD.findall(chunk) if found.count(0, at, end) < end - at else (chunk,):
             end = at + len(canonical(word))
             is_inside = found[at : at + 1] == _INSIDE

@@ -1,1 +1,1 @@
-"""Inputs of `type: file`: their schema for clients, and decoding."""
+"""Inputs of `type: file`: the schema for clients, and decoding."""

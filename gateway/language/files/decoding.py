@@ -23,19 +23,19 @@ _MAX_HEAD: Final = 1024
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838 §4.2."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
-# Models send a path or URL if they cannot read the file.
+# Matches paths and URLs, which models send if they cannot read the file.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
 
 
 class FileRefusedError(ValueError):
-    """The text is not an acceptable file. The message starts with "must be"."""
+    """Raised if a text is not an acceptable file. The message starts with "must be"."""
 
 
 class FileRule(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
-    """In lower case. If empty, all types are accepted."""
+    """Accepted media types in lower case. If empty, all types are accepted."""
 
     @property
     def summary(self) -> str:
@@ -44,10 +44,10 @@ class FileRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decoded_file(text: str, rule: FileRule) -> FileArgument:
-    """Decode a file.
+    """Decode a file from base64 or a `data:` URI.
 
     Raises:
-        FileRefusedError: the encoding is invalid, the file is too large, or has another media type.
+        FileRefusedError: the encoding is invalid, the file is too large, or its media type is not accepted.
     """
     text = text.strip()
     if text[:5].lower() == "data:":
@@ -104,7 +104,7 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
         raise _not_base64(text, "is truncated, or has wrong padding")
     try:
         encoded = _standard(text[:size]) if is_url_safe else text[:size]
-        # Strict: otherwise `binascii` skips other characters.
+        # Without strict mode, `binascii` skips characters that are not base64.
         data = binascii.a2b_base64(encoded + "=" * missing, strict_mode=True)
     except binascii.Error as error:
         raise _not_base64(text) from error
@@ -137,7 +137,7 @@ def _check_size(size: int, rule: FileRule) -> None:
 
 
 def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
-    """Return the media type as sent, or the only accepted type, or the type detected from the content."""
+    """Return the media type that was sent, otherwise the only accepted type, otherwise the detected type."""
     wanted = " or ".join(rule.media_types)
     if given is not None:
         if rule.media_types and not _is_wanted(given, rule):
@@ -164,7 +164,7 @@ def _is_wanted(media_type: str, rule: FileRule) -> bool:
 
 
 def description_of(value: Json) -> JsonObject:
-    """Describe a file without decoding it. The size is approximate."""
+    """Return the name, type and approximate size of an encoded file without decoding it."""
     if not isinstance(value, str):
         return {"size": None}
     head, comma, _ = value[5:_MAX_HEAD].partition(",") if value[:5].lower() == "data:" else ("", "", "")
@@ -181,7 +181,7 @@ def _name_in(parameters: Sequence[str]) -> str | None:
 
 
 Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
-"""Replaces a value at the place of a file. Without a rule, the value is text where an object or a list is expected."""
+"""Replaces a file in arguments. The rule is None for text where the schema expects an object or list with files."""
 
 
 def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None:
@@ -203,12 +203,12 @@ def schemas_of_parts(schema: JsonObject) -> list[JsonObject]:
 
 
 class FilePlaces(msgspec.Struct, frozen=True):
-    """The places of files in values of a schema."""
+    """Finds the files in values of a schema."""
 
     schema: JsonObject
-    """With `type: file`."""
+    """The schema as written, with `type: file`."""
     rules: Mapping[int, FileRule | None]
-    """By the `id` of each part of the schema that is a file, or contains files (None)."""
+    """Maps the `id` of each file schema to its rule. Schemas that only contain files are mapped to None."""
 
     def replaced(
         self, value: Json, replace: Replace, path: DocumentPath = (), *, schema: JsonObject | None = None
@@ -265,6 +265,6 @@ class FilePlaces(msgspec.Struct, frozen=True):
         return sum(sizes)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Return arguments, valid or not, with descriptions instead of files."""
+        """Return the arguments, valid or not, with a description instead of each file."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
         return described

@@ -53,7 +53,7 @@ class FileArgument(Mapping[str, Json]):
 
 def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
     match value:
-        # Before Mapping, because a file is a Mapping.
+        # This case must come before `Mapping`, because a file is also a `Mapping`.
         case FileArgument():
             return replace(value)
         case Mapping():

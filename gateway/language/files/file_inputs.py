@@ -24,12 +24,12 @@ from gateway.language.files.decoding import (
 from gateway.language.schemas.keywords import HEADER_KEYWORD, rewritten, subschemas
 
 Place = Callable[[DocumentPath], DocumentPath]
-"""Maps a path in a schema to its place in the file."""
+"""Maps a path in a schema to the path of the same node in the configuration."""
 
 FILE: Final = "file"
 _WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
-"""Bytes of a message in addition to the file."""
+"""Estimated bytes of a message in addition to the file."""
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -69,9 +69,9 @@ def holds_files_alone(schema: JsonObject) -> bool:
 def compile_file_inputs(
     schema: JsonObject, problems: Problems, *, place: Place, max_body: int | None = None
 ) -> tuple[JsonObject, FilePlaces | None]:
-    """Return the schema for clients, and the places of files if there are any.
+    """Return the schema for clients, and a `FilePlaces` if the schema contains files.
 
-    Warns about files that do not fit into a message of `max_body` bytes.
+    Warn if a file of the maximum size does not fit into a message of `max_body` bytes.
     """
     inputs = []
     for path, found in _schemas_in(schema) if _mentions_file(schema) else ():
@@ -87,7 +87,7 @@ def compile_file_inputs(
     rules: dict[int, FileRule | None] = dict.fromkeys(leading)
     for path, found in inputs:
         rules[id(found)] = _rule(found, problems.at(*place(path)), max_body=max_body)
-        # By identity, because references can share a part of the schema.
+        # Compare by identity, because several references can share one subschema.
         if id(found) not in leading:
             message = "a file must be an input, a member of an object, or an item of a list; it is not supported here"
             problems.at(*place((*path, "type"))).error(message)
@@ -115,7 +115,7 @@ def _mentions_file(schema: JsonObject) -> bool:
 
 
 def _leading_to_files(root: JsonObject) -> set[int]:
-    """Return the ids of all files and of all schemas that contain them."""
+    """Return the `id` of each file schema, and of each schema that contains a file schema."""
     waiting, schemas = [root], dict[int, tuple[JsonObject, list[JsonObject]]]()
     while waiting:
         schema = waiting.pop()
@@ -163,7 +163,7 @@ def _rule(schema: JsonObject, problems: Problems, *, max_body: int | None) -> Fi
 def _warn_of_size(max_size: int | None, problems: Problems, *, max_body: int | None) -> None:
     if max_body is None or max_size is None:
         return
-    # Base64 uses four bytes for three.
+    # Base64 encodes three bytes as four.
     most = max(0, (max_body - _ENVELOPE) * 3 // 4)
     if max_size > most:
         problems.warning(

@@ -1,6 +1,6 @@
 """Detects media types from file names and signatures (WHATWG MIME Sniffing §6).
 
-The module functions of `mimetypes` depend on files of the system, so the results differ between machines.
+The module-level functions of `mimetypes` read system files, so their results differ between machines.
 """
 
 import re
@@ -46,7 +46,7 @@ _BY_SUFFIX: Final = {
 
 @cache  # lazy, because the first instance in a process is slow
 def _python_types() -> MimeTypes:
-    """Return Python's built-in table, without files of the system."""
+    """Return Python's built-in table, without the types in system files."""
     return MimeTypes()
 
 
@@ -62,7 +62,7 @@ def suffix_of(media_type: str | None) -> str:
     """Return the usual file name suffix including the dot, or an empty string."""
     kind = essence(media_type)
     ours = next((suffix for suffix, known in _BY_SUFFIX.items() if known == kind), None)
-    # Python's table first: `text/plain` is usually `.txt`, which `_BY_SUFFIX` does not contain.
+    # Search Python's table first: `text/plain` is usually `.txt`, which `_BY_SUFFIX` does not contain.
     return _python_types().guess_extension(kind) or ours or ""
 
 

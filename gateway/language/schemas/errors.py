@@ -40,7 +40,7 @@ def _readable(step: str) -> str:
 
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
-    """Describe an error of the engine. `noun` is the word for members of the outermost object."""
+    """Convert an error of jsonschema-rs to our messages. `noun` is the word for members of the outermost object."""
     branches = _branches(error)
     if branches is not None:
         yield from _describe_branches(error, branches, schema, noun=noun)
@@ -86,7 +86,7 @@ def _describe_branches(
 ) -> Iterator[SchemaError]:
     path = tuple(error.instance_path)
     near = [branch for branch in branches if not any(_is_wrong_type_at(path, diagnostic) for diagnostic in branch)]
-    # Prefer alternatives of the right type: for an object, `string or object` has one.
+    # Describe only alternatives of the right type. For an object, `string or object` has one such alternative.
     if len(near) == 1:
         for diagnostic in near[0]:
             yield from describe(diagnostic, schema, noun=noun)

@@ -1,4 +1,4 @@
-"""Compiles JSON Schemas with jsonschema-rs. Eight formats are validated, whatever the dialect."""
+"""Compiles JSON Schemas with jsonschema-rs. The same eight formats are validated in every dialect."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -43,16 +43,16 @@ _RESTRICTED_BY: Final = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""Keywords that would apply to more values if the first keyword were removed."""
+"""Maps each keyword to the keywords that would apply to more values if it were removed."""
 
 
 class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     schema: JsonObject
     engine: jsonschema_rs.Validator
-    """Of the schema without descriptions. Tools with equal schemas share it."""
+    """Compiled from the schema without descriptions. Tools with equal schemas share one engine."""
     cost: ValidationCost
     is_foreign: bool
-    """Whether another server validates the value again. Values that are too expensive to check are then accepted."""
+    """Whether another server validates values again. If so, values that are too expensive to check are accepted."""
     is_valid: Callable[[Json], bool]
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
@@ -66,7 +66,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
-        """Return the errors of the engine, or none for large values."""
+        """Return the errors of the engine, or an empty list for large values."""
         if self._is_too_large_for_words(instance) or self.cost.limit_exceeded(instance) is not None:
             return []
         return list(self.engine.iter_errors(instance))
@@ -93,7 +93,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         kept = _cut_down(instance, (), cut, depth)
 
         def is_of_the_cut(path: DocumentPath) -> bool:
-            # Caused by the truncation, such as a list that is too short.
+            # The truncation causes such errors, for example if a list becomes too short.
             return path in cut or (_has(instance, path) and not _has(kept, path))
 
         described = self._described(kept, noun=noun)
@@ -123,7 +123,7 @@ def compile_schema(
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
-    """Return why a value does not match a schema. No value matches an invalid schema."""
+    """Return the reasons why a value does not match a schema. No value matches an invalid schema."""
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
@@ -138,7 +138,7 @@ def schema_problem_in(schema: JsonObject) -> str | None:
 def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaError]]:
     """Compile the supported part of another server's schema. Return the validator and the unsupported parts.
 
-    The validator accepts at least all values that the schema accepts. Required members with a default can be missing.
+    The validator accepts every value that the schema accepts, and possibly more. Members with a default are optional.
     """
     unchecked: dict[str, SchemaError] = {}
     checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
@@ -146,7 +146,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
         compiled = _compiled(checked, is_foreign=True)
         if isinstance(compiled, Validator):
             return compiled, list(unchecked.values())
-        # By message: a keyword below `allOf` can be reported at several paths.
+        # Use the message as the key, because a keyword below `allOf` can be reported at several paths.
         unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
         if any(problem.path in ((), ("$schema",)) for problem in compiled):
             break
@@ -175,7 +175,7 @@ def _drop_required_defaults(schema: dict[str, Json]) -> None:
 
 
 def _drop_negations(schema: dict[str, Json]) -> None:
-    """Remove keywords that would reject more values if a related schema accepts more."""
+    """Remove keywords that reject more values if their subschemas accept more."""
     for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
         schema.pop(keyword, None)
     if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):
@@ -193,7 +193,7 @@ def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
         if len(rest) > 1 and isinstance(member, dict):
             return _leave_out(member, rest[1:])
         if isinstance(value, dict) and keyword != "patternProperties":
-            value[str(rest[0])] = True  # not deleted: `additionalProperties` would apply
+            value[str(rest[0])] = True  # if it were deleted, `additionalProperties` would apply
             return None
     for each in (keyword, *_RESTRICTED_BY.get(keyword, ())):
         schema.pop(each, None)
@@ -208,13 +208,13 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
     shared = _shared(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
     if isinstance(shared, Validator):
         return replace(shared, schema=copy)
-    problems = check_schema(copy)  # again with descriptions, which messages can quote
+    problems = check_schema(copy)  # check again with descriptions, which messages can quote
     return problems if isinstance(problems, list) else shared
 
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
     for keyword in _FREE_TEXT:
-        # The metaschema rejects other types.
+        # Keep values of other types, so that the metaschema rejects them.
         if isinstance(schema.get(keyword), str):
             del schema[keyword]
 
@@ -251,7 +251,7 @@ _NOT_ASSERTED: Final = (
 )  # fmt: skip
 _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(_NOT_ASSERTED, lambda _text: True),
-    # Not part of draft-07.
+    # Draft-07 does not define this format.
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
 

@@ -40,7 +40,7 @@ TYPES_BY_KEYWORD: Final[Mapping[str, frozenset[str]]] = {
         _OBJECTS,
     ),
 }
-"""Types that a keyword applies to. Other values are valid (JSON Schema Validation §6)."""
+"""Types that each keyword applies to. Values of other types are valid (JSON Schema Validation §6)."""
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
@@ -128,7 +128,7 @@ def header_parameters(
 ) -> tuple[tuple[HeaderParameter, ...], tuple[tuple[DocumentPath, str], ...]]:
     """Find the inputs that clients also send as header fields (MCP 2026-07-28 server/tools, "x-mcp-header").
 
-    Return the valid ones, and the paths and errors of invalid ones.
+    Return the valid inputs, and the path and error of each invalid input.
     """
     found: list[HeaderParameter] = []
     refused: list[tuple[DocumentPath, str]] = []

@@ -1,7 +1,7 @@
 """Normalizes arguments: inserts defaults, and repairs values that models often send.
 
-A string becomes an integer, number, boolean, array or object only if validation failed there and the string is exactly
-the JSON of such a value. A number never becomes a string. Invalid null members are omitted.
+A string becomes an integer, number, boolean, array or object only if the schema rejects the string, and the string is
+exactly the JSON of such a value. A number never becomes a string. Invalid null members are omitted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from gateway.language.schemas.keywords import properties_of
 from gateway.language.schemas.rules import is_deeper
 
 _MAX_ROUNDS: Final = 4
-"""A quoted object can contain quoted values, which are found in the next round."""
+"""Maximum rounds of coercion. A quoted object can contain quoted values, which the next round finds."""
 _MAX_DEPTH: Final = 64
 EXACT_INTEGERS: Final = 2.0**53
 """Floats up to this value represent every integer exactly."""
@@ -53,7 +53,7 @@ def without_nulls(instance: Json, validator: Validator) -> Json:
         parent = instance
         for step in steps:
             parent = parent[step]
-        if isinstance(parent, dict):  # removing an item would shift the rest of a list
+        if isinstance(parent, dict):  # removing an item of a list would shift the items after it
             del parent[name]
     return instance
 
@@ -82,7 +82,7 @@ def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]
 
 
 def _unquoted(diagnostic: ValidationError) -> Json:
-    """Return the value that an invalid string contains, or None if the schema does not expect its type."""
+    """Return the JSON value in an invalid string, or None if the schema does not allow the type of the value."""
     text = diagnostic.instance
     if not isinstance(text, str) or text != text.strip():
         return None
@@ -112,7 +112,7 @@ def _parsed(text: str) -> Json:
 
 def _types_of(value: Json) -> set[str]:
     match value:
-        # Before int, because bool is a subclass.
+        # This case must come before `int`, because `bool` is a subclass of `int`.
         case bool():
             return {"boolean"}
         case int():
@@ -135,13 +135,13 @@ def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
     parent = instance
     for step in path[:-1]:
         parent = parent[step]
-    if isinstance(parent[path[-1]], str):  # otherwise another alternative has replaced it
+    if isinstance(parent[path[-1]], str):  # another alternative can already have replaced the string
         parent[path[-1]] = value
     return instance
 
 
 def with_defaults(schema: JsonObject, given: JsonObject) -> dict[str, Json]:
-    """Return a copy with the defaults of missing members. Ignores defaults in references and alternatives."""
+    """Return a copy of `given` with defaults for missing members. Ignore defaults in references and alternatives."""
     filled = dict(given)
     for name, member in properties_of(schema).items():
         if not isinstance(member, dict):
@@ -155,7 +155,7 @@ def with_defaults(schema: JsonObject, given: JsonObject) -> dict[str, Json]:
 
 
 def defaults_in(schema: JsonObject) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Yield the defaults that `with_defaults` inserts, with the names that lead to them."""
+    """Yield each default that `with_defaults` can insert, with the path of its member."""
     for name, member in properties_of(schema).items():
         if not isinstance(member, dict):
             continue

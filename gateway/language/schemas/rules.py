@@ -28,7 +28,7 @@ from gateway.language.schemas.validation_cost import (
 
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 64
-# Steps of a match. Only patterns with look-around or back-references backtrack.
+# The limit counts the steps of a match. Only patterns with look-around or back-references backtrack.
 PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=30_000)
 
 _DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -48,7 +48,7 @@ def dialect_of(schema: JsonObject) -> str | None:
 
 
 def plain(schema: JsonObject) -> JsonObject | SchemaError:
-    """Return a copy of a schema that contains only JSON types, or the reason why it cannot be used.
+    """Return a copy of a schema that contains only JSON types, or the reason why the schema cannot be used.
 
     Interpolated text becomes plain strings.
     """
@@ -79,7 +79,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     1. `$schema` names a supported dialect.
     2. The schema matches the metaschema of the dialect.
     3. All references resolve within the schema, and all patterns compile.
-    4. The cost is limited.
+    4. The cost of validation is below the limits.
     """
     dialect = dialect_of(schema)
     if dialect is None:
@@ -117,17 +117,17 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
 
 
 def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], list[SchemaError]]:
-    """Return all schemas by `id`, and the errors of their references and patterns."""
+    """Return all reachable schemas by `id`, and the errors in references and patterns."""
     start: DocumentPath = ()
     specification, resolver = _resolver_of(schema, dialect)
     waiting = deque([(start, schema, resolver)])
-    # By identity, because equal schemas can be at several places.
+    # Use the identity, because equal schemas can be at several places.
     nodes = {id(schema): SchemaNode(schema)}
     schema_problems: list[SchemaError] = []
     while waiting:
         path, current, resolver = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
-        # Before references, so that a problem is reported where it is, not at a reference to it.
+        # Visit subschemas before references, so that a problem is reported at its position, not at a reference.
         for step, member in subschemas(current):
             if step[0] not in _NOT_APPLIED:
                 nodes[id(current)].edges.append((_way(step), id(member)))
@@ -150,7 +150,7 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
 
 
 def _target(resolver: Json, reference: str) -> Json:
-    """Return the target of a reference and the resolver there, or None if the target does not exist."""
+    """Return the target of a reference with its resolver, or None if the target does not exist."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - slow, and few schemas have references
 
     try:
@@ -161,7 +161,7 @@ def _target(resolver: Json, reference: str) -> Json:
 
 
 def _resolver_of(schema: JsonObject, dialect: str) -> tuple[Json, Json]:
-    """Return the specification of the dialect, and the resolver of the schema. None if there are no references."""
+    """Return the specification of the dialect and the resolver of the schema. Both are None without references."""
     if not _mentions(schema, frozenset(_REFERENCES)):
         return None, None
     from referencing import Registry  # noqa: PLC0415 - slow, and few schemas have references

@@ -1,12 +1,12 @@
 """Limits the cost of validating an argument with a schema.
 
 Threat: arguments that occupy the engine with patterns, comparisons of items, or error messages. The engine has no
-limits for these, and holds the GIL while it runs.
+limits for such arguments, and holds the GIL while it runs.
 
 - Patterns with a large automaton, look-around or back-references only match short texts.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
 - The number of schemas that apply to one place of an argument is limited.
-- The engine gives integers beyond 2^53 equal hashes. `uniqueItems` is limited to a number of them.
+- The number of integers beyond 2^53 in `uniqueItems` is limited, because the engine gives them equal hashes.
 - Error messages of recursive schemas only describe the first levels of an argument.
 """
 
@@ -25,19 +25,19 @@ from gateway.language.schemas.keywords import rewritten
 MAX_MATCHED_LENGTH: Final = 4096
 """Maximum characters of a text to match with an expensive pattern."""
 MAX_MATCHES: Final = 32 * 1024
-"""Maximum characters of all such texts in an argument."""
+"""Maximum characters of all texts in an argument to match with expensive patterns."""
 MAX_REPETITIONS: Final = 1000
 MAX_FAN_OUT: Final = 1000
 MAX_LARGE_INTEGERS: Final = 1000
 MAX_DIVIDED: Final = 10_000
-"""Maximum numbers in an argument with `multipleOf`, which takes up to 50 µs each."""
+"""Maximum numbers in an argument whose schema has `multipleOf`. Each check takes up to 50 µs."""
 MAX_NAMED: Final = 1_000_000
-"""Maximum product of members and `patternProperties` in an argument."""
+"""Maximum of the members in an argument, times the `patternProperties` in its schema."""
 _SMALL_AUTOMATON: Final = 32 * 1024
-"""Bytes. Enough for a few hundred states, which take about 100 ns per character."""
+"""Maximum bytes of a cheap automaton. A few hundred states take about 100 ns per character."""
 _MAX_EXACT_INTEGER: Final = 2**53
 _MAX_DESCRIBED: Final = 1000
-"""Approximate maximum of error messages, which take up to 150 µs each."""
+"""Approximate maximum number of error messages. Each message takes up to 150 µs."""
 _ANY_NUMBER: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "items", "patternProperties", "propertyNames",
     "unevaluatedItems", "unevaluatedProperties",
@@ -46,10 +46,10 @@ COSTING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "if", "multipleOf", "oneOf", "pattern",
     "patternProperties", "uniqueItems",
 })  # fmt: skip
-"""Keywords that can cost more than the size of the argument."""
+"""Keywords whose cost can grow faster than the size of the argument."""
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-# An unclosed set extends to the end, and names contain no braces. Otherwise many `[` would take quadratic time.
+# An unclosed set extends to the end of the pattern. Otherwise, many `[` would take quadratic time.
 _TOKEN: Final = re.compile(
     r"(?P<escape>\\(?:[pPu]\{[^{}\\]*\}|.))|(?P<set>\[(?:\\.?|[^\]\\])*+(?:\]|\Z))"
     r"|\{(?P<least>\d+)(?:,(?P<most>\d*))?\}|.",
@@ -61,19 +61,19 @@ _ENDLESS: Final = 10**9
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     in_place: int = 1
-    """Maximum number of schemas that apply to one place."""
+    """Maximum number of schemas that apply to one value."""
     costly: frozenset[str] = frozenset()
     """Expensive patterns."""
     costly_names: frozenset[str] = frozenset()
     """Expensive patterns of `patternProperties`."""
     matches_any_number: bool = False
-    """Whether an expensive pattern applies to any number of texts."""
+    """Whether an expensive pattern can apply to an unlimited number of texts."""
     names_matched: int = 0
     """Number of `patternProperties`."""
     compares: bool = False
     divides: bool = False
     worded_depth: int | None = None
-    """Levels of an argument that error messages describe. None means all."""
+    """Levels of an argument that error messages describe. None means all levels."""
 
     def limit_exceeded(self, instance: Json) -> str | None:
         """Return why an argument is too expensive, or None."""
@@ -126,9 +126,9 @@ def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCos
 
 
 def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bool = False) -> dict[str, Json]:
-    """Return the schema for the engine, in which expensive patterns apply only to short texts.
+    """Return the schema for the engine, where expensive patterns apply only to short texts.
 
-    Longer texts are rejected, unless `accepts_longer`.
+    Longer texts are rejected, unless `accepts_longer` is true.
     """
     if not cost.costly:
         return schema
@@ -137,7 +137,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
         pattern = each.get("pattern")
         if isinstance(pattern, str) and pattern in cost.costly:
             del each["pattern"]
-            # `maxLength` alone does not prevent matching. In `allOf`, because the schema can already have an `if`.
+            # `maxLength` would not prevent matching. `allOf` is needed, because the schema can already have an `if`.
             short = {"maxLength": MAX_MATCHED_LENGTH}
             otherwise: Json = True if accepts_longer else short
             each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": otherwise}]
@@ -149,7 +149,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
 @lru_cache(maxsize=4096)
 def is_costly(pattern: str) -> bool:
     """Whether a pattern can take more than about 100 ns for each character."""
-    # This regular expression engine has no look-around, and a limit for the size of the automaton.
+    # This engine rejects look-around, and patterns whose automaton exceeds the size limit.
     options = jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
@@ -199,7 +199,7 @@ def _in_place(nodes: dict[int, SchemaNode]) -> int:
 
 
 def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
-    """Return at least one schema of each recursion."""
+    """Return at least one schema of each reference cycle."""
     found, done, path = set(), set(), {root}
     # Not recursive: a chain of `$ref` can exceed the recursion limit.
     waiting = [(root, iter(nodes[root].edges))]
@@ -242,7 +242,7 @@ def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
 
 
 def _amounts(instance: Json) -> tuple[int, int, int, int]:
-    """Return the numbers of large integers, numbers and names, and the characters of texts to match."""
+    """Return the counts of large integers, numbers and member names, and the total characters of texts to match."""
     large_integers = numbers = names = matched = 0
     waiting = [instance]
     while waiting:

@@ -17,7 +17,7 @@ _PREFIX: Final = f"{CALLER}."
 
 
 def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> bool:
-    """Record that a template reads a fact, or only one claim of it. Report facts that do not exist."""
+    """Record that a template reads a fact, or only one claim. Return False after reporting an error."""
     if not scope.has_callers:
         scope.problems.error(f"`{CALLER}` requires `auth`: without it, callers are not identified")
         return False
@@ -38,7 +38,7 @@ def use_all_facts(scope: Scope) -> None:
 
 
 def named_facts(names: Iterable[str], variables: JsonObject) -> dict[str, Json]:
-    """Return facts by their names in templates, without claims that the credential lacks."""
+    """Return the values of facts by their names in templates. Leave out claims that the credential lacks."""
     found: dict[str, Json] = {}
     for name in sorted(names):
         fact, _, claim = name.partition(".")

@@ -55,7 +55,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
-    """Return a function that evaluates `node`. If there are errors, they are reported and it returns UNDEFINED."""
+    """Return a function that evaluates `node`. Errors are reported, and the function then returns UNDEFINED."""
     rule = _RULES.get(type(node))
     if rule is None:
         names.error(_REFUSED.get(type(node), f"`{type(node).__name__}` expressions are not allowed in a template"))
@@ -64,7 +64,7 @@ def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
 
 
 def is_from_file(node: nodes.Node) -> bool:
-    """Whether the result always starts with text from the file."""
+    """Whether the value of `node` always starts with text from the configuration file."""
     match node:
         case nodes.Const():
             return isinstance(node.value, str) and bool(node.value)
@@ -77,7 +77,7 @@ def is_from_file(node: nodes.Node) -> bool:
 
 
 def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
-    """Return the name of the input that an expression consists of, if any."""
+    """Return the name of the input if an expression only reads one input, otherwise None."""
     match node:
         case nodes.Name(name=str(name)):
             is_free = name not in names.bound and name not in names.scope.names
@@ -96,7 +96,7 @@ def _nothing(_frame: RenderState) -> Json:
 
 
 def _const(node: nodes.Const, _names: Bindings) -> Evaluate:
-    # Like a null from a caller: empty in text, null in JSON.
+    # Treat null like a null from a caller: empty in text, null in JSON.
     value = node.value
     return (lambda frame: frame.null) if value is None else (lambda _: value)
 
@@ -120,7 +120,7 @@ def _is_known(name: str, scope: Scope) -> bool:
 
 def _bound_name(name: str, otherwise: Evaluate) -> Evaluate:
     def evaluate(frame: RenderState) -> Json:
-        # A `set` in another branch has not run, so the name can still be an input.
+        # If the branch with the `set` has not run, the name can still be an input.
         return frame.locals[name] if name in frame.locals else otherwise(frame)
 
     return evaluate
@@ -411,7 +411,7 @@ def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[R
     def evaluate(_frame: RenderState, left: Json, right: Json) -> Json:
         if left is UNDEFINED or right is UNDEFINED:
             return UNDEFINED
-        # For text, `%` would be formatting, and `%1000000000d` a gigabyte.
+        # For text, `%` would be formatting, and `%1000000000d` would create a gigabyte.
         if {kind_of(left), kind_of(right)} != {"a number"}:
             raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(left)} and {kind_of(right)}")
         return calculate(left, right)

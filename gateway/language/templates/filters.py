@@ -1,4 +1,4 @@
-"""Filters and tests of templates, which behave like those of Jinja. The reference is generated from their tables.
+"""Filters and tests of templates, which behave as in Jinja. The reference is generated from `FILTERS` and `TESTS`.
 
 All filters except `default` return missing values unchanged.
 """
@@ -25,7 +25,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
     meaning: str
     takes: Callable[[Json], Json] = lambda value: value
-    """Converts the value for the function."""
+    """Converts the value to the type that the function needs."""
 
     def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
         if value is UNDEFINED and self.function is not default:
@@ -81,7 +81,7 @@ def _as_text_or_list(value: Json) -> str | list[Json]:
 
 
 def member(value: Json, key: Json) -> Json:
-    """Return a member of an object, an item of a list or a character of a text."""
+    """Return a member of an object, an item of a list or a character of a text, or UNDEFINED."""
     if isinstance(value, Mapping):
         return value.get(key, UNDEFINED) if isinstance(key, str) else UNDEFINED
     if isinstance(value, list | str) and isinstance(key, int) and not isinstance(key, bool):

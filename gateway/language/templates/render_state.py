@@ -21,7 +21,7 @@ LOOP_TURN: Final = 128
 
 
 class _Undefined:
-    """A missing input or member. False in conditions."""
+    """A missing input or member, which is false in conditions."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ UNDEFINED: Final[Json] = _Undefined()
 
 
 class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, not an error
-    """Omit the element, because a value in it is missing."""
+    """Raised to omit an element that contains a missing value."""
 
 
 class RenderState:
@@ -55,7 +55,7 @@ class RenderState:
         self.variables = variables
         self.locals: dict[str, Json] = {}
         self.in_element = in_element
-        """Whether a missing value omits the whole element. Otherwise, it is empty text."""
+        """Whether a missing value omits the whole element instead of becoming empty text."""
         self.null = null
         self.begins_with_value = False
         """Whether the output starts with a value, and not with text from the file."""
@@ -128,7 +128,7 @@ def kind_of(value: Json) -> str:
     return "nothing"
 
 
-# bool before int, of which it is a subclass.
+# `bool` must come before `int`, because `bool` is a subclass of `int`.
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     int: "a number",

@@ -187,4 +187,4 @@ _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.Scope: "autoescape",
 }
-"""Tags that differ from the name of the class."""
+"""Names of tags that differ from the name of the node class."""

@@ -33,7 +33,7 @@ _START: Final = re.compile(r"\{[{%#]")
 
 
 class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled text. `literal` is set if it has no expressions, `single` and `input` if it is a single expression."""
+    """A compiled text. `literal` is set for plain text, `single` for one expression, and `input` for one input."""
 
     place: str = ""
     literal: str | None = None
@@ -44,7 +44,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """The text with `EXPRESSION` for each expression and statement."""
 
     def render(self, variables: JsonObject) -> str:
-        """Return the text. Missing values are empty.
+        """Return the rendered text, in which missing values are empty.
 
         Raises:
             ExecutionError: the text is too long, or a value has the wrong type for an operation.
@@ -55,7 +55,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return "" if rendering is None else rendering.text
 
     def render_element(self, variables: JsonObject) -> str | None:
-        """Return the text, or None if a missing value omits the element.
+        """Return the rendered text, or None if a missing value omits the element.
 
         Raises:
             ExecutionError: as for `render`.
@@ -80,7 +80,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return frame
 
     def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
-        """Return the value of a single expression, or the text. UNDEFINED if a value is missing.
+        """Return the value of a single expression, or the rendered text, or UNDEFINED if a value is missing.
 
         Raises:
             ExecutionError: as for `render`.
@@ -97,7 +97,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Condition = Callable[[JsonObject], bool]
-"""An expression without braces, such as the `if:` of an argv item.
+"""Evaluates an expression without braces, such as the `if:` of an argv item.
 
 Raises:
     ExecutionError: as for `TextTemplate.render`.
@@ -111,7 +111,7 @@ Raises:
 """
 
 
-# Boundary: values of a wrong type must not cause internal errors.
+# Values of a wrong type must not cause internal errors.
 _MISFITS: Final = (ExecutionError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -120,7 +120,7 @@ def _named(error: Exception, place: str) -> ExecutionError:
 
 
 def compile_text(source: str, scope: Scope) -> TextTemplate:
-    """Compile a text. Errors are reported, and the template is then empty."""
+    """Compile a text. If the text has syntax errors, report them and return an empty template."""
     if not has_expressions(source):
         return TextTemplate(literal=str(source), shape=str(source))
     place = scope.problems.path
@@ -173,7 +173,7 @@ def _shape(body: list[nodes.Node]) -> str:
 
 
 def compile_condition(source: str, scope: Scope) -> Condition:
-    """Compile an expression. Errors are reported, and the condition is then never true."""
+    """Compile an expression. If it has syntax errors, report them and return a condition that is always false."""
     place = scope.problems.path
     if "{{" in source:
         scope.problems.error("this is already an expression; write it without `{{ }}`")
@@ -195,7 +195,7 @@ def compile_condition(source: str, scope: Scope) -> Condition:
 
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
-    """Compile the texts in a JSON value. `null` replaces null in values."""
+    """Compile the texts in a JSON value. `null` replaces each null that an expression returns."""
     build = _json_builder(value, scope, null)
 
     def render(variables: JsonObject) -> Json:
@@ -239,13 +239,13 @@ def _report(error: Exception, source: str, scope: Scope) -> None:
 
 
 def _explained(message: str) -> str:
-    # One of `_MARKS` in place of an expression.
+    # Jinja has found one of `_MARKS` where it expects an expression.
     if "unexpected char '\\ue0" in message:
         return "quote interpolations inside `{{ }}`: `'${env:NAME}'`"
     return message.rstrip(".")
 
 
-_GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
+_GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - only used to parse
 
 
 @lru_cache(maxsize=8192)
@@ -268,7 +268,7 @@ def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
     node = parser.parse_expression()
     if not parser.stream.eos:
         parser.fail("expected the end of the expression", parser.stream.current.lineno)
-    # Wrapped, because `find_all` only searches below a node.
+    # Wrap the node, because `find_all` only searches below a node.
     insert(nodes.Output([node]))
     return node
 
@@ -278,7 +278,7 @@ _MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
 
 
 def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:
-    """Replace literals by numbered marks. Return the source, and a function that inserts the literals into the tree."""
+    """Replace literals with numbered marks. Return the source, and a function that inserts the literals into a tree."""
     pieces = [
         piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
     ]
@@ -288,7 +288,7 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
         raise TemplateSyntaxError("a template cannot contain all characters from U+E000 to U+E00F", lineno=1)
     numbers = count()
     source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
-    # In the source, a literal could end a quote or an expression.
+    # Insert literals after parsing, because in the source they could end a quote or an expression.
     pattern = re.compile(f"{mark}([0-9]+){mark}")
 
     def insert(tree: nodes.Node) -> None:

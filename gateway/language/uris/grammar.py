@@ -1,4 +1,4 @@
-"""Parses and validates URI templates (RFC 6570). The package `uritemplate` accepts malformed ones."""
+"""Parses and validates URI templates (RFC 6570). The package `uritemplate` accepts malformed templates."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 _JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
 _NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
-"""RFC 6570 §2.1, except `'`, which erratum 6937 allows."""
+"""Characters that RFC 6570 §2.1 excludes, except `'`, which erratum 6937 allows."""
 
 
 class UriTemplateError(Exception):

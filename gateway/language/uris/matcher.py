@@ -29,7 +29,7 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
     optional: frozenset[str]
     """Variables of `{/var}` and `{?var}`."""
     _patterns: "tuple[_Pattern, ...]"
-    """One pattern for each possible number of `{/var}`."""
+    """One pattern for each possible number of `{/var}` values in a URI."""
     _query: frozenset[str] | None
 
     def match(self, uri: str) -> Mapping[str, str] | None:
@@ -84,7 +84,7 @@ _LAST: Final = {"": 0, "+": 0, "/": 1, "?": 2}
 
 
 def _check_matchable(parts: tuple[Part, ...]) -> None:
-    """Reject ambiguous templates.
+    """Check that a template can be matched without ambiguity.
 
     1. The template starts with a scheme.
     2. Its expressions have a supported form.
@@ -152,8 +152,8 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the value of each slot, or None.
 
-        The first loop finds all positions where each slot can start, by run: the text between two characters that its
-        value cannot contain. The second loop goes back and selects the earliest start in the same run.
+        The first loop finds where each slot can start, and keeps the earliest start in each run. A run is the text
+        between two characters that the slot cannot contain. The second loop goes backwards and selects the starts.
         """
         if not uri.startswith(self.texts[0]):
             return None
@@ -192,7 +192,7 @@ def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
 
 
 def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
-    """Parse a query in which each of the names occurs at most once, in any order."""
+    """Parse a query. Return None if it contains an unknown or repeated name, or a name without a value."""
     found: dict[str, str] = {}
     for pair in text.split("&"):
         name, mark, value = pair.partition("=")
@@ -219,7 +219,7 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
 class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
-    """Matches URIs of upstreams, whose matching rules are unknown.
+    """Matches URIs with a template of an upstream, whose matching rules are unknown.
 
     A URI matches if it contains the literal texts of the template in order, as every expansion does (RFC 6570 §3.1).
     """
@@ -238,7 +238,7 @@ class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
             if (found := encoded.find(literal, position)) < 0:
                 return None
             position = found + len(literal)
-        # The URI must end with the last text, which can also occur before.
+        # The URI must end with the last literal, which can also occur earlier in the URI.
         is_whole = not others or encoded.endswith(others[-1])
         return {URI: uri} if is_whole and (others or position == len(encoded)) else None
 
@@ -269,7 +269,7 @@ _SEGMENT: Final = frozenset("/?#")
 _ANY_TEXT: Final[frozenset[str]] = frozenset()
 
 _Token = str | frozenset[str]
-"""A literal character, or a gap that matches text without these characters."""
+"""A literal character, or a gap: the set of characters that the matched text cannot contain."""
 
 
 def overlap(one: str, other: str) -> bool:
@@ -294,7 +294,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _next(first: list[_Token], second: list[_Token], i: int, j: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs after `i` and `j`. `first` and `second` contain the token there, or are empty at the end."""
+    """Yield the positions that follow (`i`, `j`). `first` and `second` contain the tokens at `i` and `j`, if any."""
     if first and isinstance(first[0], frozenset):
         yield i + 1, j
         if second and second[0] not in first[0]:

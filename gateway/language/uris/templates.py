@@ -27,7 +27,7 @@ from gateway.language.uris.grammar import (
 )
 
 Expand = Callable[[JsonObject], str]
-"""Inserts the variables. Missing and null values are undefined (RFC 6570 §2.3)."""
+"""Expands a URI template. Missing and null variables are undefined (RFC 6570 §2.3)."""
 
 
 class Expansion:
@@ -60,7 +60,7 @@ class Expansion:
 
 
 def compile_uri_template(source: str, scope: Scope) -> Expand:
-    """Compile a template over the inputs of `scope`. Errors are reported."""
+    """Compile a template whose variables are names in `scope`. Errors are reported."""
     return expansion_of(parse_in_scope(source, scope))
 
 
@@ -70,7 +70,7 @@ def expansion_of(parts: Iterable[Part]) -> Expand:
 
 
 def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
-    """Parse a template and check its names. Errors are reported, and the result is then empty."""
+    """Parse a template and check its variables. If a variable is unknown or the syntax is invalid, return no parts."""
     try:
         parts = parse_uri_template(source)
     except UriTemplateError as error:
@@ -92,14 +92,14 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
 
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:
-    """Return a pattern that matches the encoded forms of characters to keep."""
-    # RFC 6570 §3.2.3 keeps percent-encoded octets of values. In URLs, they are encoded again as a protection.
+    """Return a pattern that matches the percent-encoded forms of the characters in `kept`."""
+    # RFC 6570 §3.2.3 keeps percent-encoded octets in values. In URLs, `%` is encoded again for security.
     triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
     return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
 
 
 def _value(value: Json) -> str | list[str] | dict[str, str] | None:
-    """Return a value of RFC 6570 §2.3. Values nested deeper become compact JSON."""
+    """Convert a value to a type of RFC 6570 §2.3. Values that are nested deeper become compact JSON."""
     match value:
         case None:
             return None

@@ -31,7 +31,7 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
     query: tuple[str | Expansion, ...]
 
     def expand(self, arguments: JsonObject) -> str:
-        """Insert the arguments.
+        """Return the URL with the arguments inserted.
 
         Raises:
             ExecutionError: a value is not allowed.
@@ -42,7 +42,7 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _path(self, arguments: JsonObject) -> str:
         path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
-        # Other paths cannot have empty or relative segments. The check is expensive.
+        # Skip the expensive check for paths that cannot have empty or relative segments.
         if not path or path.endswith("/") or "//" in path or "." in path or "%" in path:
             _check_segments(self.path, arguments)
         return path
@@ -53,7 +53,7 @@ _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=()
 
 
 def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTemplate:
-    """Compile `http.url` after the `base_url` of the connection, if any. Errors are reported."""
+    """Compile `http.url`, appended to the `base_url` of the connection if there is one. Errors are reported."""
     parts = parse_in_scope(source, scope)
     if not parts and source:
         return _NOWHERE
@@ -91,7 +91,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Concatenate the two with a slash, unless a query follows. Do not resolve the URL."""
+    """Append `parts` to `base_url`, with a slash between them unless a query follows. Do not resolve the URL."""
     first = parts[0] if parts else ""
     if isinstance(first, UriExpression):
         is_glued = first.operator in {"/", "?", "&"}
@@ -135,7 +135,7 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
 
 _PATH_BEGINS: Final = frozenset("/?#&;")
 _QUERY_BEGINS: Final = frozenset("?#&")
-"""Literal characters and operators that start the next part of the URL. `&` and `;` only as operators."""
+"""Characters and operators that start the next part of the URL. `&` and `;` count only as operators."""
 _LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_PATH_BEGINS, _QUERY_BEGINS)}
 
 
@@ -221,7 +221,7 @@ def _given(part: Expansion, arguments: JsonObject) -> str:
 
 
 _Piece = tuple[str, frozenset[str]]
-"""Text of the path, and the names of its inputs."""
+"""Part of a path, and the names of the inputs in this part."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 

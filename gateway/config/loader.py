@@ -72,7 +72,6 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
     fingerprints: tuple[str, ...] = ()
-    """Fingerprints of the source entries."""
 
     @property
     def owners(self) -> Mapping[DocumentPath, DocumentPath]:

@@ -98,7 +98,6 @@ class Settings(BaseSettings):
     store: SecretStr | None = None
     """URL of the store that replicas share. Default: no store."""
     store_file: Path | None = None
-    """File with the URL of the store."""
     workers: Annotated[int | None, BeforeValidator(_workers)] = 1
     """Number of serving processes. None means one per usable processor."""
     drain_timeout: Seconds = timedelta(seconds=10)
@@ -107,7 +106,7 @@ class Settings(BaseSettings):
     log_format: LogFormat | None = None
     """Default: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Keys for cursors, request states and session ids, one per line, newest first. Default: from the state directory."""
+    """Keys for cursors, request states and session ids, one per line, newest first. Default: a stored key."""
     secret_key_file: Path | None = None
     """File with the secret keys. It is read again when it changes."""
 

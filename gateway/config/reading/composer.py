@@ -58,7 +58,7 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
-    """Return our message and the position of an error in `text`, which starts at line `first_line` (from 0) of the file."""
+    """Return our message and the position of an error in `text`, which starts at line `first_line` (from 0)."""
     problem, opened, mark = error.problem or "cannot be read", error.context_mark, error.problem_mark
     lines = LINE_BREAK.split(text)
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""

@@ -1,4 +1,4 @@
-"""Rewords pydantic's validation errors for authors of configuration files, and drops errors that another error causes."""
+"""Rewords pydantic's validation errors for authors of configuration files, and drops errors caused by another."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping

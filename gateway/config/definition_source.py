@@ -46,13 +46,13 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class DefinitionSource(Protocol):
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        """Return the source entries in file order, with their last known definitions. Called in the loading thread.
+        """Return the source entries in file order, with their last known definitions. The loading thread calls this.
 
         Report an unreachable entry as a warning, because any error in `problems` rejects the configuration.
         """
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep the definitions of the entries in `document` up to date. Called on the event loop.
+        """Keep the definitions of the entries in `document` up to date. This method runs on the event loop.
 
         Startup waits for the first call, which must return within a bounded time. Each catalog swap cancels the running
         call and starts a new one. Call `changed` to request a reload. Retry unreachable entries instead of raising.

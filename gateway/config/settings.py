@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     log_format: LogFormat | None = None
     """Default: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Keys for cursors, request states and session ids, one per line, newest first. Default: a stored key."""
+    """Keys for cursors, request states and session ids, newest first. Default: a key in the state directory."""
     secret_key_file: Path | None = None
     """File with the secret keys. It is read again when it changes."""
 

@@ -46,7 +46,7 @@ class Problems:
             found: the first problems of the list.
             redactor: masks secrets in messages.
             lenient: paths of definitions, such as `("tools", "x")`, whose errors become warnings, so that other
-            definitions can be served. For a definition with such warnings, `has_no_errors` is still false.
+                definitions can be served. Such warnings still make `has_no_errors` false.
         """
         self._list = _ProblemList(sources, redactor or Redactor(), lenient)
         self._prefix: DocumentPath = ()

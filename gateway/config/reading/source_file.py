@@ -107,7 +107,7 @@ def decode(data: bytes) -> str:
     """Decode UTF-8 without a byte order mark.
 
     Raises:
-        UnreadableError: with the position of the first invalid byte.
+        UnreadableError: the data is not UTF-8. The error locates the first invalid byte.
     """
     try:
         # YAML 1.2 §5.2: a byte order mark at the start is not part of the text.

@@ -78,7 +78,7 @@ class WrittenSources:
                 self._secrets.setdefault((scalar.place.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
-        """Return a copy that also locates definitions from sources. The keys are paths such as `("tools", "x")`."""
+        """Return a copy that also locates source definitions. `origins` has keys such as `("tools", "x")`."""
         extended = copy(self)
         extended._origins = origins  # noqa: SLF001 - a new copy
         return extended
@@ -185,8 +185,7 @@ def _masked(line: str, start: int, end: int) -> str:
 def _place_in(scalar: Scalar, offset: int) -> Place:
     """Return the position of a character in a scalar.
 
-    If the notation in the file differs from the text (folded lines, escapes, interpolation), return the position of the
-    scalar.
+    If the notation differs from the text (folded lines, escapes, interpolation), return the position of the scalar.
     """
     text, whole, lines = str(scalar.value), scalar.place, scalar.place.source.lines
     row, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)

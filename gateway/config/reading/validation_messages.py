@@ -1,4 +1,4 @@
-"""Rewords pydantic's validation errors for authors of configuration files, and drops errors caused by another."""
+"""Rewords pydantic's validation errors for authors of configuration files, and drops follow-up errors."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping

@@ -22,7 +22,7 @@ from gateway.json_types import Json
 
 _SAMPLE: Final = 6
 _FEWEST: Final = 400
-"""Minimum of strings × step for sampling. Below it, searching for each string is faster (measured)."""
+"""Minimum of strings × step for sampling. Below this number, searching for each string is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
 
 
@@ -126,7 +126,7 @@ class Redactor:
     def before_gap(self, text: str) -> str:
         """Remove the last characters of a truncated text, which can be the start of a secret.
 
-        Their number is constant. Otherwise, a caller who controls the length could guess a secret step by step.
+        The number of removed characters is constant. Otherwise, callers who control the length could guess a secret.
         """
         return text[: max(0, len(text) - self._most_torn)]
 

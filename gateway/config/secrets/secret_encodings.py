@@ -144,7 +144,7 @@ _CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
 
 
 def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
-    """Replace each word of `data` with `mask` if its canonical form contains part of a needle."""
+    """If the canonical form of a word in `data` contains part of a needle, replace the word with `mask`."""
     chunks = _CHUNK.findall(data)
     found = _marked(b"".join(map(canonical, chunks)), needles)
     shown: list[bytes] = []

@@ -269,7 +269,7 @@ class Merger:
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
-        """Return the merged document, leaving out the definitions in `without`."""
+        """Return the merged document, except for the definitions in `without`."""
         merged = {
             name: section.listed
             if name in _LISTS

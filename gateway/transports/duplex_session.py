@@ -24,8 +24,8 @@ log: Final = structlog.get_logger(__name__)
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 
 Write = Callable[[bytes], Awaitable[bool]]
-"""Writes one encoded message. Does nothing if the client has disconnected. Returns False if the message was dropped
-because too many bytes are queued for the client.
+"""Function that writes one encoded message, or does nothing if the client has disconnected. Returns False if the
+message was dropped because too many bytes are queued for the client.
 """
 
 _UNREAD: Final = RpcError(
@@ -35,7 +35,7 @@ _ANSWERED: Final = (Request, Batch)
 
 
 class DuplexSession:
-    """Handles the messages of one client in order. `take` never waits for the client to read."""
+    """Starts to handle each message of a client in order, without waiting for the client to read responses."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class DuplexSession:
     async def take(self, message: Received, caller: Caller | None = None) -> None:
         """Handle a message.
 
-        Requests run concurrently. `initialize`, notifications and responses are handled in order, because later
-        messages depend on them. `caller` replaces the session's caller if the message has credentials.
+        Requests run concurrently. The first `initialize`, notifications and responses are handled before `take` ends,
+        because later messages depend on their effects. `caller` replaces the session's caller for this message.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
@@ -92,7 +92,7 @@ class DuplexSession:
             await asyncio.wait(self._requests, timeout=left)
 
     async def cancel_all(self) -> None:
-        # Close first, so that cancelled calls respond with an error.
+        # Stop the dispatcher first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         await self._cancel()
 
@@ -109,7 +109,7 @@ class DuplexSession:
         await self.drain(SHUTDOWN_GRACE_SECONDS)
 
     async def _answer(self, message: Request | Batch, exchange: ChannelExchange) -> None:
-        # No local variable, so that a dropped response is freed at once.
+        # Do not keep the reply in a local variable, so that a dropped response is freed at once.
         await self._write(
             await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern), message
         )

@@ -1,4 +1,4 @@
-"""HTTP errors as values, which `response.refuse` sends."""
+"""HTTP errors that are returned instead of raised. `response.refuse` builds their responses."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,7 +13,7 @@ class HttpError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RETRY: Final = {"Retry-After": "30"}
-"""Sent with errors caused by an exhausted quota."""
+"""The headers of errors that an exhausted quota causes."""
 MAX_IN_FLIGHT: Final = 256
 """The maximum number of concurrent requests per session."""
 BUSY: Final = HttpError(status=503, message=f"{MAX_IN_FLIGHT} requests of this session are in flight", headers=RETRY)
@@ -21,4 +21,4 @@ NOT_ACCEPTABLE: Final = HttpError(status=406, message="Accept must allow applica
 NO_STREAM_ACCEPTED: Final = HttpError(status=406, message="Accept must allow text/event-stream")
 DRAINING: Final = HttpError(status=503, message="The server is shutting down", headers={"Connection": "close"})
 OPENERS: Final = frozenset({"subscriptions/listen", "initialize"})
-"""Requests that open a session or a subscription. They are rejected during shutdown."""
+"""The methods that open a session or a subscription. Their requests are rejected during shutdown."""

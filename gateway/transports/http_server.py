@@ -42,7 +42,7 @@ from gateway.transports.streamable_http.sessions import SessionPersistence, Sess
 log: Final = structlog.get_logger(__name__)
 
 _MAX_COUNT: Final = 10_000
-"""The default limit of sessions and of streams."""
+"""The default maximum number of sessions, and of streams."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -93,7 +93,7 @@ class HttpServer:
         persistence: SessionPersistence,
         pages: BrowserPages | None = None,
     ) -> None:
-        """Create the server. `mask` removes secrets from text."""
+        """Create the server. `mask` removes secrets from error messages."""
         self._listen: Final = listen
         self._dispatcher: Final = dispatcher
         self._authenticator: Final = authenticator
@@ -152,7 +152,7 @@ class HttpServer:
             await self._open_admin(stack, admin, admin_api)
         middleware = self._middleware(main)
         application = self._application(middleware, admin_api if admin is None else None)
-        # The MCP endpoint bypasses the router, which is slower.
+        # Requests to the MCP endpoint bypass aiohttp's router, which is slower.
         handler = middleware.authenticated(self.streamable_http.handle)
         direct = {
             URL.build(path=path).raw_path: handler
@@ -168,25 +168,25 @@ class HttpServer:
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
         if self._pages is not None:
             self._pages.listen_at(next(_bases(self._listen, self._main.address)))
-        # Entered last and closed first, so that cancelled calls can respond before connections close.
+        # Enter the sessions last, so that they close first and cancelled calls respond before connections close.
         await stack.enter_async_context(self.sessions)
         log.info("listening", url=self.url, **_unix_sockets(main))
 
     @property
     def address(self) -> Address | None:
-        """The address of the main listener. None until it is open."""
+        """The address of the main listener, or None until the listener is open."""
         return None if self._main is None else self._main.address
 
     @property
     def url(self) -> str | None:
-        """The URL of the MCP endpoint on this machine. None until it is open."""
+        """The URL of the MCP endpoint on this machine, or None until the main listener is open."""
         if self._main is None:
             return None
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
 
     @property
     def own_url(self) -> str | None:
-        """The base URL of the admin API on this machine. None until it is open."""
+        """The base URL of the admin API on this machine, or None until its listener is open."""
         if self._main is None or self._admin_url is not None:
             return self._admin_url
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
@@ -201,13 +201,13 @@ class HttpServer:
         }
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
-        """Yield the open legacy sessions with their transport."""
+        """Yield each open legacy session together with its transport."""
         yield from ((Binding.STREAMABLE_HTTP, session) for session in self.sessions.open_sessions)
         if self.http_sse is not None:
             yield from ((Binding.HTTP_SSE, session) for session in self.http_sse.open_sessions)
 
     async def end_session(self, session: Session) -> bool:
-        """End a legacy session. Return False if this server does not have it."""
+        """End a legacy session. Return False if this server does not serve the session."""
         if self.sessions.served_here(session.id) is not None:
             await self.sessions.delete(session.id)
             return True
@@ -231,14 +231,14 @@ class HttpServer:
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for running calls, then cancel them."""
-        # Run both concurrently, so that they share the time limit.
+        # Drain both transports concurrently, so that they share the time limit.
         async with asyncio.TaskGroup() as group:
             group.create_task(self.streamable_http.drain(seconds))
             if self.http_sse is not None:
                 group.create_task(self.http_sse.drain(seconds))
 
     async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress, admin_api: AdminApi) -> None:
-        # Loopback needs no encryption, and the certificate has a different name.
+        # Loopback needs no encryption, and the certificate is for a different host name.
         tls = None if admin.address.is_loopback else self._tls
         application, middleware = web.Application(), self._middleware(admin)
         router, prefixes = application.router, ("", self._proxies.prefix)
@@ -256,10 +256,10 @@ class HttpServer:
         log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
     def _application(self, middleware: Middleware, admin_api: AdminApi | None) -> web.Application:
-        """Map the paths of the main listener. `admin_api` is None if it has a separate listener."""
+        """Map the paths of the main listener. `admin_api` is None if the admin API has a separate listener."""
         application, prefix = web.Application(), self._proxies.prefix
         router = application.router
-        # With and without the prefix of a reverse proxy, because some proxies remove it.
+        # Add each path with and without the reverse proxy's prefix, because some proxies remove the prefix.
         for path, handler in self._paths(middleware):
             # A set, because aiohttp rejects duplicate routes.
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(prefix + path)}:
@@ -339,7 +339,7 @@ def _with_and_without_slash(path: str) -> tuple[str, ...]:
 def own_urls(listen: Listen, address: Address) -> Iterator[str]:
     """Yield the URLs for which access tokens can be issued (RFC 8707 §2).
 
-    The base is `public_url` or the address. A wildcard address counts as loopback.
+    Each URL starts with `public_url` or the listener's address. Loopback and wildcard addresses add loopback names.
     """
     for path in (listen.path, *([SSE_PATH] if listen.sse else [])):
         for base in _bases(listen, address):

@@ -1,7 +1,7 @@
-"""HTTP+SSE, the transport of 2024-11-05: a stream, and messages POSTed to the URL that the stream announces.
+"""HTTP+SSE (2024-11-05): a client opens a stream, and POSTs messages to the URL that the stream announces.
 
-It is deprecated since 2025-03-26, but older clients use it with every legacy revision. The session ends with its stream
-(2024-11-05 basic/transports).
+The transport is deprecated since 2025-03-26, but older clients use it with every legacy revision. A session ends when
+its stream closes (2024-11-05 basic/transports).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
 
 _ID_BYTES: Final = 24
-"""192 bits, because the id is the only credential of anonymous callers."""
+"""A session id has 192 bits, because the id is the only credential of anonymous callers."""
 _UNKNOWN: Final = HttpError(status=404, message=f"The session does not exist. Open {SSE_PATH} to start a new one")
 _KIND: Final = "http+sse message"
 _GONE: Final = HttpError(status=404, message="The replica that held this session's stream is gone. Open a new stream")
@@ -43,7 +43,7 @@ _SILENT: Final = HttpError(
 
 
 class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and its sender, without headers and tokens, which are secret."""
+    """A message for another replica, with its sender but without the secret headers and tokens."""
 
     session_id: str
     message: bytes
@@ -93,9 +93,9 @@ class HttpSse:
     async def connect(self, request: HttpRequest) -> web.StreamResponse:
         """Open a stream, announce its message URL, and serve it until the client disconnects.
 
-        1. The method is GET: 405
-        2. The client accepts event streams: 406
-        3. The daemon is not shutting down, and the quota of streams allows it: 503
+        1. The method is GET (otherwise 405).
+        2. The client accepts event streams (otherwise 406).
+        3. The daemon is not shutting down, and the quota of streams allows another stream (otherwise 503).
         """
         caller = request.caller.rate_limit_key
         refusal = self._refusal_of_stream(request) or await self._streams.reserve(caller)
@@ -124,19 +124,19 @@ class HttpSse:
             return await client.stream.end()
         finally:
             self._active_requests.end(task)
-            # Unregister first, so that no call starts after the others are cancelled.
+            # Unregister the client first, so that no call starts after the running calls are cancelled.
             del self._clients[session_id]
             client.stream.stop()
             await client.channel.close()
 
     async def post(self, request: HttpRequest) -> web.StreamResponse:
-        """Handle a message. The response goes to the stream.
+        """Accept a POSTed message. The response to a request is sent on the stream.
 
-        1. The method is POST: 405
-        2. The session exists and matches the caller and the view: 404. Other replicas check their sessions.
-        3. The body is readable (see `read_body`) and JSON-RPC: 400
-        4. The session still exists: 404
-        5. The limit of requests in flight allows it: 503
+        1. The method is POST (otherwise 405).
+        2. The session exists and matches the caller and the view (otherwise 404). The session's replica checks this.
+        3. The body is readable (see `read_body`) and JSON-RPC (otherwise 400).
+        4. The session still exists after the body was read (otherwise 404).
+        5. The session has fewer than `MAX_IN_FLIGHT` requests in flight (otherwise 503).
         """
         if request.raw.method != "POST":
             return request.refuse(_only("POST"))
@@ -145,7 +145,7 @@ class HttpSse:
         holder = self._holder_of(session_id)
         if client is None and holder is None:
             return request.refuse(_UNKNOWN)
-        # Check the session first: bodies are only read for callers with a session.
+        # The session is checked before this, because bodies are only read for callers with a session.
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, HttpError):
             return request.refuse(body)
@@ -167,8 +167,8 @@ class HttpSse:
         return refusal
 
     def _holder_of(self, session_id: str) -> str | None:
-        """Return the name of the other replica that holds a session. Return None if the id contains no other name."""
-        # Clients could invent the id, and the name becomes part of a key in the store.
+        """Return the name of the replica that holds a session, or None if the id does not name another replica."""
+        # Check the name, because clients can invent ids and the name becomes part of a key in the store.
         name, dot, _ = session_id.partition(".")
         if self._replica is None or not (dot and name.isalnum() and name.isascii()):
             return None
@@ -178,7 +178,7 @@ class HttpSse:
     async def _forward(
         mailbox: Mailbox, holder: str, session_id: str, message: bytes, caller: Caller
     ) -> HttpError | None:
-        """Forward a message to the replica that holds its stream. Return an error if it was not accepted."""
+        """Forward a message to the replica that holds its stream. Return an error if the replica rejects it."""
         passed_on = StreamMessage(
             session_id=session_id,
             message=message,
@@ -198,7 +198,7 @@ class HttpSse:
         return msgspec.msgpack.encode(await self._take_passed_on(_MESSAGES.decode(body)))
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Handle a message from another replica with the headers and token of the stream's request."""
+        """Handle a message that another replica has forwarded, with the headers and token that opened the stream."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)
         if client is None:
@@ -223,7 +223,7 @@ class HttpSse:
         return None
 
     def end(self, session: Session) -> bool:
-        """End a session with its stream. Return False if there is no such session."""
+        """End a session and its stream. Return False if no client here has the session."""
         client = next((each for each in self._clients.values() if each.channel.session is session), None)
         if client is not None:
             client.ended.set()
@@ -239,7 +239,7 @@ class HttpSse:
 
     async def _finish(self, client: _Client, seconds: float) -> None:
         await client.channel.drain(seconds)
-        # Cancel first, so that cancelled calls respond with an error.
+        # Cancel the calls before the stream ends, so that they can still respond with an error.
         await client.channel.cancel_all()
         client.ended.set()
 

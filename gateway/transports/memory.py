@@ -16,14 +16,14 @@ from gateway.wire.jsonrpc import Request
 from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-"""Receives the notifications that precede a response."""
+"""Function that receives the notifications sent before a response."""
 
 
 OURSELVES: Final = MappingProxyType[str, Json]({"name": "mcp-gateway", "version": __version__})
 
 
 class MemoryClient:
-    """A client of the newest revision."""
+    """Sends requests of the newest revision directly to a dispatcher."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MemoryClient:
     ) -> dict[str, Json]:
         """Send a request and return its result.
 
-        With a listener, the request asks for progress. `params._meta` can ask for log messages too.
+        With `on_notification`, the request asks for progress notifications. `params._meta` can ask for log messages.
 
         Raises:
             RpcError: The response is an error.

@@ -24,18 +24,18 @@ from gateway.transports.errors import RETRY, HttpError
 log: Final = structlog.get_logger(__name__)
 
 EXEMPT_BYTES: Final = 64 * 1024
-"""Bytes per connection that are not counted, because they fit the connection's buffers. aiohttp's `StreamWriter.write`
+"""Bytes per connection that quotas do not count, because they fit into the connection's buffers. aiohttp's writer
 waits for the reader after each 64 KiB once the transport holds more than its high-water mark (asyncio: 64 KiB).
 """
 WRITE_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a write to a slow reader."""
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
-"""Totals up to this number are not divided between callers."""
+"""By default, a single caller can use the whole total if the total is at most this number."""
 _ANSWER_SECONDS: Final = 5.0
 """The timeout of a request to the shared store."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""The fraction of descriptors for connections. The rest is for child processes, files and outbound connections."""
+"""The fraction of free descriptors for inbound connections. Files and child processes need descriptors too."""
 _RESERVED: Final = 24
 """The minimum number of descriptors kept for other uses."""
 _UNKNOWN: Final = 32
@@ -47,7 +47,7 @@ _MOST_OF_OPERATORS: Final = 32
 
 
 class Usage:
-    """Amounts in use, in total and by caller. There is no limit for an empty caller."""
+    """Counts the amounts in use, in total and by caller. An empty caller has no limit per caller."""
 
     def __init__(self, *, per_caller: int, in_all: int) -> None:
         self.per_caller: Final = per_caller
@@ -64,11 +64,11 @@ class Usage:
         return self._used
 
     def is_exhausted(self, amount: int = 1) -> bool:
-        """Return whether the total does not allow this amount. A single one can be larger than the total."""
+        """Return whether this amount exceeds the remaining total. If nothing is in use, every amount is allowed."""
         return self._sum > 0 and self._sum + amount > self.in_all
 
     def is_exhausted_for(self, caller: str, amount: int = 1) -> bool:
-        """Return whether the caller's limit does not allow this amount. See `is_exhausted`."""
+        """Return whether this amount exceeds the caller's remaining limit. A caller's first use is always allowed."""
         used = self._used[caller] if caller else 0
         return used > 0 and used + amount > self.per_caller
 
@@ -79,40 +79,40 @@ class Usage:
     def release(self, caller: str, amount: int = 1) -> None:
         self._sum -= amount
         self._used[caller] -= amount
-        # Without this, entries of past callers would accumulate.
+        # Delete empty entries, because entries of past callers would accumulate.
         if not self._used[caller]:
             del self._used[caller]
 
 
 class ResourceQuota(Usage):
-    """Limits sessions, streams or connections. Anything beyond is refused."""
+    """Limits the number of sessions, streams or connections. New ones over the limit are refused."""
 
     def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
-        """`noun` is the key under `limits`, and `default` the total if the key is not set.
+        """`noun` is the quota's key under `limits`, and `default` is the total if the key is not set.
 
         A configured quota (`is_written`) applies to all replicas together. The default applies per process.
         """
         in_all = shares.in_all or default
         super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _SMALL)), in_all=in_all)
         self.is_share_unsaid: Final = shares.per_caller is None
-        """Whether the file sets no limit per caller."""
+        """Whether the configuration does not set a limit per caller."""
         self.is_written: Final = is_written
         self.refusals: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_REFUSALS)
         """The Unix times and callers of the last refusals."""
         self._noun: Final = noun
         self.store: RedisSemaphores | RedisSessionCount | None = None
-        """The shared count of all replicas. None if this process counts alone."""
+        """The shared count of all replicas, or None if the quota applies per process."""
         self._shared: tuple[Semaphores, Semaphores] | None = None
-        """The semaphores of all replicas, by caller and for the total."""
+        """The semaphores that all replicas share: one for each caller, and one for the total."""
 
     def refusal_of(self, caller: str) -> HttpError | None:
-        """Return an error if the caller has reached a limit. An empty name means an unknown caller."""
+        """Return an error if the total or the caller's limit is reached. An empty caller has only the total limit."""
         if self.is_exhausted():
             return self.refusal(caller)
         return self.refusal(caller, is_callers=True) if self.is_exhausted_for(caller) else None
 
     def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
-        """Record and return a refusal by the caller's limit (`is_callers`) or by the total."""
+        """Record a refusal, and return an error that names the caller's limit (`is_callers`) or the total."""
         self.refused += 1
         self.refusals.append((time.time(), caller))
         reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
@@ -125,7 +125,7 @@ class ResourceQuota(Usage):
         return HttpError(status=503, message=reason, headers=RETRY)
 
     def count_in(self, store: RedisSessionCount) -> None:
-        """Report the quota as shared. `Sessions` counts in the store."""
+        """Set the store in which `Sessions` counts the sessions of all replicas."""
         self.store = store
 
     def share(self, store: RedisSemaphores) -> None:
@@ -140,10 +140,10 @@ class ResourceQuota(Usage):
         return self.store is not None and not self.store.is_unavailable
 
     async def reserve(self, caller: str) -> HttpError | None:
-        """Reserve one until `release`, or return an error."""
+        """Reserve one session, stream or connection until `release`, or return an error."""
         if (refusal := self.refusal_of(caller)) is not None:
             return refusal
-        # Count before asking the store, so that concurrent requests are included.
+        # Count here before asking the store, so that concurrent requests see this reservation.
         self.acquire(caller)
         taken: list[FairSemaphore] = []
         try:
@@ -167,7 +167,7 @@ class ResourceQuota(Usage):
             semaphore.release()
 
     def _semaphores(self, caller: str) -> list[tuple[FairSemaphore, int]]:
-        """Return the shared semaphores and limits. The caller's is first: calls it rejects do not use the total."""
+        """Return the caller's semaphore, then the semaphore of the total, each with its limit."""
         if self._shared is None:
             return []
         callers, total = self._shared
@@ -178,10 +178,10 @@ class ResourceQuota(Usage):
 class WriteQuota(Usage):
     """Limits the response bytes that are waiting to be written or have not been read by the client.
 
-    This protects against clients that request large responses on many connections and do not read them. Responses over
-    the quota wait for room. Up to the same amount can wait, and anything beyond is refused. A response larger than the
-    quota is written when nothing else is. Small responses and events are exempt, because connection buffers and the
-    write timeout bound them.
+    The quota protects against clients that request large responses on many connections without reading them. Responses
+    over the quota wait for room, and are refused if the waiting bytes would exceed the quota as well. A response larger
+    than the quota is written when no other response is. Small responses and events are exempt, because connection
+    buffers and the write timeout already limit them.
     """
 
     def __init__(self, shares: SizeShares | None = None) -> None:
@@ -189,7 +189,7 @@ class WriteQuota(Usage):
         super().__init__(per_caller=shares.per_caller, in_all=shares.in_all)
         self._waiting: Final = Usage(per_caller=shares.per_caller, in_all=shares.in_all)
         self._turns: Final[dict[str, deque[tuple[int, asyncio.Future[None]]]]] = {}
-        """The waiting responses by caller, each with its size."""
+        """The waiting responses by caller, each with its size and a future that completes when room is granted."""
 
     def take(self, caller: str, size: int) -> bool:
         if caller in self._turns or not _has_room(self, caller, size):
@@ -198,7 +198,7 @@ class WriteQuota(Usage):
         return True
 
     async def wait(self, caller: str, size: int, *, seconds: float) -> bool:
-        """Wait for room and reserve it. Return False on a timeout, or if too many bytes already wait.
+        """Wait for room and reserve `size` bytes. Return False after `seconds`, or if too many bytes already wait.
 
         A size of 0 only waits for the caller's earlier responses.
         """
@@ -213,7 +213,7 @@ class WriteQuota(Usage):
             # `asyncio.timeout` would drop a turn that is granted at the moment of the timeout.
             await asyncio.wait([granted], timeout=seconds)
         except asyncio.CancelledError:
-            # The turn was granted before the task was cancelled.
+            # Release a turn that was granted before the task was cancelled.
             if granted.done():
                 super().release(caller, size)
             raise
@@ -232,9 +232,9 @@ class WriteQuota(Usage):
         self._grant()
 
     def _grant(self) -> None:
-        """Grant room to the first waiting response of each caller if it fits.
+        """Grant room to each caller's first waiting response if the response fits.
 
-        A turn ends when its task resumes. Until then nothing else is granted to the same caller.
+        The caller gets no further room until the task of the granted response resumes.
         """
         for caller, turns in self._turns.items():
             size, granted = turns[0]
@@ -248,12 +248,12 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     keepalive: float
     """The interval between keep-alive comments of event streams, in seconds."""
     max_body: int = 0
-    """In bytes. 0 if no body is read."""
+    """The maximum size of a body in bytes, or 0 if bodies are not read."""
     receive_seconds: float = 30.0
     """The timeout for receiving the body."""
     write_timeout: float = WRITE_TIMEOUT_SECONDS
     quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
-    """The quota of response bytes that wait for their readers."""
+    """The quota of response bytes that clients have not read yet."""
 
 
 def _has_room(usage: Usage, caller: str, size: int) -> bool:
@@ -261,9 +261,9 @@ def _has_room(usage: Usage, caller: str, size: int) -> bool:
 
 
 def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
-    """Return the quota of `limits.connections`. The default is most of the free descriptors.
+    """Return the quota for `limits.connections`. By default, connections can use most of the free descriptors.
 
-    There is no default limit per caller with trusted proxies, because they open all connections.
+    With trusted proxies, the default limit per caller is the total, because the proxies open all connections.
     """
     most = _most_connections()
     if most < _FEW_CONNECTIONS:

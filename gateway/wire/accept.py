@@ -1,6 +1,6 @@
-"""Parses `Accept` (RFC 9110 §12.5.1) for JSON and event streams.
+"""Parses the `Accept` header (RFC 9110 §12.5.1) for JSON and event streams.
 
-Lenient, because many clients do not send both types as the specification requires.
+Parsing is lenient, because many clients do not send both types as the specification requires.
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether event streams are named explicitly, not only by a wildcard."""
 
 
-# Clients send the same header with each request. The size limit is for clients that vary it.
+# Cache results, because clients repeat their header in each request. `maxsize` is for clients that vary the header.
 @lru_cache(maxsize=64)
 def parse_accept(field: str | None) -> Accepted:
     """Parse an `Accept` header. A missing header accepts everything."""
@@ -40,7 +40,7 @@ def parse_accept(field: str | None) -> Accepted:
 
 
 def _range(item: str) -> tuple[str, bool]:
-    """Return a media range, and whether its weight is not zero."""
+    """Return a media range, and whether the client accepts the range (a weight other than zero)."""
     name, *parameters = (part.strip() for part in item.split(";"))
     weights = [value.strip() for key, _, value in (part.partition("=") for part in parameters) if key.strip() == "q"]
     return name, not (weights and _is_zero(weights[0]))

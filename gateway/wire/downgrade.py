@@ -1,6 +1,6 @@
-"""Removes fields from definitions, results and requests that older revisions do not have.
+"""Removes fields that older revisions do not define from definitions, results and requests.
 
-Definitions and results have the form of the newest revision. The tables come from a comparison of the five published
+All input has the form of the newest revision. The tables come from a comparison of the five published
 `schema.json` files.
 """
 
@@ -42,7 +42,7 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "sampling/createMessage": {"tools": V2025_11_25, "toolChoice": V2025_11_25},
     "roots/list": {},
 }
-"""The first revision of each field that 2024-11-05 does not have."""
+"""The first revision of each field that revision 2024-11-05 does not define."""
 
 
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
@@ -62,7 +62,7 @@ def capabilities(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def tool(value: JsonObject, revision: str) -> dict[str, Json]:
-    """Return a tool definition. Before 2026-07-28, structured content and its schema are objects."""
+    """Return a tool definition for a revision. Before 2026-07-28, an output schema must have the type `object`."""
     definition = strip("Tool", value, revision)
     if revision < V2026_07_28:
         if definition.get("outputSchema", {}).get("type") != "object":
@@ -87,7 +87,7 @@ def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
 
 
 def structured(value: Json, revision: str) -> Json:
-    """Return structured content. Before 2026-07-28, it is an object (2025-11-25 server/tools, "Structured Content")."""
+    """Return structured content, as an object before 2026-07-28 (2025-11-25 server/tools, "Structured Content")."""
     return value if revision >= V2026_07_28 or isinstance(value, dict) else {"result": value}
 
 
@@ -116,7 +116,7 @@ def _link_as_text(block: JsonObject) -> JsonObject:
 def _audio_as_resource(block: JsonObject) -> JsonObject:
     """Return an audio block as an embedded resource, because 2024-11-05 has no audio."""
     extension = block["mimeType"].partition("/")[2] or "bin"
-    # The schema requires a URI, which cannot be read.
+    # The schema requires a URI, although clients cannot read this one.
     contents = {"uri": f"audio:///audio.{extension}", "mimeType": block["mimeType"], "blob": block["data"]}
     return {"type": "resource", "resource": contents}
 
@@ -129,7 +129,7 @@ _BLOCKS_SINCE: Final[Mapping[str, tuple[str, Callable[[JsonObject], JsonObject]]
     "audio": (V2025_03_26, _audio_as_resource),
     "resource_link": (V2025_06_18, _link_as_text),
 }
-"""The first revision of each block type, and its replacement for older ones."""
+"""The first revision of each block type, and the function that replaces the block for older revisions."""
 
 
 def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:

@@ -9,11 +9,11 @@ import msgspec
 MAX_EVENT: Final = 32 * 2**20
 _MAX_DIGITS: Final = 10
 _LONGEST_RETRY: Final = 10**_MAX_DIGITS
-"""Milliseconds. Python refuses to parse numbers of more than 4300 digits (`sys.set_int_max_str_digits`)."""
+"""Replaces longer `retry` values (in milliseconds), because Python cannot parse more than 4300 digits."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event with its name, data, and the id for resuming after it."""
+    """A server-sent event. A client resumes the stream after this event by sending `id`."""
 
     data: bytes
     name: str = "message"
@@ -62,7 +62,7 @@ class EventParser:
             raise EventTooLargeError(f"an event of more than {self._max_event // 2**20} MiB")
 
     def end(self) -> Event | None:
-        """Return the last event if the stream ended without a blank line. WHATWG HTML discards such an event."""
+        """Return the last event if the stream ended without a blank line, although WHATWG HTML discards this event."""
         self._field(bytes(self._buffer))
         self._buffer.clear()
         return self._finished()
@@ -75,7 +75,7 @@ class EventParser:
             if self._buffer[0] == _LF:
                 del self._buffer[0]
         feed = self._buffer.find(b"\n", self._searched)
-        # Limited by the LF, because most streams contain no CR.
+        # Search for a CR only up to the LF, because most streams contain no CR.
         carriage = self._buffer.find(b"\r", self._searched, None if feed < 0 else feed)
         end = feed if carriage < 0 else carriage
         if end < 0:
@@ -110,7 +110,7 @@ class EventParser:
 
 
 def _is_cut_mark(beginning: bytearray) -> bool:
-    """Return whether a byte order mark can continue in the next chunk."""
+    """Return whether the stream so far is only an incomplete byte order mark."""
     return len(beginning) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(bytes(beginning))
 
 

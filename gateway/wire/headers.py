@@ -1,4 +1,4 @@
-"""Headers of a modern request that mirror its body. Clients write them, and servers check them. No I/O.
+"""Writes and checks the headers of a modern request that mirror the request body. No I/O.
 
 MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these headers,
 so a mismatch with the body is refused.
@@ -25,7 +25,7 @@ NAME_PARAM: Final = {
     # ext-tasks, "Streamable HTTP: Routing Headers".
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
-"""Methods with `Mcp-Name`, and the parameter that it mirrors."""
+"""The methods that require `Mcp-Name`, each with the parameter that the header mirrors."""
 
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
@@ -35,15 +35,15 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
-    """An input that clients of revision 2026-07-28 mirror as `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
+    """A tool argument that 2026-07-28 clients copy to the header `Mcp-Param-{name}` (server/tools, "x-mcp-header")."""
 
     name: str
     path: tuple[str, ...]
-    """Property names from the root of the arguments."""
+    """The property names that lead from the root of the arguments to the value."""
 
 
 def encode(text: str) -> str:
-    """Return a header value for a text, encoded in base64 if necessary."""
+    """Encode a text as a header value, in base64 if necessary."""
     # "Value Encoding": text that looks like the base64 form is encoded too.
     if _PLAIN.fullmatch(text) and not text.startswith(_PREFIX):
         return text
@@ -51,7 +51,7 @@ def encode(text: str) -> str:
 
 
 def request_fields(method: str, params: JsonObject) -> dict[str, str]:
-    """Return the headers that mirror a request, without its version and arguments."""
+    """Return the headers that mirror the method and the name of a request."""
     fields = {"Mcp-Method": method}
     name = params.get(NAME_PARAM.get(method, ""))
     if isinstance(name, str):
@@ -70,7 +70,7 @@ def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObjec
 
 
 def check_method(method: str, headers: Mapping[str, str]) -> None:
-    """Check `Mcp-Method`.
+    """Check that `Mcp-Method` matches the method of the request.
 
     Raises:
         RpcError: -32020, the header is missing or does not match.
@@ -80,7 +80,7 @@ def check_method(method: str, headers: Mapping[str, str]) -> None:
 
 
 def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> None:
-    """Check `Mcp-Name`.
+    """Check that `Mcp-Name` matches the name, URI or task id in the parameters.
 
     Raises:
         RpcError: -32020, the header is missing, malformed or does not match.
@@ -96,7 +96,7 @@ def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> N
 
 
 def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
-    """Check the `Mcp-Param-*` headers.
+    """Check that the `Mcp-Param-*` headers match the arguments of a call.
 
     Raises:
         RpcError: -32020, a header is missing, unexpected or does not match.
@@ -132,7 +132,7 @@ def _is_equal(text: str, value: Json) -> bool:
 
 
 def _decoded(field: str, value: str) -> str:
-    """Decode the base64 form. A prefix or suffix without the other is literal text."""
+    """Decode a base64 value. Without both the prefix and the suffix, the value is literal text."""
     if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX) and len(value) >= len(_PREFIX) + len(_SUFFIX)):
         return value
     encoded = value[len(_PREFIX) : -len(_SUFFIX)]

@@ -1,6 +1,6 @@
-"""Input requests: the capabilities that they need, and their form in each revision.
+"""Checks the capabilities that input requests need, and converts the requests to older revisions.
 
-client/elicitation, client/sampling, client/roots, "Capabilities": servers must not send undeclared requests.
+Servers must not use undeclared capabilities (client/elicitation, client/sampling, client/roots, "Capabilities").
 """
 
 import secrets
@@ -35,7 +35,7 @@ class InputRequest(msgspec.Struct, frozen=True):
 
 
 def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
-    """Raise MissingCapabilityError for a capability that the client lacks or its revision does not define."""
+    """Raise MissingCapabilityError for capabilities that are not declared or that the revision does not define."""
     missing: dict[str, Json] = {}
     for question in questions.values():
         for name, features in _NEEDS[question.method](question.params).items():
@@ -52,12 +52,12 @@ def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObje
 
 
 def for_revision(question: InputRequest, revision: str) -> InputRequest:
-    """Convert a checked request to `revision`. Raise ExecutionError if that is impossible."""
+    """Convert a checked request to `revision`. Raise ExecutionError if the revision cannot express the request."""
     params = strip(question.method, question.params, revision)
     if question.method == SAMPLE and revision < V2025_11_25:
         params["messages"] = [_plain_message(message, revision) for message in params["messages"]]
     elif question.method == ELICIT and not question.is_form and revision < V2026_07_28:
-        # Required in 2025-11-25 only. An upstream server announces the completion of its own id.
+        # Only 2025-11-25 requires an id. Keep an upstream server's id, which it repeats to announce the completion.
         given = params.get("elicitationId")
         params["elicitationId"] = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
     elif question.is_form and revision < V2025_11_25:
@@ -84,7 +84,7 @@ _NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = 
 }
 
 _SINCE: Final = {"elicitation": V2025_06_18}
-"""First revision of each capability that the oldest revision lacks."""
+"""The first revision of each capability that the oldest revision does not define."""
 
 
 def _has_forms(capability: JsonObject, revision: str) -> bool:

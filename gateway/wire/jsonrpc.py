@@ -19,10 +19,10 @@ RequestId = str | int
 
 VERSION: Final = "2.0"
 MAX_BATCH: Final = 100
-"""The maximum number of entries, because a batch counts as one message for other limits."""
+"""The maximum number of entries in a batch, which other limits count as one message."""
 
 _NUMERIC_IDS: Final = range(-(2**63), 2**64)
-"""Most peers cannot represent longer integers."""
+"""The integer ids that are accepted, because most peers cannot represent longer integers."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class InvalidMessageError(RpcError):
-    """The message is invalid. `request_id` is the id for the response, if it is readable."""
+    """A message is invalid. `request_id` is the id for the error response, or None if the id is not readable."""
 
     def __init__(self, code: ErrorCode, message: str, request_id: RequestId | None = None) -> None:
         super().__init__(code, message)
@@ -64,15 +64,15 @@ Message = Single | Batch
 
 
 def size_of(message: Message) -> int:
-    """Return the number of messages, as limits of requests in flight count them."""
+    """Return how many messages a message or batch counts as, for limits on requests in flight."""
     return len(message.entries) if isinstance(message, Batch) else 1
 
 
 def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str = "") -> Message:
-    """Decode a message or batch. `limit` is the configuration key of `max_depth`, if there is one.
+    """Decode a message or batch. `limit` is the configuration key that sets `max_depth`, for the error message.
 
     Raises:
-        InvalidMessageError: -32700 if it is not JSON, -32600 or -32602 if it is not a message.
+        InvalidMessageError: -32700 if `body` is not JSON, -32600 or -32602 if `body` is not a valid message.
     """
     raw = bytes(body)
     try:
@@ -89,18 +89,18 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
 
 
 def encode(message: Mapping[str, Json]) -> bytes:
-    """Encode a message on one line. Mappings and tuples count as objects and arrays."""
+    """Encode a message on one line. Mappings and tuples become objects and arrays."""
     return exact_json.dumps(message, default=plain)
 
 
 def encode_result(request_id: RequestId, result: bytes) -> bytes:
     """Wrap an encoded result in a response without decoding it."""
-    # Formatting would allocate too much, and glibc would map and unmap the pages of each long list.
+    # Use `join`, because formatting allocates more memory, and glibc would map and unmap the pages of each long list.
     return b"".join((b'{"jsonrpc":"2.0","id":', orjson.dumps(request_id), b',"result":', result, b"}"))
 
 
 def plain(value: object) -> Json:
-    """Encode read-only mappings and sequences (`default=` of orjson).
+    """Convert a read-only mapping or sequence for orjson, which calls this function as `default`.
 
     Raises:
         TypeError: The value is not JSON.
@@ -163,7 +163,7 @@ def _readable_id(value: Json) -> RequestId | None:
 def _id_in_bad_text(raw: bytes) -> RequestId | None:
     """Return the id of a request whose only error is malformed text, such as a truncated emoji.
 
-    Such text contains partial characters or surrogate pairs. Without an id, the client would wait forever.
+    Such text contains partial characters or surrogate pairs. Without the request's id, the client would wait forever.
     """
     try:
         value = json.loads(raw.decode(errors="replace"))
@@ -175,8 +175,8 @@ def _id_in_bad_text(raw: bytes) -> RequestId | None:
 
 
 def is_deeper(value: Json, limit: int) -> bool:
-    """Return whether lists and objects in `value` are nested more than `limit` deep. `value` is level one."""
-    # Iterative, because orjson reads 1,024 levels, more than Python's recursion limit.
+    """Return whether lists and objects in `value` are nested more than `limit` deep. `value` itself is level one."""
+    # Use a loop, because orjson reads 1,024 levels, which is more than Python's recursion limit.
     level: list[Json] = [value]
     for _ in range(limit):
         level = [
@@ -199,7 +199,7 @@ def string_param(params: JsonObject, name: str) -> str:
 
 
 def object_param(params: JsonObject, name: str) -> JsonObject:
-    """Return an object, or an empty one if it is missing or null."""
+    """Return an object parameter, or an empty object if the parameter is missing or null."""
     value = present(params).get(name, {})
     if not isinstance(value, dict):
         raise _invalid_param(name, "an object")
@@ -207,7 +207,7 @@ def object_param(params: JsonObject, name: str) -> JsonObject:
 
 
 def strings_param(params: JsonObject, name: str) -> dict[str, str]:
-    """Return an object with string values. Null members are ignored."""
+    """Return an object parameter whose values are strings. Members that are null are ignored."""
     value = dict(present(object_param(params, name)))
     for key, entry in value.items():
         if not isinstance(entry, str):

@@ -1,6 +1,6 @@
 """Reserved keys of `_meta`, headers that mirror a modern request, and the title of a client.
 
-MCP 2026-07-28 basic/index, "General fields". Also basic/transports/streamable-http, "Request metadata".
+See MCP 2026-07-28 basic/index, "General fields", and basic/transports/streamable-http, "Request metadata".
 """
 
 from functools import lru_cache
@@ -28,7 +28,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 
 
 _MAX_LENGTH: Final = 60
-"""Characters of a client's title."""
+"""The maximum length of a client's title, in characters."""
 
 
 def title_of(client_info: JsonObject) -> str:

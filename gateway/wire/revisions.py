@@ -14,9 +14,9 @@ V2025_11_25: Final = "2025-11-25"
 V2026_07_28: Final = "2026-07-28"
 
 LEGACY: Final = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)
-"""Revisions with `initialize`, oldest first."""
+"""The revisions in which a session starts with `initialize`, oldest first."""
 MODERN: Final = (V2026_07_28,)
-"""Revisions with metadata in every request."""
+"""The revisions in which every request contains metadata, without `initialize`."""
 LATEST_LEGACY: Final = LEGACY[-1]
 LATEST_MODERN: Final = MODERN[-1]
 
@@ -29,7 +29,7 @@ class Era(StrEnum):
 
 
 def negotiate(requested: str) -> str:
-    """Return the revision for `initialize`: the requested one if possible, otherwise the latest legacy revision."""
+    """Return the requested revision if `initialize` supports it, otherwise the latest legacy revision."""
     # MCP 2025-11-25 basic/lifecycle, "Version Negotiation". Modern revisions have no handshake.
     return requested if requested in LEGACY else LATEST_LEGACY
 
@@ -44,11 +44,11 @@ def has_priming_events(revision: str) -> bool:
 
 
 def requires_error_id(revision: str) -> bool:
-    """Return whether error responses without a known id need `"id": null`. Later revisions omit the member."""
+    """Return whether error responses without a known id need `"id": null`. Newer revisions omit the id."""
     return revision < V2025_11_25
 
 
 def is_modern_date(version: str) -> bool:
-    """Return whether a version is a revision of the modern era, supported or not."""
-    # Later revisions count too: their clients receive -32022 with the supported ones.
+    """Return whether a version is a revision of the modern era, even if the gateway does not support it."""
+    # Later revisions count too, because their clients receive -32022 with the supported revisions.
     return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)

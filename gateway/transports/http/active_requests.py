@@ -1,7 +1,7 @@
-"""Tracks requests in progress, and ends those whose credential is no longer valid.
+"""Tracks requests in progress, and ends requests whose credential has become invalid.
 
-Their handlers are cancelled, as on a disconnect. Subscriptions end with a result instead, as 2026-07-28
-basic/patterns/subscriptions requires. `Sessions` revalidates sessions.
+The handlers of such requests are cancelled, as on a disconnect. Subscriptions end with a result instead, as 2026-07-28
+basic/patterns/subscriptions requires. `Sessions` revalidates the credentials of sessions.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]
-"""Returns the current identity of the same credential, or None if the credential is no longer valid."""
+"""Function that returns the current identity of a credential, or None if the credential has become invalid."""
 Admits = Callable[[str | None, Identity], bool]
-"""Returns whether a view exists and the identity can use it. A view of None means the whole catalog."""
+"""Function that returns whether a view exists and an identity can use it. A view of None is the whole catalog."""
 
 
 class ActiveRequests:
     def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
-        """`end_subscription` ends the subscription of a task. It returns False if the task has none."""
+        """`end_subscription` ends the subscription of a task, or returns False if the task has no subscription."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
         self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
-        """The requests with a stream response, and the timer that fires when their credential expires."""
+        """The requests with a stream response, each with a timer that fires when the credential expires."""
 
     def __len__(self) -> int:
         return len(self._served)
@@ -47,9 +47,9 @@ class ActiveRequests:
         self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
-        """End requests without a valid credential, and streams whose scopes or view have changed."""
+        """End requests without a valid credential, and streams whose identity has changed or cannot use the view."""
         for task, (identity, view) in list(self._served.items()):
-            # Running calls keep their original scopes. Streams would keep reporting primitives that are now hidden.
+            # Running calls keep their original scopes, but streams would still report primitives that are now hidden.
             now = renewed(identity)
             if now is None or (task in self._streams and (now != identity or not admits(view, now))):
                 self._stop(task)

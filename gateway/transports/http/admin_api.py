@@ -1,6 +1,6 @@
 """The admin API: health, readiness, status, metrics, log level and reload.
 
-Probes are open to everyone. For callers who are not operators, all other paths return 404.
+Probes are open to everyone. All other paths are only available to operators.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -28,13 +28,13 @@ _HIDDEN_PROBLEMS: Final = "there are problems; operators can see them at /-/stat
 
 
 class Tasks(Protocol):
-    """Access to running tasks, without their arguments and results."""
+    """Lists, shows and cancels running tasks without exposing their arguments and results."""
 
     async def listed(self) -> JsonObject: ...
     async def shown(self, task_id: str) -> JsonObject | None: ...
 
     async def cancel(self, task_id: str) -> JsonObject | None:
-        """Cancel a task and return it, or None if it does not exist."""
+        """Cancel a task and return the task, or return None if the task does not exist."""
 
 
 class Workers(Protocol):
@@ -51,11 +51,11 @@ class BrowserConsole(Protocol):
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
 
     def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Wrap a handler: serve signed-in users, and pass all others to `otherwise`."""
+        """Return a handler that uses `endpoint` for signed-in users and `otherwise` for all other callers."""
 
 
 class BrowserPages(Protocol):
-    """Pages that identify users themselves."""
+    """Web pages that do their own authentication of users."""
 
     def mount(
         self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
@@ -67,25 +67,25 @@ class BrowserPages(Protocol):
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     api: str = ""
-    """The path below `/-/api`, for which `path` is an older alias. Empty if there is none."""
+    """The path below `/-/api`, for which `path` is an older alias. Empty if the API does not have the path."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
-    """Whether anyone can call the path, with any Host."""
+    """Whether anyone can call the path, with any `Host` header."""
 
 
 class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     status: Callable[[], JsonObject]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """Returns the metrics in the text format selected by the `Accept` header, and its media type."""
+    """Returns the metrics and their media type. The argument is the `Accept` header, which selects the text format."""
     logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
-    """Reloads the files. The result lists the `problems` that prevented it."""
+    """Reloads the configuration files. The result lists the `problems` that prevented the reload."""
     config: Callable[[], Awaitable[JsonObject]]
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
-    """Returns the response of `/-/api/` without the caller. The argument is the main listener's URL."""
+    """Returns the response of `/-/api/` without `caller`. The argument is the base URL of the main listener."""
     workers: Workers | None = None
     console: BrowserConsole | None = None
 
@@ -100,8 +100,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         """Add the paths to the main listener (`is_main`) or to a separate one.
 
-        On a private listener, callers need the operator scope. Without authentication, only local callers of the main
-        listener are operators. `prefixes` are the paths under which proxies mount the gateway.
+        On a private listener, callers need the operator scope. Without authentication, the main listener accepts only
+        local callers. `prefixes` are the paths under which proxies mount the gateway.
         """
         # aiohttp rejects duplicate routes, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)
@@ -146,7 +146,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
-        # Problems and warnings can quote the files.
+        # Problems and warnings can quote the configuration files.
         if middleware is not None and not await _is_operator(middleware, request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:

@@ -21,12 +21,12 @@ _FRAMING_TOO_LARGE: Final = HttpError(
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | HttpError:
     """Read the whole body, or return an error.
 
-    1. `Content-Type` is JSON: 415
-    2. There is no `Content-Encoding`, which could expand a few bytes into many: 415
-    3. `Content-Length` is within the limit: 413
-    4. The received bytes are within the limit: 413
-    5. The chunk framing is not far larger than the content: 413
-    6. The body arrives in time: 408
+    1. `Content-Type` is JSON (otherwise 415).
+    2. The body is not compressed, because a few bytes could expand into many (otherwise 415).
+    3. `Content-Length` is within the limit (otherwise 413).
+    4. The received bytes are within the limit (otherwise 413).
+    5. The chunk framing is not far larger than the content (otherwise 413).
+    6. The body arrives within `seconds` (otherwise 408).
     """
     headers = request.headers
     if (
@@ -58,7 +58,7 @@ def _too_large(limit: int) -> HttpError:
 
 async def _read(content: StreamReader, limit: int, seconds: float) -> bytes:
     body = bytearray()
-    # With a timeout per read, a client that sends single bytes could hold the request open forever.
+    # Limit the total time, because a client that sends single bytes could satisfy a timeout per read forever.
     async with asyncio.timeout(seconds):
         while chunk := await content.readany():
             body += chunk

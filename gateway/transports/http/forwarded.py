@@ -6,7 +6,7 @@ Reverse proxies report the client and the requested URL in `X-Forwarded-For/-Pro
 - A client connects directly. Only peers in `listen.trusted_proxies` are trusted.
 - A proxy appends to the client's own values, so the address chain is read from the right. The first address that is not
   a trusted proxy is the client. Scheme and host are taken from the same position.
-- A client sends the family that the proxy does not set. If both families are present and differ, both are ignored.
+- A client sends the header family that the proxy does not set. Values that differ between the families are ignored.
 - A client leaves a quote open to hide the proxy's value. A syntax error invalidates the whole header.
 - A prefix such as `//evil.example.com`, or a host with a path, would change our URLs. Each value must match a strict
   pattern.
@@ -47,12 +47,12 @@ _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
 
 class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     address: str
-    """The client's address. Empty if the transport has none."""
+    """The client's address, or an empty string if the transport has no addresses."""
     scheme: str
     host: str
     """The `Host` that the client sent, including the port."""
     prefix: str
-    """The path prefix that the client used, without a trailing slash. Can be empty."""
+    """The path prefix that the client used, without a trailing slash, or an empty string."""
     public_url: str | None = None
 
     @property
@@ -70,7 +70,7 @@ class _ForwardedValues(msgspec.Struct, frozen=True):
 
 class TrustedProxies:
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
-        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of the headers."""
+        """Parse the trusted `networks` (addresses, ranges or `unix:`). `public_url` overrides the forwarded URL."""
         listed = tuple(networks)
         self._networks: Final = tuple(parse_network(text) for text in listed if text != UNIX)
         self._trusts_unix: Final = UNIX in listed
@@ -82,7 +82,7 @@ class TrustedProxies:
         return self._public_prefix or ""
 
     def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: MultiMapping[str]) -> ClientEndpoint:
-        """Return the client's address and the URL that it used, for a connection and its request headers."""
+        """Return the client's address and the requested URL, from the connection and the request headers."""
         address = plain_address(peer)
         if not (self._networks or self._trusts_unix) or not self._trusts(address):
             return ClientEndpoint(
@@ -140,7 +140,7 @@ class TrustedProxies:
         )
 
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
-        """Return the client's address and its position from the right."""
+        """Return the client's address, and the position of the address in the chain counted from the right."""
         believed, hops = peer, 0
         for text in reversed(chain):
             address = _parsed_node(text)
@@ -184,7 +184,7 @@ def _items(lines: Lines) -> list[str]:
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """Return the value set by the proxy that the client connected to. Some proxies do not append to the list."""
+    """Return the value `hops` from the right, or the first value, because some proxies do not append to the list."""
     return items[-min(hops, len(items))] if items else None
 
 
@@ -201,7 +201,7 @@ def _agreed(one: str | None, other: str | None) -> str | None:
 
 
 def _parse_forwarded(field: str) -> Sequence[Mapping[str, str]]:
-    """Parse a `Forwarded` header (RFC 7239 §4). Return an empty list if it contains a syntax error."""
+    """Parse a `Forwarded` header (RFC 7239 §4). Return an empty list if the header contains a syntax error."""
     elements: list[dict[str, str]] = [{}]
     position = 0
     while position < len(field):

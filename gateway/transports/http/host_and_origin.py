@@ -3,7 +3,7 @@
 Threats:
 
 - DNS rebinding: a web page points its domain at this machine. `Host` must be a configured name. An IP address cannot
-  be a rebound name, so a listener on a wildcard address accepts any.
+  be a rebound name, so a listener on a wildcard address accepts any IP address.
 - A web page of another site sends requests to a loopback listener. `Origin` must be allowed. `Origin: null` (a
   sandboxed frame or a local file) is rejected unless it is configured.
 - Request smuggling: aiohttp's parser (llhttp in strict mode) rejects ambiguous lengths, codings, line endings and
@@ -24,7 +24,7 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import plain_address
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
-# By default, pages of other origins can only read safelisted headers (Fetch). Browser clients need these two.
+# Browser clients need these two headers. By default, pages of other origins can only read safelisted headers (Fetch).
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = 600
 
@@ -50,7 +50,7 @@ _ALLOWED_HEADERS: Final = {
 _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^\s/?#@]+)", re.IGNORECASE)
-"""RFC 6454 §7.1: scheme, host and port. `_HOST` checks the host."""
+"""An origin has a scheme, a host and a port (RFC 6454 §7.1). `_HOST` checks the host and the port."""
 _MAX_SHOWN_LENGTH: Final = 200
 _HIGHEST_PORT: Final = 65535
 
@@ -76,8 +76,8 @@ class Guard:
     def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
         """Return an error unless the host and origin are allowed.
 
-        1. `Host` is allowed: 421 (RFC 9110 §15.5.20)
-        2. `Origin` is missing or allowed: 403 (2025-11-25 basic/transports, "Security Warning")
+        1. `Host` is allowed (otherwise 421, RFC 9110 §15.5.20).
+        2. `Origin` is missing or allowed (otherwise 403, 2025-11-25 basic/transports, "Security Warning").
         """
         if not self._is_our_host(host):
             return HttpError(
@@ -100,7 +100,7 @@ class Guard:
         return self._takes_loopback_origins and _is_loopback_origin(normal)
 
     def cors(self, origin: str | None) -> Mapping[str, str]:
-        """Return the headers that let pages of an allowed origin read the response."""
+        """Return the headers that allow pages of an allowed origin to read the response."""
         # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could return a response for the wrong origin.
         if origin is None or not self.is_allowed_origin(origin):
             return _VARY
@@ -196,10 +196,10 @@ _CHUNKED: Final = "chunked"
 
 
 def refusal_of(request: web.BaseRequest) -> HttpError | None:
-    """Return an error unless the version and framing are supported.
+    """Return an error unless the HTTP version and the transfer coding are supported.
 
-    1. The version is HTTP/1.0 or later: 505
-    2. The transfer coding is `chunked` or missing: 501
+    1. The version is HTTP/1.0 or later (otherwise 505).
+    2. The transfer coding is `chunked` or missing (otherwise 501).
     """
     if request.version < HttpVersion10:
         return HttpError(status=505, message="HTTP/1.1 is required", headers={"Connection": "close"})

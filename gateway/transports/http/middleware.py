@@ -33,11 +33,11 @@ _FOR_EVERY_PAGE: Final = {
 
 
 class _Head(NamedTuple):
-    """The result of checking the headers of a connection's previous request."""
+    """The headers of a connection's previous request, with the results of checking them."""
 
     lines: RawHeaders
     length_at: int
-    """The index of `Content-Length`, the only value that can differ."""
+    """The index of `Content-Length`, the only header whose value can differ in the next request."""
     version: HttpVersion
     fields: Mapping[str, str]
     client_endpoint: ClientEndpoint
@@ -61,7 +61,7 @@ class _Head(NamedTuple):
 
 class _Connection(Protocol):
     last_head: _Head | None
-    """The next request usually repeats the headers, with a different content length."""
+    """The previous request's headers. Most requests repeat these headers, with a different content length."""
 
 
 class Middleware:
@@ -75,7 +75,7 @@ class Middleware:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
     ) -> None:
-        """While `is_draining`, connections close after their next response. `mask` removes secrets from errors."""
+        """If `is_draining` returns True, connections close after the response. `mask` removes secrets from errors."""
         self.authenticator: Final = authenticator
         self.metadata: Final = metadata
         self._guard: Final = guard
@@ -84,7 +84,7 @@ class Middleware:
         self._mask: Final = mask
 
     def public(self, endpoint: Endpoint) -> Handler:
-        """Accept every request. Health probes can have any Host."""
+        """Accept every request, because health probes can have any `Host` header."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             headers = self._headers(SERVER)
@@ -111,11 +111,11 @@ class Middleware:
     ) -> Handler:
         """Accept requests that pass all checks.
 
-        1. The host and origin: see `Guard.check`. Preflights end here, because they contain no credential.
-        2. The credential: see `Authenticator.identify`.
-        3. The scopes, and the view if the path names one: see `_denial`.
+        1. The host and origin are allowed (see `Guard.check`). Preflights end here, because they have no credential.
+        2. The credential is valid (see `Authenticator.identify`).
+        3. The caller has the scopes, and can use the view if the path names a view (see `_denial`).
 
-        With `scopes` None, callers are not authenticated.
+        If `scopes` is None, callers are not authenticated.
         """
         make_challenge: MakeChallenge | None = None
         if scopes is not None:
@@ -177,9 +177,9 @@ class Middleware:
     def _denial(self, request: HttpRequest, scopes: frozenset[str] | None) -> AuthError | HttpError | None:
         """Return an error unless the authenticated caller can use the path.
 
-        1. The caller has the path's scopes: 403
-        2. The token is not limited to other views (RFC 8707): 401
-        3. The view exists, and the caller has its scopes: 404, or 403 if the view is visible
+        1. The caller has the path's scopes (otherwise 403).
+        2. The token is not limited to other views (RFC 8707, otherwise 401).
+        3. The view exists, and the caller has its scopes (otherwise 404, or 403 if the view is visible).
         """
         identity, name = request.identity, request.view
         if scopes and not identity.holds(scopes):
@@ -195,7 +195,7 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Return whether the credentials of an unauthenticated request have these scopes."""
+        """Identify the caller of an unauthenticated request, and return whether the caller has these scopes."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 
@@ -211,7 +211,7 @@ class Middleware:
         )
 
     def _head(self, raw: web.Request) -> _Head:
-        # A target in absolute form contains a host.
+        # Do not cache the headers for a target in absolute form, which contains another host.
         is_plain = raw.raw_path.startswith("/")
         connection = cast("_Connection", raw.protocol)
         # Credentials are not cached. They are checked for every request.
@@ -260,6 +260,6 @@ class Middleware:
 
 
 def _origin(raw: web.Request) -> str | None:
-    """Return `Origin`. Repeated values are joined (RFC 9110 §5.3) and then match no allow-list."""
+    """Return the `Origin` header. Repeated headers are joined (RFC 9110 §5.3) and then match no allowed origin."""
     first = raw.headers.get("Origin")
     return first if first is None else ", ".join(raw.headers.getall("Origin"))

@@ -22,7 +22,7 @@ from gateway.wire.jsonrpc import InvalidMessageError, Message
 Task = asyncio.Task[object]
 
 MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
-"""Returns the challenge for a path and its view, as seen by a client."""
+"""Function that returns the challenge that a client receives for a path and its view."""
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 _SESSION_FIELD: Final = SESSION_HEADER.lower()
@@ -63,7 +63,7 @@ class HttpRequest:
         self.identity: Final = identity
         """The caller, or `UNAUTHENTICATED` on paths without authentication."""
         self.view: Final = view
-        """The view in the path; None for the whole catalog."""
+        """The view in the path, or None for the whole catalog."""
         self._binding: Final = binding
         self._make_challenge: Final = make_challenge
         self._fields: Final = read_fields(raw) if fields is None else fields
@@ -90,7 +90,7 @@ class HttpRequest:
 
     @property
     def challenge(self) -> Challenge:
-        """The challenge of a 401 or 403 response."""
+        """The challenge for a 401 or 403 response to this request."""
         if self._make_challenge is None:
             return NO_CHALLENGE
         return self._make_challenge(self.client_endpoint, self.raw.path, self.view)
@@ -109,7 +109,7 @@ class HttpRequest:
 
     @property
     def last_event_id(self) -> str | None:
-        """`Last-Event-ID`. None if missing or empty (WHATWG HTML §9.2.4)."""
+        """The `Last-Event-ID` header, or None if the header is missing or empty (WHATWG HTML §9.2.4)."""
         return self._fields.get("last-event-id") or None
 
     def answer(
@@ -133,7 +133,7 @@ def current_task() -> Task:
     """Return the task that handles the request. aiohttp's `Request.task` is the task of the connection.
 
     Raises:
-        RuntimeError: There is no current task.
+        RuntimeError: The calling code does not run in a task.
     """
     task = asyncio.current_task()
     if task is None:

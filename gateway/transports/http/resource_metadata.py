@@ -1,7 +1,7 @@
 """Serves OAuth 2.0 Protected Resource Metadata (RFC 9728), which points clients to the authorization server.
 
-Each endpoint URL has a document. It is served below our own prefix, and between the host and the prefix as RFC 9728
-specifies. Challenges use the first URL, because every proxy forwards it.
+Each endpoint URL has a document, which is served below our prefix, and between the host and the prefix as RFC 9728
+specifies. Challenges contain the URL below the prefix, because every proxy forwards that URL.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
     ) -> Challenge:
-        """Return the challenge for a path and view. `scopes` are required in addition to the usual ones."""
+        """Return the challenge for a path and view. `scopes` are required in addition to the scopes of the view."""
         oauth = self.authenticator.oauth
         view = None if name is None else self.find_view(name)
         if name is not None:

@@ -14,7 +14,7 @@ from gateway.wire.jsonrpc import InvalidMessageError, Message, Request
 
 SERVER: Final = {"Server": "mcp-gateway"}
 _NO_SNIFFING: Final = {"X-Content-Type-Options": "nosniff"}
-"""Errors quote the request, so browsers must not interpret them as HTML."""
+"""Browsers must not interpret error responses as HTML, because errors quote the request."""
 
 
 def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:
@@ -38,10 +38,10 @@ def refuse(
     message: Message | None = None,
     revision: str | None = None,
 ) -> web.Response:
-    """Return a JSON-RPC error with its HTTP status, and with the id of the request if there is one."""
+    """Return a JSON-RPC error with the HTTP status of `error`, and with the id of `message` if it is a request."""
     if isinstance(error, InvalidMessageError):
         if error.code == ErrorCode.PARSE_ERROR:
-            revision = None  # In this case, no revision includes the id.
+            revision = None  # After a parse error, no revision includes the id.
         return whole_response(results.error_reply(error, request_id=None, revision=revision), headers=headers)
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)

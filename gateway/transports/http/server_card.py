@@ -41,9 +41,8 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
     sse_path: str | None
     authenticator: Authenticator
     server_info: Callable[[], JsonObject]
-    """Returns the current `Implementation`."""
+    """Returns the current `Implementation` object, which describes the server."""
     views: Callable[[], Iterable[ViewEntry]]
-    """Returns the current views."""
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
         endpoint = self.path.rstrip("/")

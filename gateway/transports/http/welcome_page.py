@@ -1,4 +1,4 @@
-"""The page at `/` that tells people how to connect a client."""
+"""The page at `/` that explains how to connect a client."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _PAGE: Final = """\
 
 
 def wants_page(request: HttpRequest) -> bool:
-    """Return whether a browser requests the root."""
+    """Return whether a browser requests the root path."""
     accepted = request.raw.headers.get("Accept", "")
     is_root = request.raw.path in {"/", f"{request.client_endpoint.prefix}/"}
     return is_root and request.raw.method in {"GET", "HEAD"} and "text/html" in accepted.lower()
@@ -50,7 +50,7 @@ def wants_page(request: HttpRequest) -> bool:
 def welcome_page(
     request: HttpRequest, dispatcher: Dispatcher, *, path: str, has_console: bool, is_open: bool
 ) -> web.Response:
-    """Return the page. With authentication, the page lists no tools."""
+    """Return the welcome page. The page lists the tools only if clients do not have to authenticate (`is_open`)."""
     base_url = request.client_endpoint.base_url.rstrip("/")
     info = dispatcher.store.current.server_info
     name = str(info["name"])

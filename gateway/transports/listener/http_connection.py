@@ -24,21 +24,21 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""Silences aiohttp, which logs a traceback for each malformed request. `handle_error` logs our own errors."""
+"""A silenced logger for aiohttp, which logs a traceback for each malformed request. `handle_error` logs our errors."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
-"""Bytes of the request line or a header."""
+"""The maximum size of the request line and of each header, in bytes."""
 _MAX_FIELDS: Final = 128
 _BAD_HEAD: Final = (
     f"The request head is malformed or too large (limits: {_MAX_LINE_LENGTH} bytes per line, {_MAX_FIELDS} headers)"
 )
 _LINGER_SECONDS: Final = 10.0
-"""How long to read the rest of a body after the response. Closing earlier could lose the response."""
+"""The time to read a remaining body after the response, because closing earlier could lose the response."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _FRAMING_BYTES: Final = 65_536
 _FRAMING_PER_BYTE: Final = 8
-"""A one-byte chunk has five bytes of framing."""
+"""The framing bytes allowed per byte of content. A one-byte chunk has five bytes of framing."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller to whom the connection counts. Empty for loopback, which can be a proxy."""
+        """Return the caller whose limit applies. By default, loopback is exempt, because the peer can be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self.quota.is_share_unsaid and is_loopback_address(address):
             return ""
@@ -61,12 +61,12 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's protocol for one connection, with additional limits."""
+    """Extends aiohttp's protocol for one connection with additional limits."""
 
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
     ) -> None:
-        """`counted_for` is the caller if the connection is already counted."""
+        """`counted_for` is the caller for whom the quota has already counted the connection."""
         self._linger_seconds: Final = min(_LINGER_SECONDS, connection_limits.head_seconds)
         super().__init__(
             server,
@@ -132,10 +132,10 @@ class HttpConnection(web.RequestHandler):
     def _refuse_body(self, body: StreamReader) -> None:
         body.set_exception(FramingError())
         self._ignores_input = True
-        self.close()  # After the response.
+        self.close()  # aiohttp closes the connection after the response.
 
     def request_begun(self, *, chunked_body: StreamReader | None) -> None:
-        """Record that a head was read. Bytes of the body are counted from here."""
+        """Record that a request head was read, and start to count the bytes of a chunked body."""
         self._stop_waiting()
         self._has_partial_head = self._is_idle = False
         self._body, self._body_bytes = chunked_body, 0
@@ -154,7 +154,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Respond to malformed requests and internal errors. aiohttp's own messages reveal its version."""
+        """Replace aiohttp's responses to malformed requests and internal errors, which reveal the aiohttp version."""
         # `ConnectionError` means that the client disconnected.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError):
             log.error("request handler failed", path=request.path, method=request.method, exc_info=exc or True)
@@ -168,7 +168,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response. Add our headers to the router's own responses."""
+        """Send a response, with our `Server` header if aiohttp's router created the response."""
         if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):
@@ -194,7 +194,7 @@ class HttpConnection(web.RequestHandler):
 
     def _on_head_timeout(self) -> None:
         self._deadline = None
-        # Browsers and connection pools connect in advance. Without a request, no response is due.
+        # Close without a response, because browsers and connection pools connect before they have a request.
         if not self._has_partial_head:
             self.force_close()
             return
@@ -210,7 +210,7 @@ class HttpConnection(web.RequestHandler):
 
 
 def _response(refusal: HttpError) -> bytes:
-    """Format an error response. aiohttp needs a request for that."""
+    """Format an error response as bytes, because aiohttp cannot send a response without a request."""
     answer = refuse(refusal, headers={**SERVER, "Connection": "close"})
     body = answer.body if isinstance(answer.body, bytes) else b""
     fields = {**answer.headers, "Content-Length": str(len(body))}

@@ -24,7 +24,7 @@ from gateway.transports.listener.server_tls import ServerTls
 log: Final = structlog.get_logger(__name__)
 
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""How long connections have to end after their requests are cancelled."""
+"""The time for connections to end after their requests are cancelled."""
 _BACKLOG: Final = 4096
 """The kernel's queue of new connections, for example during a restart."""
 
@@ -51,7 +51,7 @@ class HttpListener:
         tls: ServerTls | None = None,
         direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
-        """`direct` are the handlers of the most requested paths, which bypass the slower router."""
+        """`direct` maps the most requested paths to handlers, whose requests bypass the slower router."""
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
         self._server: web.Server | None = None
@@ -60,7 +60,7 @@ class HttpListener:
         self._connection_limits: Final = connection_limits
         self._tls: Final = tls
         self.address = where.address
-        """The address; once listening, with the actual port."""
+        """The address to listen on. After `start`, the actual port replaces port 0."""
         self._servers: Final[list[asyncio.Server]] = []
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
@@ -76,7 +76,7 @@ class HttpListener:
         server = self._server = web.Server(
             partial(_handle, self._direct, router.request_handler),
             request_factory=partial(_make_request, router.request_factory),
-            handler_cancellation=True,  # 2026-07-28: closing the connection cancels.
+            handler_cancellation=True,  # 2026-07-28: closing the connection cancels the request.
         )
         try:
             for place in self._where.sockets or (None,):
@@ -129,7 +129,7 @@ class HttpListener:
 
 
 class TlsAcceptor(asyncio.Protocol):
-    """Accepts TCP connections and starts TLS if the quota allows it. Nothing is read before."""
+    """Accepts TCP connections, and starts the TLS handshake if the quota allows another connection."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class TlsAcceptor(asyncio.Protocol):
         connect: Callable[[str], HttpConnection],
         at_work: set["asyncio.Task[None]"],
     ) -> None:
-        """`connect` creates the connection of a caller that is already counted."""
+        """`connect` creates a connection that the quota has already counted for a caller."""
         self._tls: Final = tls
         self._connection_limits: Final = connection_limits
         self._connect: Final = connect
@@ -182,7 +182,7 @@ class TlsAcceptor(asyncio.Protocol):
 
 def _handle(direct: Mapping[str, Handler], route: Handler, request: web.Request) -> Awaitable[web.StreamResponse]:
     handler = direct.get(request.rel_url.raw_path)
-    # The application also handles `Expect: 100-continue`.
+    # Send requests with `Expect: 100-continue` to the application, which handles the header.
     return route(request) if handler is None or hdrs.EXPECT in request.headers else handler(request)
 
 
@@ -193,7 +193,7 @@ def _make_request(
     protocol: web.RequestHandler,
     *rest: Any,
 ) -> web.BaseRequest:
-    """Create a request and tell its connection that a head was read. Only the parser knows that."""
+    """Create a request, and notify the connection that the parser has read a request head."""
     if isinstance(protocol, HttpConnection):
         protocol.request_begun(chunked_body=body if message.chunked else None)
     if message.url.absolute:

@@ -1,10 +1,10 @@
 """Loads the certificate and key of a listener.
 
-`load_identity` makes all checks. If a renewed certificate is invalid, the old one stays in use. A replaced certificate
-applies from the next handshake, and open connections are not affected.
+`load_identity` checks both files. If a renewed certificate is invalid, the old certificate stays in use. A replaced
+certificate applies from the next handshake, and open connections are not affected.
 
-Supports TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because it
-costs the server more than the client.
+Listeners support TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled,
+because renegotiation costs the server more than the client.
 """
 
 import ssl
@@ -16,11 +16,11 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.server import Tls
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2. All ciphers of TLS 1.3 are acceptable."""
+"""The ciphers for TLS 1.2. All ciphers of TLS 1.3 are acceptable."""
 _ENCRYPTED: Final = "is encrypted. Use a key without a password"
 _NOT_YET_VALID: Final = 9
 _EXPIRED: Final = 10
-"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 _CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "has expired"}
 
 
@@ -32,7 +32,7 @@ class ServerIdentity:
 
 
 class ServerTls:
-    """The TLS context of a listener. Its certificate can be replaced while serving."""
+    """The TLS context of a listener. The certificate can be replaced while the listener is open."""
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._shown = identity.context
@@ -44,7 +44,7 @@ class ServerTls:
         self._shown = identity.context
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Called in every handshake, even if the client sends no server name."""
+        """Select the current certificate. OpenSSL calls this in every handshake, even without a server name."""
         connection.context = self._shown
 
 
@@ -53,12 +53,12 @@ def identity_files(tls: Tls, problems: Problems) -> tuple[Path, Path]:
 
 
 def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
-    """Load the files and report their problems.
+    """Load the certificate and the key of a listener, and report their problems.
 
     1. Both files are readable.
     2. The certificate is valid PEM.
     3. The key is valid PEM, not encrypted, and matches the certificate.
-    4. Warn if clients would reject the certificate today.
+    4. Clients would accept the certificate today (otherwise a warning).
     """
     cert, key = identity_files(tls, problems)
     chain, secret = _read(cert, problems.at("cert")), _read(key, problems.at("key"))
@@ -76,7 +76,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except ssl.SSLError as error:
         problems.at("key").error(f"{key} {_ENCRYPTED if b'ENCRYPTED' in secret else _fault(error)}")
         return None
-    except OSError as error:  # Removed since it was read.
+    except OSError as error:  # A file was removed after it was read.
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
     warning = _refused_by(client, context)
@@ -114,7 +114,7 @@ def _fault(error: ssl.SSLError) -> str:
 
 
 def _refused_by(client: ssl.SSLContext, context: ssl.SSLContext) -> str | None:
-    """Return why a client would reject the certificate. Performs a handshake in memory."""
+    """Perform a handshake in memory. Return the reason if the client rejects the certificate."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
     for end in ends * 3:  # The number of flights of a handshake.

@@ -13,16 +13,16 @@ from gateway.errors import ConfigError, Problem
 
 FIRST_DESCRIPTOR: Final = 3
 ADMIN: Final = "admin"
-"""The name (`FileDescriptorName=`) of sockets for `listen.admin`. All others are for `listen.http`."""
+"""The name (`FileDescriptorName=`) of sockets for `listen.admin`. All other sockets are for `listen.http`."""
 
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 Inherited = Mapping[str, tuple[socket.socket, ...]]
-"""Sockets by listener. The key is `ADMIN` or empty."""
+"""The sockets by listener. The key is `ADMIN`, or empty for `listen.http`."""
 
 
 def take_inherited(environ: MutableMapping[str, str] = os.environ) -> Inherited:
-    """Take the inherited sockets, and remove their variables from the environment of child processes.
+    """Take the inherited sockets, and hide the environment variables of the sockets from child processes.
 
     1. `LISTEN_PID` is this process. Otherwise return no sockets.
     2. Each descriptor is a listening stream socket.
@@ -44,7 +44,7 @@ def take_inherited(environ: MutableMapping[str, str] = os.environ) -> Inherited:
 
 
 def address_of(sockets: tuple[socket.socket, ...]) -> Address:
-    """Return the address that most clients can reach."""
+    """Return the address of the socket that most clients can reach."""
     return max((_address(each) for each in sockets), key=lambda address: (not address.is_loopback, address.is_wildcard))
 
 
@@ -62,7 +62,7 @@ def _listening(descriptor: int) -> socket.socket:
     except OSError as error:
         raise _unusable(f"descriptor {descriptor} was announced but is not a socket: {error.strerror}") from error
     if taken.type is not socket.SOCK_STREAM or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        # Detach, or the object would close a descriptor that belongs to other code.
+        # Detach the descriptor, because the object would close a descriptor that belongs to other code.
         taken.detach()
         raise _unusable(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
     return taken

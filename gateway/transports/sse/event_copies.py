@@ -1,8 +1,8 @@
 """Copies events of resumable streams to the shared store, for clients that resume at another replica.
 
 Each session stream is a Redis stream with a maximum length and an expiry. Events are written in the background. A
-replica that resumes a stream reads the copied events and waits for new ones. It also asks the first replica for the
-state of the stream, which then closes the lost connection.
+replica that resumes a stream reads the copied events and waits for new ones. It also asks the original replica whether
+more events will follow, and the original replica then closes the lost connection.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ MAX_WAITING_BYTES: Final = 16 * 2**20
 """The maximum number of bytes queued for writing. Further events are not copied."""
 _KIND: Final = "stream asked for"
 _POLL_SECONDS: Final = 5.0
-"""The interval at which the other replica is asked whether the stream is still live."""
+"""The interval in seconds at which to ask the original replica whether more events will follow."""
 _FRAME: Final = b"f"
 _END: Final = b"end"
 
-# A retried write finds the entries of the first attempt, whose ids Redis rejects.
+# Ignore ids that Redis rejects, because a retried write repeats the entries of the first attempt.
 _APPEND: Final = """
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])
@@ -35,7 +35,7 @@ end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1
 """
-"""Arguments: the TTL in seconds, the maximum length, and pairs of id and content."""
+"""The script's arguments are the TTL in seconds, the maximum length, and pairs of id and content."""
 
 
 class RemotePlace(NamedTuple):
@@ -45,11 +45,11 @@ class RemotePlace(NamedTuple):
     number: int
     after: int
     answers: str | int | None
-    """The id of the stream's request. None for a GET stream."""
+    """The id of the request that the stream responds to. None for a GET stream."""
 
 
 class EventCopies:
-    """Writes the copies of this process, and reads those of others."""
+    """Writes copies of the events of this process, and reads the copies of other processes."""
 
     def __init__(self, replica: Replica, *, max_events: int, age: timedelta) -> None:
         self._replica: Final = replica
@@ -63,14 +63,14 @@ class EventCopies:
         self._writer: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Write pending events, unless the store is unavailable."""
+        """Wait until pending events are written, unless the store is unavailable."""
         if self._writer is not None:
             if self._replica.store.is_unavailable:
                 self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Let other replicas take over streams. `abort_connection` returns whether the stream will have more events."""
+        """Answer replicas that resume a stream. `abort_connection` returns whether more events of the stream follow."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
@@ -88,7 +88,7 @@ class EventCopies:
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
     async def until_now(self, nonce: str, place: RemotePlace) -> list[bytes]:
-        """Return the events after a position of a GET stream.
+        """Return the stored events after a position in a GET stream.
 
         Raises:
             StoreUnavailableError: The store cannot be read.
@@ -98,7 +98,7 @@ class EventCopies:
         return [fields[_FRAME] for _, fields in entries if fields[_FRAME] != _END]
 
     async def until_end(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        """Yield the events after a position and all new ones. Yield None if the response will never come.
+        """Yield the stored and new events after a position, and finally None if the response will never arrive.
 
         Raises:
             StoreUnavailableError: The store cannot be read.
@@ -161,4 +161,4 @@ class EventCopies:
 
 
 _QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
-"""The nonce of the session, and the number of the stream."""
+"""Decodes the nonce of a session and the number of a stream."""

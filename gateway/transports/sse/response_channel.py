@@ -50,7 +50,7 @@ _NO_ROOM: Final = replace(
 
 
 class ResponseChannel:
-    """Writes a whole response or an event stream. An event is one write unless it is large."""
+    """Writes the response to one request, either as a whole or as an event stream."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class ResponseChannel:
         """Create the channel.
 
         Args:
-            request: The request.
+            request: The request to respond to.
             limits: Timeouts and the quota of unread bytes.
-            headers: Replace the request's response headers.
-            preamble: Returns the start of an event stream.
-            until_close: See `_UnframedResponse`.
+            headers: The response headers, by default those of the request.
+            preamble: Returns the first bytes of an event stream.
+            until_close: Whether an event stream ends with its connection (see `_UnframedResponse`).
         """
         self.caller: Final[Caller] = request.caller
         self._request: Final = request
@@ -97,20 +97,20 @@ class ResponseChannel:
         return self._request.accepted.event_stream
 
     def open_if_late(self) -> None:
-        """Open a late response as an event stream, if the client names that type, so that proxies keep it."""
+        """Open an event stream if the response is late and the client names that type, so that proxies keep waiting."""
         if self._request.accepted.names_event_stream:
             self._beat_in(SOON_SECONDS)
 
     async def open(self) -> None:
-        """Open the event stream, so that the client sees that it is connected."""
+        """Open the event stream before the first event, so that the client receives the response head at once."""
         await self.write(b"")
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a notification. Clients that do not accept event streams receive only the response."""
+        """Send a notification. Return False if the response has ended or the client does not accept event streams."""
         await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
         if self._is_over or not self.takes_events:
             return False
-        # The call must not fail. The handler detects the end of the connection.
+        # A disconnect must not fail the call. The handler of the request detects the disconnect.
         with suppress(ConnectionError):
             await self.write(encode_event(jsonrpc.encode(notification)))
         return True
@@ -124,12 +124,12 @@ class ResponseChannel:
         await self._write_events(chunk)
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Do nothing: without event ids, the client could not resume."""
+        """Do nothing, because the client cannot resume a stream without event ids."""
 
     def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
-        """Write the response, as the stream's last event or as a whole.
+        """Return an awaitable that writes the response, as the stream's last event or as a whole.
 
-        The returned awaitable does not hold the reply, which is as large as its event.
+        The awaitable does not keep the reply in memory, because the encoded event is equally large.
 
         Raises:
             ConnectionError: The reader disconnected.
@@ -138,7 +138,7 @@ class ResponseChannel:
         return self.end(None if last is None else encode_event(last))
 
     def choose_form(self, reply: Reply) -> bool:
-        """Return whether the response is an event. Otherwise `end` writes it as a whole."""
+        """Return whether to send the reply as an event. Otherwise store the reply, which `end` writes as a whole."""
         self._is_over = True
         # Event streams have status 200, so any other status requires JSON.
         wants_event = reply.body is not None and reply.status == 200 and not self._request.accepted.json
@@ -149,7 +149,7 @@ class ResponseChannel:
         return False
 
     async def end(self, last: bytes | None = None) -> web.StreamResponse:
-        """Write the whole response, or end the stream with a last event.
+        """Write the stored reply as a whole, or end the stream after the `last` event.
 
         Raises:
             ConnectionError: The reader disconnected.
@@ -162,7 +162,7 @@ class ResponseChannel:
         return await send_reply(self._request, reply, limits=self._limits, headers=self._headers)
 
     def stop(self) -> None:
-        """Stop the keep-alive and further notifications: the response or its connection ends."""
+        """Stop keep-alive comments and further notifications, because the response or its connection ends."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -181,7 +181,7 @@ class ResponseChannel:
         self._exempt += exempt
         self._pending += 1
         try:
-            await self._take_room(counted)  # Before the lock, whose queue would be unbounded.
+            await self._take_room(counted)  # Wait before taking the lock, because its queue is unbounded.
             try:
                 async with self._lock:
                     if self._is_closed:
@@ -211,7 +211,7 @@ class ResponseChannel:
         return self._response
 
     async def _take_room(self, size: int) -> None:
-        """Reserve room for a write. Exempt writes only wait for earlier writes of this stream."""
+        """Reserve quota for a write of `size` bytes. Exempt writes (0) only wait for earlier writes of this stream."""
         quota, caller = self._limits.quota, self.caller.rate_limit_key
         if (not size and not self._waiting) or quota.take(caller, size):
             return
@@ -238,10 +238,10 @@ class ResponseChannel:
 
 
 class _UnframedResponse(web.StreamResponse):
-    """A response whose body ends with its connection (RFC 9112 §6.3, 8).
+    """A response whose body ends when the connection closes (RFC 9112 §6.3, item 8).
 
-    Official Python clients treat a missing last chunk as a failure, and give up after the second. A killed process
-    writes no last chunk, but its connections are closed.
+    A killed process cannot write the last chunk of a chunked body. Official Python clients treat a missing last chunk
+    as a failure, and give up after the second failure.
     """
 
     def __init__(self, *, headers: Mapping[str, str]) -> None:
@@ -250,7 +250,7 @@ class _UnframedResponse(web.StreamResponse):
 
     @property
     def content_length(self) -> int:
-        """The maximum size. aiohttp uses chunks without one. The header is not sent."""
+        """The maximum size, because aiohttp uses chunks for an unknown size. No `Content-Length` header is sent."""
         return sys.maxsize
 
     @content_length.setter
@@ -261,7 +261,7 @@ class _UnframedResponse(web.StreamResponse):
 async def send_reply(
     request: HttpRequest, reply: Reply, *, limits: RequestLimits, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Write a whole response. Large ones are counted until their reader has made room for them.
+    """Write a whole response. A large response counts towards the quota until all of it is written.
 
     Raises:
         ConnectionError: The reader disconnected or was too slow.
@@ -271,7 +271,7 @@ async def send_reply(
     if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
         return whole_response(reply, headers=headers)
     body, raw, quota, caller = reply.body, request.raw, limits.quota, request.caller.rate_limit_key
-    # Before the head is written, so that a refusal can have another status.
+    # Reserve quota before the head is written, so that a refusal can have a different status.
     if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=limits.write_timeout):
         log.warning("response refused", why="its caller reads too slowly", peer=raw.remote)
         return whole_response(_NO_ROOM, headers=headers)
@@ -303,7 +303,7 @@ def _drop_reader(request: web.Request) -> NoReturn:
 
 
 async def _write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool) -> None:
-    """Write large data in parts. Otherwise the transport would copy and hold the whole data."""
+    """Write large data in parts, because the transport would otherwise copy all of the data at once."""
     rest = data
     if len(data) > PART_BYTES:
         whole = memoryview(data)
@@ -317,7 +317,7 @@ async def _write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: 
 
 
 def encode_event(data: bytes, *, kind: str = "message", event_id: bytes | None = None) -> bytes:
-    """Encode an event. `data` must be one line. HTTP+SSE also uses the kind `endpoint`."""
+    """Encode a server-sent event. `data` must be one line. Only HTTP+SSE uses another `kind`, `endpoint`."""
     # JSON contains no line breaks, so one `data` line is enough.
     id_field = b"" if event_id is None else b"id: %b\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

@@ -1,10 +1,10 @@
 """The streams of a session, and their stored events for clients that resume (`Last-Event-ID`).
 
 2025-11-25 basic/transports, "Resumability and Redelivery": event ids contain the numbers of the stream and the event,
-so they are unique in the session. A stream has at most one connection, and resuming the stream replaces it.
+so they are unique in the session. A stream has at most one connection, which is replaced when the client resumes.
 
-A session over its limit drops its oldest events, starting with finished streams. Over the total limit, the oldest
-streams of all sessions lose their events first.
+A session that exceeds its limit drops its oldest events, starting with finished streams. If all sessions exceed the
+total limit, the oldest streams lose their events first.
 """
 
 import asyncio
@@ -33,12 +33,11 @@ from gateway.wire.jsonrpc import Batch, Request, RequestId
 log: Final = structlog.get_logger(__name__)
 
 RETRY_MS: Final = 1000
-"""The default reconnection delay after a deliberate close, in milliseconds."""
+"""The default reconnection delay after `close_stream`, in milliseconds."""
 RECONNECT_MS: Final = 3000
-"""The reconnection delay after the end of a stream. Official clients retry twice, so a restart can take twice as long.
-"""
+"""The delay in milliseconds before a client reopens a GET stream that ended. Official clients only try twice."""
 _EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
-"""The process, the stream, the event, and the id of the stream's request."""
+"""An event id contains the process, the numbers of stream and event, and the encoded id of the stream's request."""
 _MAX_REQUEST_ID: Final = 128
 """The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
@@ -50,9 +49,9 @@ _TOO_LARGE: Final = RpcError(
 
 
 class SessionStream:
-    """The messages for one request, or (without `message`) those not related to any request.
+    """Sends the events for one request, or (without `message`) the events that belong to no request.
 
-    As the exchange of a request, it outlives the request's connection: a disconnect is not a cancellation (2025-11-25
+    The stream of a request outlives the request's connection, because a disconnect is not a cancellation (2025-11-25
     basic/transports, "Sending Messages to the Server", 6).
     """
 
@@ -61,9 +60,9 @@ class SessionStream:
         self.is_over = False
         self.last = 0
         self.frames: deque[tuple[float, bytes]] | None = None
-        """The kept events with their times. None before the first."""
+        """The stored events with their times, or None before the first event."""
         self.size = 0
-        """The size of the kept events in bytes."""
+        """The size of the stored events in bytes."""
         self._message: Final = message
         self._number: int | None = None
         self._store: Final = store
@@ -74,13 +73,13 @@ class SessionStream:
 
     @property
     def number(self) -> int:
-        """The number in event ids, assigned on first use. Most responses need none."""
+        """The stream's number in event ids, assigned on first use because most streams do not need a number."""
         if self._number is None:
             self._number = self._store.add(self)
         return self._number
 
     def preamble(self) -> bytes:
-        """Return the priming event. It allows the client to resume before any other event."""
+        """Return the priming event, whose id allows the client to resume before any other event arrives."""
         if not self._store.sends_priming_event:
             return b""
         retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
@@ -112,27 +111,27 @@ class SessionStream:
         self._store.note_forgotten(self, len(frame))
 
     def connect(self, out: ResponseChannel) -> asyncio.Future[bytes | None]:
-        """Attach a connection. Return a future for the last event, or None, when the connection must end."""
+        """Attach a connection. The returned future completes with the last event or None when the connection ends."""
         self._out = out
         self._ending = ending = asyncio.get_running_loop().create_future()
         return ending
 
     async def resume(self, out: ResponseChannel, *, after: int) -> asyncio.Future[bytes | None]:
-        """Write the events after this one, then attach the connection. See `connect`.
+        """Write the stored events after number `after`, then attach the connection as `connect` does.
 
         Raises:
             ConnectionError: The reader disconnected again.
         """
-        # Before the lock, which a write to the lost connection can hold until it times out.
+        # Abort before taking the lock, because a write to the lost connection can hold the lock until it times out.
         self.abort_connection()
         async with self._lock:
-            self.abort_connection()  # Another connection came first.
+            self.abort_connection()  # Another connection can have attached while this one waited.
             written = after
             while written < self.last:  # More events can arrive during a write.
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)
-            # Under the lock, so that no event is missed in between.
+            # Connect under the lock, so that no event is missed.
             ending = self.connect(out)
             if self.is_over:
                 ending.set_result(None)
@@ -152,7 +151,7 @@ class SessionStream:
 
     async def send(self, notification: JsonObject) -> bool:
         await asyncio.sleep(0)  # Let other tasks run even if a tool sends progress in a tight loop.
-        # The event is already stored for a client that resumes.
+        # Ignore a disconnect, because the event is already stored for a client that resumes.
         with suppress(ConnectionError):
             return await self.send_event(jsonrpc.encode(notification))
         return True
@@ -170,7 +169,7 @@ class SessionStream:
             if self.is_over or not self._has_reader:
                 return False
             frame = self._framed(data)
-            # Store it before writing, in case the reader disconnects in between.
+            # Store the event before writing, in case the client disconnects during the write.
             self._store.keep(self, frame)
             if self._out is not None:
                 await self._out.write(frame)
@@ -181,7 +180,7 @@ class SessionStream:
 
         An error replaces a response that is too large to store, so that the client does not wait forever.
         """
-        # Without the lock, which a slow reader can hold. The connection's handler writes the last event.
+        # Do not take the lock, which a slow reader can hold. The connection's handler writes the last event.
         self.is_over = True
         is_event = self._out is None or self._out.choose_form(reply)
         frame = None
@@ -193,7 +192,7 @@ class SessionStream:
             self._store.end(self)
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Close the connection and let the client poll (since 2025-11-25)."""
+        """Close the connection, so that the client reconnects after a delay (since 2025-11-25)."""
         async with self._lock:
             # 2025-11-25 "Sending Messages to the Server", 6: only clients with an event id can resume.
             if self._out is not None and self._out.takes_events and self._store.sends_priming_event:
@@ -222,7 +221,7 @@ class SessionStream:
         return results.error_reply(_TOO_LARGE, request_id=self._request_id, revision=None).body or b""
 
     def _disconnect(self, last: bytes | None) -> None:
-        """Detach the connection. Its handler writes the last event."""
+        """Detach the connection, and pass the last event to the connection's handler."""
         if self._out is not None and self._out.is_open and self._store.sends_priming_event:
             self._was_primed = True
         self._out = None
@@ -241,14 +240,14 @@ class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayQuota:
-    """The total size of the events of all sessions."""
+    """Limits the total size of the stored events of all sessions."""
 
     def __init__(self, bounds: ReplayBounds) -> None:
         self.bounds: Final = bounds
         self.used = 0
-        """Bytes."""
+        """The size of all stored events in bytes."""
         self.streams: Final[dict[SessionStream, None]] = {}
-        """The streams with kept events, oldest first."""
+        """The streams with stored events, oldest first."""
         self._has_dropped = False
 
     def add(self, size: int) -> None:
@@ -269,9 +268,9 @@ class Cursor(NamedTuple):
 
 
 class EventStore:
-    """The streams of one session by number, with their stored events. No I/O.
+    """The streams of one session by number, with their stored events.
 
-    Event ids contain the process that holds the stream.
+    Event ids contain the name of the process that holds the stream.
     """
 
     def __init__(
@@ -283,11 +282,11 @@ class EventStore:
         nonce: str = "",
         copies: EventCopies | None = None,
     ) -> None:
-        """Create the store of the session with this nonce.
+        """Create the event store of one session.
 
         Args:
-            room: The total size of the events of all sessions.
-            sends_priming_event: Since 2025-11-25. Older clients fail on events without data.
+            room: The quota that all sessions share.
+            sends_priming_event: True since 2025-11-25. Older clients fail on events without data.
             process: Identifies this run of the process.
             nonce: Identifies the session.
             copies: Copies the events for other replicas.
@@ -316,7 +315,7 @@ class EventStore:
         return number
 
     def find(self, event_id: str) -> Cursor | RemotePlace | HttpError | None:
-        """Return the position after an event, or None if nothing follows or later events were dropped."""
+        """Return the position after an event, or None if the stream is no longer stored or has no further events."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self.process:
             return RemotePlace(match[1], int(match[2], 16), int(match[3]), _request_id_of(match[4]))
@@ -346,7 +345,7 @@ class EventStore:
         if self._copies is not None:
             self._copies.write(self._nonce, stream.number, stream.last, frame)
         self._room.streams[stream] = None
-        self._streams[stream.number] = stream  # It was forgotten while a client resumed it.
+        self._streams[stream.number] = stream  # The stream can have been discarded while a client resumed it.
         stream.keep(frame)
         self._count(len(frame), events=1)
         bounds = self._room.bounds
@@ -384,7 +383,7 @@ class EventStore:
                 stream.forget_oldest()
 
     def close(self) -> None:
-        """Forget everything and store no more events."""
+        """Discard all streams and events, and store no further events."""
         self._is_closed = True
         for stream in list(self._streams.values()):
             while stream.frames:
@@ -410,18 +409,18 @@ class EventStore:
 
 
 def _carried(request_id: RequestId) -> bytes:
-    """Encode the request id for event ids. Another process uses the id if this process ends before the response."""
+    """Encode a request id for event ids. If this process ends, another process responds to this id with an error."""
     written = orjson.dumps(request_id)
     return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
 
 
 def _request_id_of(carried: str | None) -> str | int | None:
-    """Decode the request id of another process's stream, or None if the stream belonged to no request."""
+    """Decode the request id in an event id. Return None if the request id is missing or invalid."""
     if carried is None:
         return None
     try:
         request_id = orjson.loads(base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4)))
-    # Covers base64 and JSON errors of invalid ids.
+    # Invalid ids raise base64 or JSON errors, which are `ValueError`s.
     except ValueError:
         return None
     return request_id if isinstance(request_id, str | int) else None

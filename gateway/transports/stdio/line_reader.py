@@ -1,7 +1,7 @@
 """Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
-The parent process can share the descriptor, so it stays blocking and is read only when readable. Files and /dev/null
-are always readable. epoll does not support them, and kqueue does not report the end of a file.
+The parent process can share the descriptor, so the descriptor stays blocking and is read only when readable. Files and
+/dev/null are always readable. epoll does not support files, and kqueue does not report the end of a file.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Final
 
 _CHUNK: Final = 64 * 1024
 _ENOUGH: Final = 256 * 1024
-"""Bytes to buffer before reading pauses."""
+"""The number of buffered bytes at which reading pauses."""
 
 
 class LineReader:
-    """Reads lines without their line ends, for one consumer."""
+    """Reads lines and removes their line endings, for a single consumer."""
 
     def __init__(self, descriptor: int, *, limit: int) -> None:
         self._descriptor: Final = descriptor
@@ -28,17 +28,17 @@ class LineReader:
         self._is_watching = False
         self._is_always_readable = stat.S_ISREG(os.fstat(descriptor).st_mode)
         self._arrival: asyncio.Future[None] | None = None
-        """Done when there is more input or the end."""
+        """Completes when more input arrives or the input ends."""
 
     async def next(self) -> bytes | None:
-        """Return the next line, or None at the end of input. Truncate a line over the limit to one byte more."""
+        """Return the next line, or None at the end of input. Truncate a longer line to one byte over the limit."""
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
             if not self._is_watching:
                 self._watch()
             if self._is_always_readable:
-                # Files never block, so let other tasks run.
+                # Reading a file never waits, so let other tasks run.
                 await asyncio.sleep(0)
                 self._read()
             else:
@@ -48,7 +48,7 @@ class LineReader:
 
     @property
     def is_hung_up(self) -> bool:
-        """Return whether the writer has disconnected. Lines can remain in the buffer."""
+        """Return whether the writer has disconnected, even if lines remain in the buffer."""
         poll = select.poll()
         poll.register(self._descriptor, 0)  # POLLHUP is always reported.
         return any(happened & select.POLLHUP for _, happened in poll.poll(0))

@@ -1,7 +1,7 @@
 """Writes lines to standard output without blocking the event loop.
 
-The parent process can share the descriptor, so it stays blocking. Lines that fit are written at once. A thread writes
-the others in order. To bound the memory, tasks wait while the queue is full.
+The parent process can share the descriptor, so the descriptor stays blocking. Lines that fit into the pipe are written
+at once. A thread writes all other lines in order. Tasks wait while the thread's queue is full, to limit memory use.
 
 `BackgroundWriter`, which is for logs, drops lines instead. Protocol messages must not be dropped.
 """
@@ -71,7 +71,7 @@ class LineWriter:
         return True
 
     async def close(self, seconds: float) -> None:
-        """Wait up to `seconds` for the queue to be written, then drop the rest."""
+        """Wait up to `seconds` for the queued lines to be written, then drop the remaining lines."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._queued_bytes and not self.gone.is_set():
@@ -101,7 +101,7 @@ class LineWriter:
             self._queue_for_thread(data)
 
     def _write_what_fits(self, data: bytes) -> int:
-        """Return the number of bytes written. A ready pipe accepts PIPE_BUF bytes without blocking (pipe(7))."""
+        """Write at most PIPE_BUF bytes, which do not block a ready pipe (pipe(7)). Return the number of bytes."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:

@@ -1,6 +1,6 @@
 """MCP on standard input and output: one message per line, both eras in one process.
 
-The transport ends when its input ends or its output is closed.
+The transport ends when standard input ends or standard output is closed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class StandardStreams(msgspec.Struct, frozen=True):
     """Private duplicates of standard input and output, which child processes do not inherit.
 
     A `print` in a plugin or the output of a child process must not end up between MCP messages, and no other code must
-    read them. Therefore descriptor 1 becomes standard error, and descriptor 0 is empty.
+    read the messages. Therefore descriptor 1 becomes standard error, and descriptor 0 becomes /dev/null.
     """
 
     reading: int
@@ -34,9 +34,9 @@ class StandardStreams(msgspec.Struct, frozen=True):
 
     @classmethod
     def take(cls) -> Self:
-        """Take over the streams, once, before anything else is imported or started.
+        """Take over the streams. Call this once, before anything else is imported or started.
 
-        This is never undone, because Python writes buffered output of plugins when the process ends.
+        The streams are never restored, because Python writes buffered output of plugins when the process ends.
         """
         streams = cls(os.dup(0), os.dup(1))
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -49,10 +49,10 @@ class StandardStreams(msgspec.Struct, frozen=True):
 MAX_IN_FLIGHT: Final = 1024
 """Reading pauses at this number of requests in flight."""
 AFTER_INPUT_SECONDS: Final = 0.5
-"""How long calls can run after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
+"""The time for calls to finish after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
 STANDSTILL_SECONDS: Final = 1.0
-"""How long to wait for a client that has disconnected and reads nothing, even if input remains."""
+"""The time to wait for a client that has disconnected and reads nothing, even if input remains."""
 
 
 class Stdio:
@@ -74,7 +74,7 @@ class Stdio:
             max_line: The maximum size of a message in bytes.
             max_unread: The maximum number of response bytes that wait for the client.
             scopes: The client's scopes. None for all.
-            view: None for the whole catalog.
+            view: The client's view. None for the whole catalog.
         """
         self._max_line: Final = max_line
         self._dispatcher: Final = dispatcher
@@ -88,7 +88,7 @@ class Stdio:
         self._watch: asyncio.Task[None] | None = None
         self._write_timeout = AFTER_INPUT_SECONDS
         self._is_draining = self._has_drained = False
-        """Whether the daemon is shutting down. First requests that open something are refused, later all."""
+        """While draining, requests that open a session or subscription are refused. Later, all requests are refused."""
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
@@ -112,9 +112,9 @@ class Stdio:
         await self.close()
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for calls, including new ones. Then cancel them and refuse new ones.
+        """Wait up to `seconds` for running and new calls. Then cancel the running calls and refuse new calls.
 
-        Refused requests receive a response until the process exits, because the client has no connection to watch.
+        Refused requests receive an error until the process exits, because the client does not see a connection close.
         """
         self._write_timeout = seconds
         self._is_draining = True
@@ -130,7 +130,7 @@ class Stdio:
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
     def _message(self, line: bytes) -> Received | None:
-        """Return the message of a line, or None for an empty line and after responding with an error."""
+        """Decode a line. Return None for an empty line, and for a line that was answered with an error."""
         if len(line) > self._max_line:
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))

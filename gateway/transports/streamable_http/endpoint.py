@@ -1,7 +1,7 @@
 """Streamable HTTP: one path for both eras (2025-03-26 … 2025-11-25 basic/transports, 2026-07-28 streamable-http).
 
-The body and version header of a POST determine its era. A modern request is cancelled when its connection closes. A
-legacy request belongs to its session: see `session_endpoint`.
+The body and version header of a POST request determine the era. A modern request is cancelled when its connection
+closes. A legacy request belongs to its session (see `session_endpoint`).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class StreamableHttp:
             limits=bounds,
         )
         self._running: Final[dict[Task, bool]] = {}
-        """The tasks of all requests, and whether each is a modern request without a response."""
+        """The tasks of all requests. The value is True while a modern request has no response."""
         self._is_draining = False
 
     async def handle(self, request: HttpRequest) -> web.StreamResponse:
@@ -75,13 +75,13 @@ class StreamableHttp:
             del self._running[task]
 
     def begin_draining(self) -> None:
-        """Refuse new sessions and streams. Calls continue."""
+        """Refuse new sessions and streams, but continue to accept calls."""
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Close the streams and wait up to `seconds` for calls, including new ones. Then cancel the modern calls.
+        """Close the streams and wait up to `seconds` for running and new calls. Then cancel the modern calls.
 
-        Calls of sessions end with their sessions.
+        Legacy calls are cancelled later, when `Sessions` closes.
         """
         self.begin_draining()
         self._sessions.end_streams()
@@ -89,7 +89,7 @@ class StreamableHttp:
         end = loop.time() + seconds
         while (busy := self._running.keys() | self._sessions.running) and (left := end - loop.time()) > 0:
             await asyncio.wait(busy, timeout=left)
-        # Cancel first, so that cancelled calls respond with an error.
+        # Stop the dispatcher first, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         modern = [task for task, is_modern in self._running.items() if is_modern]
         for task in modern:
@@ -100,15 +100,15 @@ class StreamableHttp:
     async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
         """Handle a message.
 
-        1. The client accepts JSON or event streams: 406
-        2. The body is readable: see `read_body`.
-        3. The body is JSON-RPC: 400
-        4. During shutdown, it opens no session or subscription: 503
-        5. A modern message: see `Dispatcher.answer`.
-        6. A legacy message: see `SessionEndpoint.post`.
+        1. The client accepts JSON or event streams (otherwise 406).
+        2. The body is readable (see `read_body`).
+        3. The body is JSON-RPC (otherwise 400).
+        4. During shutdown, the message does not open a session or subscription (otherwise 503).
+        5. `Dispatcher.answer` checks a modern message.
+        6. `SessionEndpoint.post` checks a legacy message.
         """
         accepted = request.accepted
-        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both. We require only one.
+        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both types. We require only one.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)

@@ -51,7 +51,7 @@ class LiveSession:
 
     @property
     def load(self) -> int:
-        """The number of requests in flight, including those in batches."""
+        """The number of requests in flight, including the requests in batches."""
         return max(len(self._tasks), len(self.session.in_flight))
 
     @property
@@ -91,8 +91,8 @@ class LiveSession:
         self.used_at = asyncio.get_running_loop().time()
 
     def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
-        """Handle a request in a task that is independent of its connection."""
-        # Only the end of the id, because it is a credential and asyncio logs task names.
+        """Start a task for a request. The task continues when the connection of the request closes."""
+        # Use only the end of the id, because the id is a credential and asyncio logs task names.
         task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
         self._tasks.add(task)
         task.add_done_callback(self._forget)

@@ -1,7 +1,7 @@
 """The legacy part of Streamable HTTP: sessions, their requests and streams (2025-03-26 … 2025-11-25).
 
-A request runs in a task of its session. Its connection only relays the output, because a disconnect is not a
-cancellation.
+A request runs in a task of its session, and the connection only relays the output. A disconnect therefore does not
+cancel the request.
 """
 
 import asyncio
@@ -69,9 +69,9 @@ class SessionEndpoint:
         """Handle a legacy message.
 
         1. `initialize` without a session id opens a session.
-        2. All others need a session: see `_admit`.
-        3. Batches need a session of 2025-03-26: 400
-        4. Requests run in the session, up to a limit: 503. Other messages are handled at once.
+        2. All other messages need a session (see `_admit`).
+        3. Batches need a session of revision 2025-03-26 (otherwise 400).
+        4. Up to `MAX_IN_FLIGHT` requests run in the session (otherwise 503). Other messages are handled at once.
         """
         if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
@@ -85,7 +85,7 @@ class SessionEndpoint:
         return await self._handle_one_way(message, live, http)
 
     async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
-        """Reject an invalid message, in the form of the session's revision if the caller owns the session."""
+        """Reject an invalid message, with an error for the session's revision if the caller owns the session."""
         session_id, version = http.session_id, http.version
         if session_id is None or (version is not None and is_modern_date(version)):
             return http.refuse(error)
@@ -95,11 +95,11 @@ class SessionEndpoint:
     async def get(self, http: HttpRequest) -> web.StreamResponse:
         """Open the session's GET stream, or resume any stream after an event.
 
-        1. The session: see `_admit`.
-        2. The client accepts event streams: 406
-        3. The quota of streams allows it: 503
-        4. `Last-Event-ID`, if present, belongs to this session: 400. If the event is no longer stored, a new stream is
-           opened.
+        1. The request belongs to a session (see `_admit`).
+        2. The client accepts event streams (otherwise 406).
+        3. The quota of streams allows another stream (otherwise 503).
+        4. `Last-Event-ID`, if present, belongs to this session (otherwise 400). If the event is no longer stored, a new
+           stream is opened.
         """
         live = await self._admit(http)
         if isinstance(live, HttpError):
@@ -123,7 +123,7 @@ class SessionEndpoint:
     def _open_stream(
         self, live: LiveSession, cursor: Cursor | RemotePlace | None, http: HttpRequest
     ) -> Awaitable[web.StreamResponse]:
-        """Resume or open a stream. Not a coroutine, whose frame would live as long as the stream."""
+        """Resume or open a stream. A coroutine's frame would live as long as the stream, so this is not a coroutine."""
         if isinstance(cursor, Cursor):
             return self._stream_events(live, cursor, self._channel(http))
         # Without copies, the events of other processes are lost.
@@ -140,7 +140,7 @@ class SessionEndpoint:
         return web.Response(status=204, headers=http.response_headers)
 
     async def _open(self, request: Request, http: HttpRequest) -> web.StreamResponse:
-        # Check before any work. `Sessions.open` counts the session.
+        # Check the quota before any work. `Sessions.open` counts the session.
         if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal, request)
         reply = await self._dispatcher.answer(request, ChannelExchange(caller=http.caller))
@@ -174,7 +174,7 @@ class SessionEndpoint:
                 stream.finish(_reply_of(task, message))
 
         task.add_done_callback(finish)
-        del task  # Free its result while the copy is written.
+        del task  # Free the task's result while the encoded event is written.
         try:
             # A connection can end before its call does (`close_stream`).
             return await response.end(await ending)
@@ -183,7 +183,7 @@ class SessionEndpoint:
             response.stop()
 
     async def _answer_on(self, stream: SessionStream, message: Request | Batch, live: LiveSession) -> Reply:
-        """Run the request and finish the stream in the same turn of the event loop."""
+        """Run the request, and finish the stream in the event-loop turn in which the response is ready."""
         reply = await self._answer(message, stream, live)
         stream.finish(reply)
         return reply
@@ -195,17 +195,17 @@ class SessionEndpoint:
         return reply
 
     async def _forward(self, message: Notification | Response, live: LiveSession) -> HttpError | None:
-        """Forward a message that concerns other replicas. Return an error if that fails.
+        """Forward a message that concerns other replicas. Return an error if the store is unavailable.
 
-        A response goes to the replica that sent the request, whose id contains its name. Cancellations and root changes
-        go to all replicas that hold the session, unless the request runs here.
+        A response goes to the replica that is named in the request id. Root changes, and cancellations of requests that
+        do not run here, go to all replicas that hold the session.
         """
         if self._replica is None:
             return None
         try:
             match message:
                 case Response(id=str(request_id)):
-                    # Clients could invent the id, and the name becomes part of a key in the store.
+                    # Check the name, because clients can invent ids and the name becomes part of a key in the store.
                     begin, asked_by, *_ = [*request_id.split("-"), ""]
                     if request_id not in live.session.pending_answers and begin == "gateway" and asked_by.isalnum():
                         outcome = {"result": message.result} if message.error is None else {"error": message.error}
@@ -239,16 +239,16 @@ class SessionEndpoint:
         return b""
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
-        """Relay a stream of another replica up to its response. A GET stream continues here."""
+        """Relay a stream of another replica until the response is sent. Continue a GET stream in this process."""
         copies, out = self._sessions.copies, self._channel(http)
         fresh: SessionStream | None = None
         live.begin_reading()
         try:
+            # Connect the client first, because the other replica can take a while to respond.
             await out.open()
-            # An error, so that the client does not wait forever.
+            # Send an error, so that the client does not wait forever.
             if place.answers is not None and copies is None:
                 return await out.end(_lost(place.answers))
-            # Connect the client first, because the other replica can take a while.
             if place.answers is not None and copies is not None:
                 async for frame in copies.until_end(live.nonce, place):
                     await out.write(_lost(place.answers) if frame is None else frame)
@@ -267,12 +267,12 @@ class SessionEndpoint:
 
     async def _stream_events(self, live: LiveSession, cursor: Cursor, out: ResponseChannel) -> web.StreamResponse:
         """Write the events after the cursor and all new events, until the stream or the connection ends."""
-        live.begin_reading()  # No context managers: an open stream would hold their frames.
+        live.begin_reading()  # Use no context manager, because an open stream would keep its frame in memory.
         try:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
             if not cursor.stream.answers_request:
-                # Until the session ends or the daemon shuts down.
+                # Send events until the session ends or the daemon shuts down.
                 await live.session.outbox.send_each(cursor.stream.send_event)
                 cursor.stream.disconnect(out)
             return await out.end(await ending)
@@ -287,10 +287,10 @@ class SessionEndpoint:
     async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
         """Find the session of a request.
 
-        1. Batches need a session: 400
-        2. The request has a session id: 400, or 405 for a modern client, which only uses POST
-        3. The session exists and matches the caller and the view: 404. See `Sessions.find`.
-        4. The version header, if present, is a legacy revision: 400
+        1. A batch has a session (otherwise 400).
+        2. The request has a session id (otherwise 400, or 405 for modern clients, which only use POST).
+        3. The session exists and matches the caller and the view (otherwise 404, see `Sessions.find`).
+        4. The version header, if present, is a legacy revision (otherwise 400).
         """
         session_id, version = http.session_id, http.version
         live = None if session_id is None else await self._sessions.find(session_id, http.caller)
@@ -324,7 +324,7 @@ _SESSION_UNKNOWN: Final = HttpError(status=404, message="The session does not ex
 
 FORWARDED: Final = "session message"
 _FORWARDED_MESSAGES: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
-"""The id of the session, and a notification or response of its client as JSON."""
+"""Decodes a session id, and a notification or response of the session's client as JSON."""
 _CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
 
 

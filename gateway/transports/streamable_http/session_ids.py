@@ -1,7 +1,7 @@
 """Signed session ids that contain the data of `initialize`, so that every process with the key can serve the session.
 
 Ids are visible ASCII, globally unique and cryptographically secure (2025-11-25 basic/transports, "Session Management").
-Clients can read them, so they contain no secrets or tokens.
+Clients can read the ids, so the ids contain no secrets or tokens.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from gateway.state.keys import SignedTokens, SigningKeys
 MAX_BYTES: Final = 512
 _NONCE_BYTES: Final = 12
 _MAX_OWNER: Final = 96
-"""The maximum size of an owner in bytes. Longer ones are hashed."""
+"""The maximum size of an owner in bytes. A longer owner is hashed."""
 _MAX_NAME, _MAX_VERSION = 64, 32
 _FEATURES: Final = {"roots": ("listChanged",), "sampling": ("tools", "context"), "elicitation": ("form", "url")}
 
@@ -28,7 +28,7 @@ class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
     nonce: str
     issued_at: int
     owner: str | None
-    """The issuer and subject, or the name of a key (see `owner_mark`). None for anonymous callers."""
+    """The `subject_key` of the caller's identity, or a hash of the key. None for anonymous callers."""
     revision: str
     capabilities: dict[str, Json]
     client_name: str
@@ -43,10 +43,10 @@ class SessionIds:
         self._clock: Final = clock
 
     def issue(self, session: Session) -> SessionClaims:
-        """Set the id of a session and return its content."""
+        """Sign a new id, assign the id to the session, and return the content of the id."""
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         given, known = session.capabilities, _known(session.capabilities)
-        # Drop more and more of the client's declarations until the id fits.
+        # Drop capabilities and shorten the client's name and version step by step until the id fits.
         for capabilities, most in ((given, 1), (known, 1), (known, 2), ({}, 4)):
             claims = SessionClaims(
                 nonce=nonce,
@@ -64,7 +64,7 @@ class SessionIds:
         return claims
 
     def read(self, session_id: str) -> SessionClaims | None:
-        """Return the content of an id, or None if its signature is invalid."""
+        """Return the content of a session id, or None if the id is too long or the signature is invalid."""
         return self._tokens.read(session_id) if len(session_id) <= MAX_BYTES else None
 
 
@@ -75,7 +75,7 @@ def owner_mark(subject_key: str | None) -> str | None:
 
 
 def _known(capabilities: JsonObject) -> dict[str, Json]:
-    """Return the capabilities without experiments, extensions and settings."""
+    """Return only the standard capabilities, without experiments, extensions and settings."""
     known: dict[str, Json] = {}
     for name, features in _FEATURES.items():
         declared = capabilities.get(name)
@@ -85,7 +85,7 @@ def _known(capabilities: JsonObject) -> dict[str, Json]:
 
 
 def _cut(value: Json, most: int) -> str:
-    """Truncate a text so that its JSON form has at most this many bytes."""
+    """Truncate a text so that its JSON form has at most `most` bytes."""
     text = value[:most] if isinstance(value, str) else ""
     while len(orjson.dumps(text)) > most:
         text = text[:-1]

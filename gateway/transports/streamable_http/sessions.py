@@ -2,7 +2,7 @@
 
 A session ends when its client deletes it, when it is idle for `listen.session_ttl`, or when a reload removes its
 credential. When the process ends, running calls are cancelled, but the session continues in the next process. When
-`limits.sessions` is reached, new sessions are refused instead of evicting active ones.
+`limits.sessions` is reached, new sessions are refused, and active sessions continue.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """The sessions that this process serves. Others are restored when they are used.
+    """The sessions that this process serves. The session of another process is restored when a client uses it.
 
-    A session's id contains the data of `initialize`. The store contains its changes since then.
+    A session's id contains the data of `initialize`. The store contains later changes of the session.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class Sessions:
         self.copies: Final = (
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
-        """Copies of events for other replicas; None for a single process."""
+        """The copies of events for other replicas, or None for a single process."""
         self._count: Final = self.replica.session_count if self.replica is not None and quota.is_written else None
         if self._count is not None:
             quota.count_in(self._count)
         self._counting: Final = BackgroundTasks()
         self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
-        """The name of this process in event ids, unique per start."""
+        """The name of this process in event ids, which differs after each start."""
         self._slack: Final = ttl.total_seconds() / 4
-        """The maximum delay in seconds before a use is saved."""
+        """The maximum delay in seconds before the use of a session is saved."""
         self._live: dict[str, LiveSession] = {}
         self._of_nonce: Final[dict[str, LiveSession]] = {}
         self._ended: Final[BoundedMap[str, SessionRecord]] = BoundedMap(_MAX_ENDED, clock=self._clock)
-        """Ended sessions by nonce. The store could be unavailable, or a record could be loading."""
+        """Ended sessions by nonce, in case the store is unavailable or a request has loaded an earlier record."""
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._began = self._clock()
@@ -126,25 +126,25 @@ class Sessions:
         return (live.session for live in self._live.values())
 
     async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
-        """Create the id of a new session and register it, unless all replicas together have too many."""
+        """Create an id for a new session and register the session, or return an error if too many sessions exist."""
         claims = self._ids.issue(session)
         if (refusal := await self._refusal_of_count(claims.nonce, caller)) is not None:
             session.end()
             return refusal
         live = self._keep(session, claims.nonce, caller=caller)
-        if self._store.is_shared:  # Another process can receive its next request.
+        if self._store.is_shared:  # Another process can receive the client's next request.
             await self.save(live)
         else:
             self._save_all([live])
         return live
 
     async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
-        """Return the caller's session, or None if it has ended or belongs to another caller.
+        """Return the caller's session, or None if the session has ended or belongs to another caller.
 
         1. A session served here must match the caller and the view.
-        2. Otherwise, one of our keys has signed the id for this caller.
-        3. The session has not ended or expired.
-        4. The quota allows it: 503
+        2. Otherwise, one of our keys must have signed the id for this caller and view.
+        3. The session must not have ended or expired.
+        4. The quota must allow another session (otherwise 503).
         """
         live = self._live.get(session_id)
         if live is None:
@@ -159,7 +159,7 @@ class Sessions:
         return self._live.get(session_id)
 
     async def save(self, live: LiveSession) -> None:
-        """Save the changes of a session before they are acknowledged."""
+        """Save the changes of a session. Callers wait for this before they acknowledge a change to the client."""
         before = live.saved or NOTHING
         await self._store.save(live.nonce, self._record(live), before=before)
 
@@ -178,7 +178,7 @@ class Sessions:
             self._dispatcher.notifier.watch_changed()
 
     async def catch_up(self, *, is_lost: bool) -> None:
-        """Load changes made during an outage of the shared store. Save everything again if the store lost its data."""
+        """Load changes missed during an outage of the store. Save all sessions again if the store lost its data."""
         for live in list(self._live.values()):
             record = await self._store.load(live.nonce)
             if record is not None:
@@ -199,7 +199,7 @@ class Sessions:
 
     async def delete(self, session_id: str) -> None:
         if (live := self._live.get(session_id)) is not None:
-            # First, so that no new request starts in it.
+            # End the session before saving this, so that no new request starts in the session.
             ended = self._record_end(live.nonce)
             self._close(session_id)
             await self._store.save(live.nonce, ended)
@@ -207,7 +207,7 @@ class Sessions:
                 await self._count.remove(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
-        """End the sessions of callers without a valid credential or view, and report changed identities."""
+        """End the sessions of callers without a valid credential or view. Call `identified` for all other sessions."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None or not admits(live.session.view, identity):
@@ -216,7 +216,7 @@ class Sessions:
                 identified(live.session, identity)
 
     def end(self, session_id: str) -> None:
-        """Like `delete`, without waiting for the store."""
+        """End a session like `delete`, but without waiting for the store."""
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._record_end(live.nonce)})
@@ -224,7 +224,7 @@ class Sessions:
                 self._counting.begin(self._count.remove(live.nonce), name="session count: remove")
 
     def _stop_serving(self, session_id: str) -> None:
-        """Stop serving an idle session. Other replicas can continue it."""
+        """Release an idle session, which other replicas can continue. Without a shared store, end the session."""
         if not self._store.is_shared:
             self.end(session_id)
         elif (live := self._live.get(session_id)) is not None:
@@ -245,7 +245,7 @@ class Sessions:
             session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce)
         )
         if self.replica is not None:
-            # Responses can reach any replica, which finds the right one by this name.
+            # A client's response can reach any replica, which forwards the response to the replica with this name.
             session.share(self.replica.name)
             self._of_nonce[nonce] = live
         self._dispatcher.notifier.session_opened(session)
@@ -297,7 +297,7 @@ class Sessions:
     def _can_continue(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
         """Return whether a session that is not served here can continue.
 
-        A session without a record must be too new to have expired, or the process too new to have a record.
+        A session without a record can continue if its id is recent, or if a recent restart can have lost the record.
         """
         if self._ended.get(claims.nonce) is not None:
             return False
@@ -309,24 +309,24 @@ class Sessions:
 
     @property
     def _record_seconds(self) -> float:
-        """The lifetime of a record in seconds. Longer than the TTL, because uses are saved late."""
+        """A record's lifetime in seconds, which exceeds the TTL because the use of a session is saved with a delay."""
         return self.ttl.total_seconds() + 2 * self._slack
 
     def _record_end(self, nonce: str) -> SessionRecord:
-        """Remember that a session ended, and return a record of it that outlives its id."""
+        """Remember that a session has ended, and return a record of the end that outlives the session's id."""
         ended = SessionRecord(expires=self._clock() + self._record_seconds, is_ended=True)
         self._ended.put(nonce, ended, expires=ended.expires)
         return ended
 
     def _record(self, live: LiveSession) -> SessionRecord:
         session, before = live.session, live.saved
-        # Before `initialized`, clients receive no notifications and know the lists from the start.
+        # Before `initialized`, clients receive no notifications, so ignore earlier fingerprints.
         known = before.lists if before is not None and session.is_initialized else {}
         lists = self._dispatcher.notifier.told(session, before=known)
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
-        """Return whether the record is outdated: the session would expire too early or receive notifications twice."""
+        """Return whether the saved record could make the session expire early or receive notifications twice."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True
@@ -344,7 +344,7 @@ class Sessions:
         self._keep_counted(sessions)
 
     async def _refusal_of_count(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session across all replicas. Return an error if there are too many sessions."""
+        """Count a new session in the total of all replicas. Return an error if too many sessions exist."""
         if self._count is None:
             return None
         quota, expires = self.quota, self._clock() + self._record_seconds
@@ -367,7 +367,7 @@ class Sessions:
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
-        # Sessions outlive their TTL by at most a quarter.
+        # Sessions outlive their TTL by at most a quarter of the TTL.
         pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
@@ -379,7 +379,7 @@ class Sessions:
                         self._stop_serving(session_id)
                 self._save_all([live for live in self._live.values() if self._is_stale(live)])
                 self._store.forget_expired()
-            except Exception:  # Boundary: without this task nothing would expire.
+            except Exception:  # Boundary: sessions would not expire if this task failed.
                 log.exception("session sweep failed")
 
 

@@ -4,7 +4,7 @@ import gc
 import sys
 from importlib.util import find_spec
 
-# Before other modules of the package, which import POSIX modules.
+# Check the platform before importing the other modules, which need POSIX.
 if sys.platform == "win32" or find_spec("fcntl") is None:
     sys.exit(
         "mcp-gateway does not run on Windows.\n"
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _begin() -> None:
-    # Exclude imported modules, which are slow to collect.
+    # Exclude the imported modules from garbage collection, because scanning them is slow.
     gc.freeze()
     gc.enable()
     raise_at_interrupt()

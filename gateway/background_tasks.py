@@ -1,4 +1,4 @@
-"""Background tasks with an owner."""
+"""Starts background tasks and waits for their end."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the others."""
+    """The background tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the other tasks."""
 
     def __init__(self) -> None:
-        # The event loop only keeps weak references.
+        # Keep references to the tasks, because the event loop only keeps weak references.
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:

@@ -1,4 +1,4 @@
-"""A mapping with expiry and LRU eviction. Not thread-safe."""
+"""A mapping with expiry and LRU eviction, which is not thread-safe."""
 
 import math
 import time
@@ -17,7 +17,7 @@ class BoundedMap(Generic[K, V]):
         self._bound: Final = bound
         self._clock: Final = clock
         self._entries: Final[OrderedDict[K, tuple[V, float, int]]] = OrderedDict()
-        """Values with their expiry and cost, least recently used first."""
+        """Maps each key to its value, expiry and cost. The least recently used key is first."""
         self._cost = 0
 
     def __len__(self) -> int:
@@ -34,11 +34,11 @@ class BoundedMap(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V, *, expires: float = math.inf, cost: int = 1) -> None:
-        """Store a value until `expires`, unless its cost exceeds the bound."""
+        """Store a value until `expires`. A value whose cost exceeds the bound is not stored."""
         self.discard(key)
         if cost > self._bound:
             return
-        # Only two expired entries, so that no call takes long.
+        # Remove at most two expired entries per call, so that each call is fast.
         for _ in range(2):
             oldest = next(iter(self._entries.items()), None)
             if oldest is None or oldest[1][1] > self._clock():

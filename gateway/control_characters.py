@@ -1,4 +1,4 @@
-"""Removes terminal escapes, or makes invisible characters visible."""
+"""Removes terminal escapes from text, or escapes invisible characters."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _ESCAPE: Final = re.compile(
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 controls except tab and newline."""
-# CVE-2021-42574: direction controls change the displayed order of text. Tags (U+E0000) are invisible.
+# CVE-2021-42574: direction controls change the displayed order of text. Tag characters (U+E0000) are invisible.
 _DECEPTIVE: Final = re.compile(
     # Controls except tab and newline, soft hyphens, zero-width characters except joiners, direction controls (UAX #9)
     # and line separators.
@@ -37,7 +37,7 @@ def with_newlines(text: str) -> str:
 
 
 def visible(text: str, *, has_lines: bool) -> str:
-    """Escape invisible and misleading characters. With `has_lines`, tabs and newlines are kept."""
+    """Escape invisible and misleading characters. With `has_lines`, keep tabs and newlines."""
     shown = _DECEPTIVE.sub(_escaped, text)
     return shown if has_lines else _BREAK.sub(_escaped, shown)
 
@@ -53,7 +53,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield groups of lines, because `re` holds the GIL."""
+    """Split text into groups of lines, because `re` holds the GIL while it searches a string."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)

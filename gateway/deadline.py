@@ -9,14 +9,14 @@ import msgspec
 
 from gateway.errors import ExecutionError
 
-_RESOLUTION: Final = 0.001  # seconds by which timers can be early
+_RESOLUTION: Final = 0.001  # seconds by which a timer can fire early
 
 
 class DeadlineExceededError(ExecutionError):
-    """A call or a part of it timed out."""
+    """A call or a part of a call timed out."""
 
     def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
-        """`setting` is the configuration key, if it is not the call's `timeout`."""
+        """Create the error. `setting` is the configuration key of the time limit, if it is not the call's `timeout`."""
         super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
         self.what = what
 
@@ -25,19 +25,19 @@ class Deadline(msgspec.Struct, eq=False):
     """The deadline of a call on the event loop's clock, in seconds."""
 
     at: float
-    """Excludes the current pause."""
+    """The time when the call times out. `resume` adds the length of the pause."""
     seconds: float
-    """The time limit, excluding pauses."""
+    """The time limit of the call. Pauses do not count."""
     _paused_at: float | None = None
-    # msgspec copies the default for each instance.
+    # msgspec copies the default dictionary for each instance.
     _limits: dict[asyncio.Timeout, float] = {}
 
     @asynccontextmanager
     async def limit(self, what: str, seconds: float | None = None) -> AsyncIterator[None]:
-        """Limit the body to the deadline, and to `seconds`. `what` describes the body in errors.
+        """Cancel the body at the deadline or after `seconds`, whichever is first. `what` describes the body in errors.
 
         Raises:
-            DeadlineExceededError: The body timed out, not counting pauses.
+            DeadlineExceededError: The body timed out. Pauses do not count.
         """
         end, allowed = self.at, self.seconds
         if seconds is not None and (own_end := self.now() + seconds) < end:
@@ -49,7 +49,7 @@ class Deadline(msgspec.Struct, eq=False):
                 try:
                     yield
                 finally:
-                    # First, because an expired timeout cannot be rescheduled (RuntimeError).
+                    # Forget the timeout while it is active: rescheduling a finished timeout raises RuntimeError.
                     del self._limits[timeout]
         except TimeoutError as expiry:
             if not timeout.expired():
@@ -57,11 +57,11 @@ class Deadline(msgspec.Struct, eq=False):
             raise DeadlineExceededError(what, allowed) from expiry
 
     def within(self, seconds: float | None) -> float:
-        """Return the end of a part of the call that has at most `seconds`."""
+        """Return the deadline of a part of the call that can run for at most `seconds`."""
         return self.at if seconds is None else min(self.at, asyncio.get_running_loop().time() + seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
-        """Return the error for a part of the call that timed out, or for the whole call if it timed out too."""
+        """Return `error`, or an error with the call's own time limit if the whole call has timed out too."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def pause(self) -> None:
@@ -82,7 +82,7 @@ class Deadline(msgspec.Struct, eq=False):
             _reschedule(timeout, self._limits[timeout])
 
     def now(self) -> float:
-        """Return the current time, or the start of the current pause."""
+        """Return the current time. During a pause, return the time when the pause began."""
         return asyncio.get_running_loop().time() if self._paused_at is None else self._paused_at
 
 

@@ -1,4 +1,4 @@
-"""The name and the extras of the distribution."""
+"""The name and the optional extras of the Python distribution."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ DISTRIBUTION: Final = "mcp-gateway-daemon"
 def install_command(extra: str) -> str:
     """Return the command that installs the packages of an extra."""
     names: list[str] = []
-    with suppress(PackageNotFoundError):  # runs from a checkout that is not installed
+    with suppress(PackageNotFoundError):  # the gateway runs from a checkout
         lines = requires(DISTRIBUTION) or ()
         names = [re.split("[<>=;]", line)[0] for line in lines if re.search(f"extra == .{extra}\\b", line)]
     return f"pip install {shlex.join(names or [f'{DISTRIBUTION}[{extra}]'])}"

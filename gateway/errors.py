@@ -1,7 +1,7 @@
 """Errors, grouped by their reader.
 
 `ConfigError` is for operators, `RpcError` for the peer that sent a message, and `ExecutionError` for models that call
-tools. Other exceptions are bugs: they are logged, and the peer receives a correlation id.
+tools. Other exceptions are bugs: the gateway logs the exception and sends a correlation id to the peer.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 
 
 class ErrorCode(IntEnum):
-    """JSON-RPC 2.0 error codes, and those of MCP (2026-07-28 basic/index, "Error Codes")."""
+    """Error codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic/index, "Error Codes")."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -23,14 +23,14 @@ class ErrorCode(IntEnum):
     INVALID_PARAMS = -32602
     INTERNAL_ERROR = -32603
     RESOURCE_NOT_FOUND = -32002
-    """Legacy revisions only; 2026-07-28 uses INVALID_PARAMS."""
+    """Only for legacy revisions. Revision 2026-07-28 uses INVALID_PARAMS instead."""
     URL_ELICITATION_REQUIRED = -32042
-    """2025-11-25 only."""
+    """Only for revision 2025-11-25."""
     HEADER_MISMATCH = -32020
     MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
     TOO_MANY_REQUESTS = 429
-    """Not a reserved code. Named after the HTTP status (RFC 6585)."""
+    """The number of the HTTP status (RFC 6585). JSON-RPC does not reserve this code."""
 
 
 class Severity(StrEnum):
@@ -53,9 +53,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """An error or warning about the configuration."""
 
     message: str
-    """One line."""
+    """The description, in one line."""
     path: str = ""
-    """Path in the document, such as `tools.disk_usage.shell.command`. Empty for the whole document."""
+    """The path in the document, such as `tools.disk_usage.shell.command`. Empty for the whole document."""
     location: Location | None = None
     source_line: str = ""
     """The line at `location`, with literal secrets masked."""
@@ -77,7 +77,7 @@ class ConfigError(Exception):
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems except warnings."""
+        """The problems that are not warnings."""
         return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
 
@@ -91,7 +91,7 @@ class RpcError(Exception):
         self.data = data
 
     def masked(self, text: Callable[[str], str], json: Callable[[Json], Json]) -> Self:
-        """Mask secrets in the message and the data."""
+        """Mask secrets in the message and the data with the given functions, and return this error."""
         self.message, self.data = text(self.message), json(self.data)
         return self
 
@@ -106,7 +106,7 @@ class ResourceError(RpcError):
 
 
 class ResourceNotFoundError(ResourceError):
-    """No resource has this URI. Before 2026-07-28, the code is -32002."""
+    """No resource has this URI. Clients of revisions before 2026-07-28 receive the code -32002."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(
@@ -161,28 +161,28 @@ def _named(capabilities: JsonObject) -> str:
 
 
 class InvalidRetryError(RpcError):
-    """A retry contains invalid answers or an invalid `requestState`."""
+    """A repeated request contains invalid answers or an invalid `requestState`."""
 
     def __init__(self, message: str, data: Json = None) -> None:
         super().__init__(ErrorCode.INVALID_PARAMS, message, data)
 
 
 class MalformedAnswerError(InvalidRetryError):
-    """An answer of the client does not match the question."""
+    """The client's answer does not match the question."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"The answer to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):
-    """A tool failed. The text is for the model."""
+    """A tool failed. The model that called the tool receives the message."""
 
 
 class ArgumentsError(ExecutionError):
     """The arguments of a call are invalid."""
 
     def __init__(self, text: str, faults: Sequence[tuple[str, str]]) -> None:
-        """`faults` contains pairs of JSON Pointer and reason."""
+        """Create the error. Each fault is a JSON Pointer to an argument, and the reason why it is invalid."""
         super().__init__(text)
         self.faults = tuple(faults)
 
@@ -194,7 +194,7 @@ class OverLimitError(ExecutionError):
         super().__init__(f"{message}. Try again in {retry_after} s.")
         self.retry_after = retry_after
         self.limit = limit
-        """Key in the file, such as `tools.deploy.rate_limit`."""
+        """The configuration key of the limit, such as `tools.deploy.rate_limit`."""
 
 
 class StoreUnavailableError(RpcError):

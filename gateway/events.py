@@ -1,4 +1,4 @@
-"""Events that parts of the daemon send to each other, and a small publish/subscribe.
+"""The events that components of the daemon publish, and a small class to publish and subscribe to events.
 
 Handlers run on the event loop in the order of subscription.
 """
@@ -17,7 +17,7 @@ class Events:
         self._handlers: Final[defaultdict[type, list[Callable[[Any], None]]]] = defaultdict(list)
 
     def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> None:
-        """Call the handler for each event of a class. Handlers must not block or raise exceptions."""
+        """Call the handler for each event of the class `kind`. Handlers must not block or raise exceptions."""
         self._handlers[kind].append(handler)
 
     def publish(self, event: object) -> None:
@@ -43,7 +43,7 @@ class SignInsChanged(msgspec.Struct, frozen=True):
     """A user has signed in to a service or signed out."""
 
     entry: str
-    """Path of the service in the file, such as `upstreams.github`."""
+    """The configuration path of the service, such as `upstreams.github`."""
     is_of_replica: bool = False
     """Whether the change happened at another replica."""
 
@@ -56,7 +56,7 @@ class UpstreamResourceUpdated(msgspec.Struct, frozen=True):
     """An upstream server has updated a resource."""
 
     uri: str
-    """The URI that this daemon's clients use."""
+    """The URI of the resource, as this daemon's clients use it."""
 
 
 Change = Literal["changed", "updated", "enabled", "disabled"]
@@ -69,4 +69,4 @@ class PluginChange(msgspec.Struct, frozen=True):
     kind: str
     """`tools`, `prompts` or `resources`."""
     name: str
-    """The name of the primitive or its URI. Empty if the whole list has changed."""
+    """The name or URI of the primitive. Empty if the whole list has changed."""

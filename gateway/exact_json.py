@@ -1,4 +1,4 @@
-"""JSON with integers of more than 64 bits, which orjson reads as floats and cannot write."""
+"""Reads and writes JSON with integers of more than 64 bits, which orjson reads as floats and cannot write."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from gateway.json_types import Json
 
 _AS_ZERO: Final = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_RUN: Final = b"0" * 19
-"""Shorter numbers fit into 64 bits."""
+"""Integers with fewer digits fit into 64 bits."""
 
 
 def loads(data: bytes | str) -> Json:
@@ -40,7 +40,7 @@ def loads(data: bytes | str) -> Json:
 
 
 def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option: int | None = None) -> bytes:
-    """Encode JSON like `orjson.dumps`, with integers of any length.
+    """Encode JSON like `orjson.dumps`, but with integers of up to 4300 digits.
 
     Raise TypeError if the value is not JSON, is nested too deeply, or has an integer of more than 4300 digits.
     """
@@ -67,7 +67,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
 
 
 def non_finite(value: Json) -> str | None:
-    """Return the first NaN or infinity in a value with its JSON Pointer: `nan at /rows/0/price`."""
+    """Describe the first NaN or infinity in a value with its JSON Pointer, such as `nan at /rows/0/price`."""
     # Not recursive, because values can be nested deeper than Python's stack.
     waiting: list[tuple[str, Json]] = [("", value)]
     while waiting:
@@ -76,7 +76,7 @@ def non_finite(value: Json) -> str | None:
             case float() if not math.isfinite(found):
                 return f"{found} at {place}" if place else str(found)
             case Mapping():
-                # Reversed, so that the first one in the document is found first.
+                # Push the members in reverse, so that the first member is popped first.
                 waiting += reversed([(f"{place}/{name}", member) for name, member in found.items()])
             case list() | tuple():
                 waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])

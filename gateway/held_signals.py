@@ -1,7 +1,7 @@
 """Handles signals during the start and the end of the process.
 
-By default, a signal would kill a starting daemon, and PID 1 of a container would ignore it (signal(7)). Other commands
-must end without a traceback during imports. This module runs first, so its imports are minimal.
+By default, a signal kills a starting daemon, or is ignored if the daemon is PID 1 of a container (signal(7)). During
+imports, Ctrl-C must end other commands without a traceback. This module is loaded first, so its imports are minimal.
 """
 
 import os
@@ -13,7 +13,7 @@ _HELD: Final = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
 
 class HeldSignal:
-    """A signal handler that records its signal, for `came_early`."""
+    """A signal handler that records that its signal has arrived. `came_early` reads the record."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -27,28 +27,28 @@ class HeldSignal:
 
 
 def hold_signals() -> None:
-    """Record signals until other handlers are set. Ignored signals stay ignored in child processes (execve(2))."""
+    """Record signals until the daemon sets its handlers. SIG_IGN would be inherited by child processes (execve(2))."""
     for number in _HELD:
         signal.signal(number, HeldSignal())
 
 
 def end_at_interrupt() -> None:
-    """Let Ctrl-C end the process immediately, unless it is ignored, as in background jobs."""
+    """Make Ctrl-C end the process without a traceback, unless SIGINT is ignored, as in background jobs."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def raise_at_interrupt() -> None:
-    """Undo `end_at_interrupt`."""
+    """Make Ctrl-C raise KeyboardInterrupt again after `end_at_interrupt`."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ignore_hang_ups() -> None:
-    """Ignore SIGHUP, because the interpreter restores default handlers before it exits."""
+    """Ignore SIGHUP, which would kill the process once the exiting interpreter has restored the default handlers."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def came_early(handler: object) -> bool:
-    """Whether the signal of a previous handler has arrived."""
+    """Return whether `handler` is a HeldSignal whose signal has arrived."""
     return isinstance(handler, HeldSignal) and handler.has_come

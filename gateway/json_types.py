@@ -10,7 +10,7 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = Mapping[str, Json]
 
 DocumentPath: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes, such as `("tools", "x", "shell", "command", 0)`."""
+"""The keys and indexes that lead to a value in a document, such as `("tools", "x", "shell", "command", 0)`."""
 
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -25,5 +25,5 @@ ABSENT: Final[Json] = object()
 
 
 def present(value: JsonObject) -> JsonObject:
-    """Return an object without null members, which some clients send instead of omitting them."""
+    """Return an object without its null members. Some clients send null instead of omitting a member."""
     return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

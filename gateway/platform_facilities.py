@@ -1,6 +1,6 @@
 """Facilities of Linux that other systems, restricted containers and old kernels can lack.
 
-Other modules use the facilities through this module, so that a missing one is reported and replaced in one place.
+Other modules use the facilities through this module, which reports and replaces missing facilities.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ def can_find_processes() -> bool:
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process. Return False if they cannot be found."""
+    """Make this process the parent of its orphaned descendants. Return False if the system cannot find descendants."""
     prctl = _libc("prctl") if can_find_processes() else None
     return prctl is not None and prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def processors_of_affinity() -> int:
-    """Return the number of processors that this process can use. Without CPU affinity, return all."""
+    """Return the number of processors that this process can use. Without CPU affinity, count all processors."""
     # `os.cpu_count` ignores the affinity. `os.process_cpu_count` requires Python 3.13.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -37,17 +37,17 @@ def processors_of_affinity() -> int:
 def return_large_blocks() -> None:
     """Make glibc return blocks of memory above 1 MiB when they are freed.
 
-    By default it raises the threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks then
-    come from heaps, which rarely shrink.
+    By default, glibc raises its mmap threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks
+    then come from heaps, which rarely shrink.
     """
     mallopt = _libc("mallopt") if _libc("gnu_get_libc_version") is not None else None
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 2**20)
-        mallopt(_M_TRIM_THRESHOLD, 2 * 2**20)  # glibc's own default ratio.
+        mallopt(_M_TRIM_THRESHOLD, 2 * 2**20)  # The same ratio as in glibc's defaults.
 
 
 def missing_facilities() -> dict[str, str]:
-    """Return the effects of missing facilities by name."""
+    """Return the effect of each missing facility, by the name of the facility."""
     facilities = (
         ("process tracking", "processes that leave the group of their command are not ended", can_find_processes()),
         ("CPU affinity", "`--workers auto` starts a worker for each processor", hasattr(os, "sched_getaffinity")),

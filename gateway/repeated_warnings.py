@@ -11,7 +11,7 @@ class RepeatedWarning:
         self._next = 0.0
 
     def is_due(self) -> bool:
-        """Whether to log the warning now. The next one is due in an hour, or after `reset`."""
+        """Return whether to log the warning now. The next warning is due in an hour, or after `reset`."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -19,5 +19,5 @@ class RepeatedWarning:
         return True
 
     def reset(self) -> None:
-        """Log the next warning at once, because the problem was solved."""
+        """Make the next warning due at once. Call this method when the problem is solved."""
         self._next = 0.0

@@ -5,5 +5,5 @@ from typing import Literal
 
 
 def timestamp(seconds: float, *, timespec: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
-    """Return a Unix time in UTC: `2025-01-31T12:00:00.000Z`."""
+    """Format a Unix time in UTC, such as `2025-01-31T12:00:00.000Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,7 +1,7 @@
 """A bounded pool of daemon threads for blocking functions.
 
-With `asyncio.to_thread`, a function that does not return would prevent the exit of the process. Here, the thread counts
-as stuck after the deadline, and does not prevent the exit.
+With `asyncio.to_thread`, a function that does not return would prevent the exit of the process. In this pool, a thread
+counts as stuck when its function passes the deadline, and does not prevent the exit.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 log: Final = structlog.get_logger(__name__)
 
 MAX_ON_LOOP: Final = 2**19
-"""Maximum bytes to process on the event loop. Takes a few hundredths of a second."""
+"""The maximum number of bytes to process on the event loop: the work of a few hundredths of a second."""
 
 
 class NoThreadFreeError(TimeoutError):
@@ -31,7 +31,7 @@ class NoThreadFreeError(TimeoutError):
 
 
 class DaemonThreadPool:
-    """Runs functions of one event loop in up to `limit` reusable threads."""
+    """Runs blocking functions for one event loop in up to `limit` reusable threads."""
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
@@ -56,7 +56,7 @@ class DaemonThreadPool:
 
     @property
     def stuck(self) -> int:
-        """Number of threads without a waiting caller, and of tasks that continue after cancellation."""
+        """The number of threads without a waiting caller, plus the number of tasks that continue after cancellation."""
         return sum(job.result.done() for job in self._jobs) + len(self._orphans)
 
     async def run(
@@ -80,26 +80,26 @@ class DaemonThreadPool:
                 await self._free.acquire()
         except TimeoutError:
             raise NoThreadFreeError from None
-        # No await here, where a cancellation would lose the permit.
+        # Do not await before the job has started: a cancellation would lose the permit.
         job = self._start(function, args)
         try:
             async with asyncio.timeout_at(deadline):
                 await job.result
         finally:
-            # Also after a cancellation, because the thread continues.
+            # Report the thread after a cancellation too, because the function continues.
             if job in self._jobs and on_stuck is not None:
                 on_stuck(self._watches.begin(_wait_for(job.ended), name="stuck plugin"))
         returned: T = job.unwrap()
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
-        """Count a task that continues after cancellation as stuck. Return a task that waits for its end."""
+        """Count a task that continues after cancellation as stuck. Return a second task that waits for the first."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
         return self._watches.begin(_wait_for(task), name="stuck plugin")
 
     async def stop(self) -> None:
-        """End idle threads. Stuck threads are abandoned."""
+        """End the idle threads and abandon the stuck threads."""
         self._stopped = True
         for _ in range(self._idle):
             self._queue.put(None)
@@ -113,11 +113,11 @@ class DaemonThreadPool:
         if self._idle:
             self._idle -= 1
         else:
-            # A daemon thread, because the interpreter joins others before it exits.
+            # Use a daemon thread, because the interpreter joins all other threads before it exits.
             thread = threading.Thread(target=_work, args=(self._queue, self._finish), name="plugin", daemon=True)
             try:
                 thread.start()
-            except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC, TasksMax, or no memory for its stack
+            except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC, TasksMax, or no memory for a stack
                 self._free.release()  # `_finish` is not called
                 raise ExecutionError(f"cannot start a thread: {error}") from error
         self._queue.put(job)
@@ -149,16 +149,16 @@ def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") ->
 
 
 class Permit(Protocol):
-    """Permission of a call to run, within a limit of concurrent calls."""
+    """The permission of a call to run within a limit of concurrent calls."""
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Keep the permit until the task is done, even after the response."""
+        """Keep the permit until the task is done, even if the response is sent earlier."""
 
     def suspend(self) -> None:
-        """Let other calls run while this one waits for its user."""
+        """Free the permit for other calls while this call waits for an answer of the user."""
 
     def force_resume(self) -> None:
-        """Continue at once, even if this exceeds the limit."""
+        """Take the permit back at once, even if the calls then exceed the limit."""
 
 
 class TimedCall(Protocol):
@@ -171,11 +171,11 @@ class TimedCall(Protocol):
 
 
 async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Run a function in a thread. `what` describes it in errors.
+    """Run a function in a thread. `what` describes the function in errors.
 
     Raises:
         DeadlineExceededError: The function did not return before the deadline of `call`.
-        ExecutionError: No thread was free by then.
+        ExecutionError: No thread was free before the deadline.
     """
     try:
         return await threads.run(function, deadline=call.deadline.at, on_stuck=call.permit.hold_until_done)
@@ -188,9 +188,9 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
 
 
 async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Return `shape()`, which runs in a thread if the outcome has more than `MAX_ON_LOOP` bytes.
+    """Return the result of `shape()`. Call `shape` in a thread if `size` is more than `MAX_ON_LOOP` bytes.
 
-    Raise ExecutionError if `shape` raised this error, or did not return before the deadline of `call`.
+    Raise ExecutionError if no thread is free, or if `shape` does not return before the deadline of `call`.
     """
     if size <= MAX_ON_LOOP:
         return shape()
@@ -211,7 +211,7 @@ class _Job:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._function = function
         self._args = args
-        # The caller's context, for its log lines and spans.
+        # Run the function in the caller's context, for log lines and spans.
         self._context = contextvars.copy_context()
         self._value: Any = None
         self._error: BaseException | None = None

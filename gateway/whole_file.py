@@ -17,7 +17,7 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "Is not a regular file", str(path))
-    # In the same directory: rename(2) is only atomic within a file system.
+    # Create the new file in the same directory, because rename(2) only works within a file system.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,8 @@
 """Kills processes that a killed daemon left running.
 
-Processes of calls are killed when the next daemon starts. Long-lived children are killed by the `DeathGuard`.
+The next daemon kills the processes of calls when it starts. The `DeathGuard` kills long-lived children at once.
 
-PR_SET_PDEATHSIG (prctl(2)) would need a program between fork and exec and does not reach grandchildren.
+PR_SET_PDEATHSIG (prctl(2)) is not used: it needs a program between fork and exec, and does not reach grandchildren.
 """
 
 import os
@@ -21,7 +21,7 @@ _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", r
 
 def end_leftovers() -> int:
     """Kill the processes of killed daemons and return their number."""
-    own = os.environ.get(MARKER)  # set if a call has started this daemon
+    own = os.environ.get(MARKER)  # set if a call of another daemon has started this daemon
     return sum(_end(pid) for pid in all_pids() if _is_left_over(pid, own=own))
 
 
@@ -29,7 +29,7 @@ def _end(pid: int) -> bool:
     with suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
-            # Check again: the open descriptor prevents reuse of the process id.
+            # Check again, because the process id could have been reused before the descriptor was opened.
             if _is_left_over(pid, own=os.environ.get(MARKER)):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
@@ -61,20 +61,20 @@ for group in groups:
     except OSError:
         pass
 """
-"""The program of the death guard. Each line of its input adds a process group. A negative number removes it."""
+"""The program of the death guard. The input line `123` adds process group 123, and `-123` removes that group."""
 
 
 class DeathGuard:
     """Kills the process groups of the daemon's long-lived children if the daemon is killed.
 
-    The guard is a separate process. Its standard input ends when the daemon does.
+    The guard is a separate process whose standard input ends when the daemon ends.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, group: int) -> None:
-        """Guard a process group. Start the guard if it is not running."""
+        """Add a process group. Start the guard process if it is not running."""
         with suppress(OSError):  # process limit reached, or the guard was killed
             self._process = self._process or self._started()
             self._tell(group)
@@ -98,7 +98,7 @@ class DeathGuard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={MARKER: os.environ[MARKER]},  # that of this daemon
+            env={MARKER: os.environ[MARKER]},  # the marker of this daemon
             bufsize=0,
             # Signals to the daemon's process group must not end the guard.
             start_new_session=True,

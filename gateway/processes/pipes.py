@@ -1,4 +1,4 @@
-"""The daemon's ends of a child's pipes, read and written by the event loop, and a buffer for output."""
+"""Reads and writes the pipes of a child process on the event loop, and buffers its output."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import IO, Final
 
 _CHUNK: Final = 64 * 1024
-"""The read size in bytes: the capacity of a Linux pipe."""
+"""The maximum number of bytes per read or write: the capacity of a Linux pipe."""
 
 
 class OutputPipe:
@@ -25,7 +25,7 @@ class OutputPipe:
         self._loop = loop
 
     def stop(self) -> None:
-        """Stop reading but keep the pipe open, so that the child gets no SIGPIPE while it is being ended."""
+        """Stop reading but keep the pipe open, so that the child gets no SIGPIPE while the daemon ends the child."""
         if self._loop is not None:
             self._loop.remove_reader(self._descriptor)
             self._loop = None
@@ -51,7 +51,7 @@ class OutputPipe:
 
 
 class InputBuffer:
-    """Buffers input for a child and writes it once per turn of the event loop. A child can close its input early."""
+    """Buffers input for a child, and writes one chunk per turn of the event loop. The child can close its input."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit: Final = limit
@@ -67,7 +67,7 @@ class InputBuffer:
         self._flush()
 
     def write(self, data: bytes) -> bool:
-        """Add data to the buffer. Return False if the buffer is full because the child does not read."""
+        """Add data to the buffer. Return False if the data does not fit because the child does not read."""
         if len(self._waiting) + len(data) > self._limit:
             return False
         # A non-empty buffer already has a pending flush.
@@ -77,7 +77,7 @@ class InputBuffer:
         return True
 
     def close(self) -> None:
-        """Close the pipe once the buffer is written."""
+        """Close the pipe after all data in the buffer is written."""
         self._is_ended = True
         if not self._waiting:
             self._flush()
@@ -123,9 +123,9 @@ class InputBuffer:
 
 
 class BoundedBuffer:
-    """Keeps up to `limit` bytes of a stream: half from its start, and half from its end.
+    """Keeps up to `limit` bytes of a stream: half from the start, and half from the end of the stream.
 
-    Uses at most one and a half times `limit` bytes of memory.
+    The buffer uses at most one and a half times `limit` bytes of memory.
     """
 
     def __init__(self, limit: int) -> None:

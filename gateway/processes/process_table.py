@@ -1,7 +1,7 @@
 """Finds the processes of calls in Linux's /proc.
 
-`killpg` misses a process that leaves its group (`setsid`) or its parent (a double fork). The daemon is a child
-subreaper, so it inherits such processes. Their session or an environment variable identifies their call.
+`killpg` misses a process that leaves its process group (`setsid`). When the parent of such a process ends, the daemon
+becomes the new parent (child subreaper). The session or an environment variable of a process identifies its call.
 """
 
 import os
@@ -19,18 +19,18 @@ import msgspec
 
 MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
-"""Placeholder for the leader of processes whose call has ended."""
+"""The key in `Families` of processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""Placeholder for the leader of processes that could belong to several calls."""
+"""The key in `Families` of processes that could belong to several calls."""
 Families = Mapping[int, set[int]]
-"""Living children by the process id of their call's leader."""
+"""Maps the process id of a call's leader to the living children of the call."""
 
 _ROUNDS: Final = 8
-"""The maximum number of scans per look. A process that forks and exits in a loop must not keep the daemon busy."""
+"""The maximum number of scans per `look`. Processes that fork and exit in a loop must not keep the daemon busy."""
 _UNCLAIMED_SECONDS: Final = 1.0
-"""How long a zombie of unknown origin is kept, in case other code of this process waits for it."""
+"""How long a zombie of unknown origin is kept, in case other code of this process waits for the zombie."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
-"""The same for zombies in the daemon's own session, which no call uses."""
+"""How long a zombie in the daemon's own session is kept. No call uses this session."""
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,21 +42,21 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
 class Descendants:
     """Finds the descendants of running calls among the daemon's children.
 
-    Only children of the main thread are considered. It inherits orphans, and other threads start children of their own.
+    Only children of the main thread are considered, because the main thread inherits orphans.
     """
 
     def __init__(self) -> None:
         self.reaped = 0
         self.living = 0
-        """The number of living orphans in the last look."""
+        """The number of living orphaned processes that the last `look` found."""
         self._leaders: dict[int, str] = {}
-        """Process id of the leader → marker. The process id is also the session id."""
+        """Maps the process id of each leader to its marker. The process id is also the session id."""
         self._earlier: set[int] = set()
         self._known: set[int] = set()
         self._hidden: dict[int, set[int]] = {}
-        """Children without a marker → the leaders when the child was first seen."""
+        """Maps each child without a marker to the leaders that were running when the child was first seen."""
         self._zombies: dict[int, float] = {}
-        """Zombies of unknown origin → the time when they were first seen."""
+        """Maps each zombie of unknown origin to the time when the zombie was first seen."""
         self._identity = ""
         self._process = ""
         """The part of the identity that all instances in this process share."""
@@ -65,7 +65,7 @@ class Descendants:
     def open(self) -> None:
         self._process = f"{own_identity()}."
         self._identity = f"{self._process}{secrets.token_hex(8)}"
-        # Inherited by children that other code starts, such as plugins.
+        # Children that other code starts, such as plugins, inherit this variable.
         os.environ[MARKER] = self._identity
         self._earlier = set(child_pids())
 
@@ -84,18 +84,18 @@ class Descendants:
         del self._leaders[leader]
 
     def marked(self) -> Iterator[int]:
-        """Yield all processes marked by this daemon. Slow: reads the environment of every process."""
+        """Yield the ids of all processes that this daemon has marked. Reading every process's environment is slow."""
         return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
 
     def look(self, *, is_urgent: bool = False) -> Families:
         """Reap zombies and return the living children of calls.
 
-        `is_urgent` reaps zombies of unknown origin without waiting.
+        With `is_urgent`, reap zombies of unknown origin without waiting.
         """
         for _ in range(_ROUNDS):
             families, has_reaped = self._look_once(is_urgent=is_urgent)
             if not has_reaped:
-                break  # otherwise, a reaped process can have left new children
+                break  # otherwise, a reaped process can have left new orphans
         self.living = sum(map(len, families.values()))
         return families
 
@@ -119,7 +119,7 @@ class Descendants:
         return families, bool(reaped)
 
     def _can_reap(self, zombie: Child) -> bool:
-        """Return whether no other code waits for the zombie. A zombie has no environment that identifies its call."""
+        """Return whether the zombie belongs to a call, or no other code has waited for the zombie in time."""
         if zombie.pid in self._known or zombie.session in self._leaders:
             return True
         is_foreign = zombie.session == os.getsid(0) or zombie.pid in self._earlier
@@ -136,8 +136,8 @@ class Descendants:
         marker = marker_of(living.pid) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
-        # Other code of this process marks its children too. The first process of a container also inherits foreign
-        # processes (`docker exec`).
+        # Children of other code in this process also have its marker. The first process of a container also inherits
+        # foreign processes (`docker exec`).
         if marker.startswith(self._process) or os.getpid() == 1:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
@@ -176,7 +176,7 @@ def own_identity() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """Return whether the process has certainly ended."""
+    """Return whether the process with this identity has certainly ended."""
     found = _IDENTITY.fullmatch(identity)
     if found is None or int(found["namespace"]) != _pid_namespace():
         return False
@@ -185,14 +185,14 @@ def is_gone(identity: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # EPERM (kill(2)): it belongs to another user
+    except OSError:  # EPERM (kill(2)): the process belongs to another user
         return False
     fields = _stat(pid)
     # A different start time means that the process id was reused.
     return fields is not None and (fields[0] in {"Z", "X"} or fields[_START_TIME] != found["started"])
 
 
-# A part is 0 if it could not be read. It must never match.
+# `own_identity` contains 0 for each part that could not be read. Such an identity must never match.
 _IDENTITY: Final = re.compile(r"(?P<namespace>[1-9]\d*)\.(?P<pid>[1-9]\d*)\.(?P<started>[1-9]\d*)", re.ASCII)
 _START_TIME: Final = 19
 """Index of `starttime` (proc_pid_stat(5), field 22) in the result of `_stat`. The unit is clock ticks since boot."""
@@ -216,7 +216,7 @@ def marker_of(pid: int) -> str | None:
 
 
 def descendants_of(ancestor: int) -> list[int]:
-    """Return all descendants, parents first. Empty on kernels without CONFIG_PROC_CHILDREN."""
+    """Return the ids of all descendants, parents first. Kernels without CONFIG_PROC_CHILDREN report no descendants."""
     found = [ancestor]
     for pid in found:
         found += _children_of(pid)

@@ -1,4 +1,4 @@
-"""Starts the main process of a call, and controls its pipes and signals."""
+"""Starts the main process of a call, connects its pipes, and sends signals to its process group."""
 
 import asyncio
 import errno
@@ -32,10 +32,10 @@ class Sinks(msgspec.Struct, frozen=True, kw_only=True):
 NOWHERE: Final = Sinks()
 
 LINGER_SECONDS: Final = 0.1
-"""The time that the pipes are read after the main process has ended."""
+"""How long the pipes are still read after the main process has ended."""
 
 STATUS_LOST: Final = 255
-"""Exit code of a child that other code has reaped."""
+"""Reported as the exit code of a child if other code has reaped the child."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,18 +44,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     stdin: bytes = b""
     lasting_input: InputBuffer | None = None
-    """Replaces `stdin` for a long-lived child."""
+    """The input of a long-lived child, instead of `stdin`."""
     before: Sequence[str] = ()
-    """A command line that starts the command with limits or in a sandbox."""
+    """The command line of a wrapper that starts `argv` with limits or in a sandbox."""
     is_sandboxed: bool = False
-    """Whether `before` creates a sandbox: bubblewrap stays the parent of the command and changes to the directory."""
+    """Whether `before` creates a sandbox. Then bubblewrap is the parent of the command and changes to `directory`."""
 
     def __repr__(self) -> str:
         return f"Command({self.argv[0]!r})"  # environment and input can contain secrets
 
 
 class ProcessTree:
-    """A running child that leads its own session."""
+    """A child process that leads its own session."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class ProcessTree:
         Args:
             command: the command.
             marker: an environment variable that identifies the call.
-            sinks: receive the output.
-            afterwards: called by `release`.
-            keeps_zombie: reap the leader in `release`, so that its process id is not reused before.
+            sinks: the functions that receive the output.
+            afterwards: a function that `release` calls.
+            keeps_zombie: whether only `release` reaps the leader, so that the process id is not reused earlier.
 
         Raises:
             NoProcessError: a process limit is reached.
@@ -128,19 +128,19 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group.
 
-        Does not send SIGTERM to a sandbox: bubblewrap would exit and kill the command. See `sandboxed`.
+        A sandbox receives no SIGTERM, because bubblewrap would exit and kill the command. See `sandboxed`.
         """
         if self._is_sandboxed and number is signal.SIGTERM:
             return
-        # EPERM (kill(2)): every process belongs to another user (set-user-ID).
+        # EPERM (kill(2)): every process of the group belongs to another user (set-user-ID).
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     @property
     def has_group(self) -> bool:
-        """Whether the process group has members. Zombies of other parents count. Valid after the leader was reaped."""
+        """Whether the process group has members, including zombies of other parents."""
         try:
-            # The first process of a container inherits orphans.
+            # Reap zombies of the group, because the first process of a container inherits orphans.
             while os.waitpid(-self.pid, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
@@ -154,7 +154,7 @@ class ProcessTree:
         return True
 
     def sandboxed(self) -> Sequence[int]:
-        """Return the processes in the sandbox, parents first, so that a shell is signalled before its children exit."""
+        """Return the ids of the sandboxed processes, parents first: a shell must be signalled before its children."""
         return descendants_of(self.pid) if self._is_sandboxed and self.exit_code is None else ()
 
     def release(self) -> None:
@@ -164,7 +164,7 @@ class ProcessTree:
         for output in self._outputs:
             output.close()
         self._outputs = ()  # breaks a reference cycle that would keep the output in memory
-        # Reaps the leader. Its process id must not be used afterwards.
+        # `poll` reaps the leader. Afterwards, the process id must not be used.
         self._process.poll()
         self._afterwards()
 
@@ -180,7 +180,7 @@ class ProcessTree:
     def _watch(self) -> None:
         if self._keeps_zombie:
             with suppress(OSError):  # no descriptors left
-                # pidfd_open(2): readable once the process has ended. Does not reap it.
+                # pidfd_open(2): the descriptor becomes readable when the process ends. The process stays a zombie.
                 self._pidfd = os.pidfd_open(self.pid)
         if self._pidfd < 0:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
@@ -203,7 +203,7 @@ class ProcessTree:
             self._loop.call_soon_threadsafe(self._has_exited)
 
     def _has_exited(self) -> None:
-        # A pidfd stays readable.
+        # Stop watching, because a pidfd stays readable.
         self._unwatch()
         if self.exit_code is None:
             self.exit_code = _exit_code(self._process)
@@ -235,7 +235,7 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
     ends: list[int] = []
     try:
         # Popen uses vfork, which does not copy the daemon's page tables, as long as there is no `preexec_fn`.
-        # subprocess.PIPE would create file objects, which costs as much time as the system calls.
+        # Do not use subprocess.PIPE: creating its file objects takes as much time as the system calls.
         ends += os.pipe()
         ends += os.pipe()
         process = subprocess.Popen(
@@ -247,7 +247,7 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
             stdout=ends[1],
             stderr=ends[3],
             bufsize=0,
-            # Lets killpg reach the whole group, and protects the group from Ctrl-C in the terminal.
+            # In a new session, killpg reaches the whole group, and Ctrl-C in the terminal does not.
             start_new_session=True,
         )
     except BaseException as error:
@@ -257,14 +257,14 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
             kind = NoProcessError if isinstance(error, BlockingIOError) else ExecutionError
             raise kind(_start_error(command, error)) from error
         raise
-    # A pipe reaches its end when the last writer closes it.
+    # Close the child's ends, because a pipe ends only when all writers have closed it.
     os.close(ends[1])
     os.close(ends[3])
     return process, (ends[0], ends[2])
 
 
 def _encoded(text: str) -> bytes:
-    """Encode as UTF-8, independent of the locale. Undecodable bytes from the daemon's environment are restored."""
+    """Encode text as UTF-8 in every locale, and restore undecodable bytes of the daemon's environment."""
     return text.encode(errors="surrogateescape")
 
 

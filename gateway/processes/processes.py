@@ -1,7 +1,7 @@
 """Runs the commands of calls and ends all their processes.
 
-A call ends with its main process. Its other processes receive SIGTERM and, after a grace period, SIGKILL. A timeout
-returns an error at once, and a task ends the processes while it holds the call's permit.
+A call ends when its main process ends. Its other processes receive SIGTERM and, after a grace period, SIGKILL. After
+a timeout, the caller receives an error at once, and a task that holds the call's permit ends the processes.
 
 Orphans are reaped or killed at the end of calls, before new commands, and twice a second. SIGCHLD is not used: it would
 wake the daemon once more per call and does not reach an event loop outside the main thread.
@@ -32,24 +32,24 @@ from gateway.threads import Permit
 log: Final = structlog.get_logger(__name__)
 
 KILL_SECONDS: Final = 5.0
-"""The time limit for a killed tree to end. A process can hang in the kernel."""
+"""How long to wait for the end of a killed process tree, because a process can hang in the kernel."""
 SWEEP_SECONDS: Final = 0.5
-"""The interval between looks for orphans."""
+"""The interval between searches for orphans."""
 _KILLING_SECONDS: Final = 0.02
-"""The interval while orphans are being killed."""
+"""The interval between searches for orphans while orphans are being killed."""
 _LOOKS_AT_EXIT: Final = 50
-"""The maximum number of looks at exit. Processes of other users (`sudo`) cannot be killed."""
+"""The maximum number of searches for orphans at exit, because processes of other users (`sudo`) cannot be killed."""
 _RECENT_SECONDS: Final = 0.1
-"""A look before a new command is skipped if the last one is more recent than this."""
+"""Before a new command, the search for orphans is skipped if the last search was within this time."""
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05)
-"""Seconds between the first looks at a tree that is being ended. Later looks are 0.1 s apart."""
+"""The first pauses between checks of a tree that is being ended, in seconds. Later pauses last 0.1 s."""
 
 
 def _nothing() -> None: ...
 
 
 class Processes:
-    """Runs commands: `async with Processes() as processes`. Ends all their processes on exit."""
+    """Runs commands in an `async with` block, and ends all processes of the commands when the block exits."""
 
     def __init__(self, *, grace_seconds: float = 5.0) -> None:
         self._grace = grace_seconds
@@ -66,7 +66,7 @@ class Processes:
 
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
-        # `open` replaces the marker in os.environ.
+        # Kill leftovers first, because `open` replaces the marker in os.environ.
         if self._can_adopt and (left := end_leftovers()):
             log.warning("ended the processes of a killed daemon", processes=left)
         self._descendants.open()
@@ -118,7 +118,7 @@ class Processes:
 
     @property
     def told_by(self) -> str:
-        """`marker` if processes of calls can be found in /proc, else `group`."""
+        """How processes of calls are found: by their `marker` in /proc, or only by their `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(
@@ -142,7 +142,7 @@ class Processes:
         try:
             tree = self._start(command, deadline=deadline, sinks=sinks, afterwards=afterwards)
         except BaseException:
-            afterwards()  # no tree was created that would call it
+            afterwards()  # no tree exists that would call `afterwards`
             raise
         try:
             tree.start()
@@ -170,7 +170,7 @@ class Processes:
         except NoProcessError:
             self._look(is_urgent=True)
             tree = start()
-        # No await before `add`: a look would kill the new process as an orphan.
+        # Do not await before `add`: a search would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
         if tree.is_lasting:
             self._death_guard.add(tree.pid)
@@ -178,7 +178,7 @@ class Processes:
         return tree
 
     def _finish(self, tree: ProcessTree, permit: Permit) -> None:
-        """Release a tree that has ended. Otherwise end it while holding the call's permit."""
+        """Release the tree if it has ended. Otherwise, end the tree in a task that holds the call's permit."""
         if tree not in self._trees:
             return
         if tree not in self._endings and self._has_ended(tree, self._members(tree)):
@@ -201,7 +201,7 @@ class Processes:
             self._release(tree)
 
     async def _end_with(self, tree: ProcessTree, number: signal.Signals, *, within: float) -> bool:
-        """Signal the tree until it has ended. Return False if that takes longer than `within` seconds."""
+        """Send a signal to all processes of a tree. Return False if the tree has not ended after `within` seconds."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + within
         tree.signal(number)
@@ -214,12 +214,12 @@ class Processes:
             if loop.time() >= give_up:
                 return False
             for pid in (*tree.sandboxed(), *members):
-                # Only once: some programs skip their cleanup after a second SIGTERM.
+                # Signal each process once, because some programs skip their cleanup after a second SIGTERM.
                 if pid not in signalled:
                     _send(pid, number)
                     signalled.add(pid)
             if number is signal.SIGKILL:
-                tree.signal(number)  # reaches new forks
+                tree.signal(number)  # also reaches newly forked processes
             await asyncio.sleep(pause)
         raise AssertionError("repeat never ends")
 
@@ -230,13 +230,13 @@ class Processes:
         return self._look().get(tree.pid, set())
 
     def _look(self, *, is_urgent: bool = False) -> Families:
-        """Reap dead orphans and kill living ones. Only this process reaps them, so their ids are not reused."""
+        """Reap dead orphans, kill living orphans, and return the living children of calls."""
         if not self._can_adopt:
             return {}
         families = self._descendants.look(is_urgent=is_urgent)
         self._looked_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
-        for pid in orphans:
+        for pid in orphans:  # only this process reaps orphans, so their process ids are not reused
             _send(pid, signal.SIGKILL)
         # Count an orphan once, even if it takes several looks to die.
         self.orphans_killed += len(orphans - self._killed)
@@ -251,8 +251,8 @@ class Processes:
 
     def _release(self, tree: ProcessTree) -> None:
         if not self._has_ended(tree, set()):
-            tree.signal(signal.SIGKILL)  # cancelled, or hanging in the kernel
-        # `release` reaps the leader, and its id can then be reused.
+            tree.signal(signal.SIGKILL)  # the task was cancelled, or a process hangs in the kernel
+        # Forget the process id first, because it can be reused once `release` has reaped the leader.
         self._descendants.remove(tree.pid)
         if tree.is_lasting:
             self._death_guard.remove(tree.pid)

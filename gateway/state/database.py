@@ -29,7 +29,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class StateDatabase:
-    """Runs transactions in a thread. A transaction that fails is rolled back, and its error is raised."""
+    """Runs transactions in a thread. If a transaction fails, `run` rolls back its changes and raises its error."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class StateDatabase:
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Without a `path`, use memory only. `why_memory` is the reason for that."""
+        """Use the file at `path`, or memory if `path` is None. `why_memory` explains why memory is used."""
         self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
-        """Only for the thread, except for its public status."""
+        """Only the database thread uses the connection. Other threads can read its public attributes."""
         self._posted: list[Transaction] = []
-        """The jobs of the current turn of the event loop."""
+        """The transactions that were added in the current turn of the event loop."""
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
@@ -58,9 +58,9 @@ class StateDatabase:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Set first, so that `_put` refuses new jobs, which would never run.
+        # Clear `_thread` first, so that `_put` refuses new jobs, which would never run.
         thread, self._thread = self._thread, None
-        # The scheduled call of this turn could still be pending.
+        # Hand over the last jobs now, because the call that `_put` scheduled could still be pending.
         self._hand_over()
         self._queue.put(None)
         if thread is not None:
@@ -72,17 +72,17 @@ class StateDatabase:
 
     @property
     def is_durable(self) -> bool:
-        """Whether writes are in the file when `run` returns."""
+        """Whether writes have reached the file when `run` returns."""
         return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
-        """Run a transaction. With `durable`, raise NotDurableError instead if the file cannot be written."""
+        """Run a transaction and return its result. With `durable`, raise NotDurableError if the file fails."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._put(Transaction(work, durable=durable, answer=answer))
         return await answer
 
     def post(self, work: Work[object]) -> None:
-        """Run a transaction in the background, in order. Errors are logged."""
+        """Run a transaction in the background, after all earlier transactions. Errors are logged."""
         self._put(Transaction(work))
 
     def status(self) -> dict[str, Json]:
@@ -119,7 +119,7 @@ class StateDatabase:
             self._loop.call_soon_threadsafe(self._closed.set)
 
     def _next(self) -> list[Transaction] | None:
-        """Wait for jobs and return them. Return an empty list to retry the file, or None to stop."""
+        """Wait for jobs and return them. Return an empty list when a retry of the file is due, or None to stop."""
         wait = self.connection.seconds_to_retry
         jobs: list[Transaction] = []
         try:
@@ -133,7 +133,7 @@ class StateDatabase:
         except Empty:
             return jobs
         if jobs:
-            # Put the end back and run these jobs first.
+            # Put the stop marker back, and run these jobs first.
             self._queue.put(None)
             return jobs
         return None

@@ -28,13 +28,13 @@ if found == ARGV[1] then
 end
 return found == ARGV[2] and 1 or 0
 """
-"""Returns 1 too if a lost response made the client repeat the command."""
+"""The script also returns 1 if it has already run, because the client repeats it after a lost response."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 
 
 class EncryptedStore:
-    """Encrypted bytes by name, each until it expires."""
+    """Stores encrypted bytes under a name until they expire."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EncryptedStore:
         return bool(await self._database.run(SqliteStatement(query, (encrypted, expires, name, found))))
 
     async def claim(self, name: str, *, expires: float) -> bool:
-        """Create an empty entry. Return False if the name exists."""
+        """Create an empty entry. Return False if the name already has an entry."""
         if self._shared is not None:
             words = ("SET", self._key(name), b"", "NX", "PXAT", int(expires * 1000))
             return await self._shared.command(*words) is not None
@@ -83,7 +83,7 @@ class EncryptedStore:
         return bool(await self._database.run(SqliteStatement(query, (name, expires))))
 
     async def delete(self, name: str) -> bytes | None:
-        """Delete an entry, and return its value as `read` does."""
+        """Delete an entry and return its value, or None in the same cases as `read`."""
         if self._shared is not None:
             return self._opened(name, await self._shared.command("GETDEL", self._key(name)))
         query = "DELETE FROM encrypted WHERE name = ? RETURNING content"
@@ -91,7 +91,7 @@ class EncryptedStore:
         return self._opened(name, rows[0][0] if rows else None)
 
     async def names(self, prefix: str) -> list[str]:
-        """Return the names with a prefix, which must consist of letters, digits and colons."""
+        """Return all names that start with `prefix`, which must consist of letters, digits and colons."""
         if self._shared is None:
             query = "SELECT name FROM encrypted WHERE name GLOB ? AND expires > ? ORDER BY name"
             rows = await self._database.run(SqliteStatement(query, (f"{prefix}*", self._clock())))

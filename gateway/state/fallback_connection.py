@@ -1,7 +1,7 @@
-"""A connection to the state file, or to memory while the file cannot be written. For one thread.
+"""A connection to the state file, or to memory while the file cannot be written. Only one thread can use it.
 
-If the disk is full or the file is read-only, corrupt or locked, the rows are copied to memory. The file is retried
-regularly and then receives the rows again. A corrupt file is renamed first.
+If the disk is full, or the file is read-only, corrupt or locked, the connection copies all rows to memory. It retries
+the file regularly, and copies the rows back when the file works again. A corrupt file is renamed and replaced.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Reads and writes rows. It can run again after a fault, so it must have no other effects."""
+"""A function that reads and writes rows. It can run twice if the file fails, so it must have no other effects."""
 
 
 class NotDurableError(Exception):
-    """The file cannot be written. The message is the reason."""
+    """The state file cannot be written. The message contains the reason."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):
-    """A single statement, which SQLite executes atomically. Returns its rows."""
+    """A single SQL statement, which SQLite executes atomically. Calling the object returns the rows."""
 
     query: str
     values: tuple[Json, ...] = ()
@@ -48,7 +48,7 @@ class SqliteStatement(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, eq=False):
-    """A function with the future that waits for it, if any, and its outcome."""
+    """A function to run, the future that receives the result (if any), and the outcome."""
 
     work: Work[Json]
     durable: bool = False
@@ -74,7 +74,7 @@ class FallbackConnection:
         self.faults: Final[dict[str, int]] = {}
         """The number of failures by SQLite error name."""
         self.problem = why_memory
-        """Why the file is not used; empty while it is."""
+        """The reason why the file is not used. Empty while the file is used."""
         self.put_aside: Path | None = None
         self._schemas: Final = tuple(schemas)
         self._retry_seconds: Final = retry_seconds
@@ -82,7 +82,7 @@ class FallbackConnection:
         self._is_file = False
         self._inode = 0
         self._has_all = False
-        """Whether memory has all rows of the file and can replace them."""
+        """Whether memory contains all rows of the file, so that they can replace the rows in the file."""
         self._retry_at = 0.0
 
     def open(self) -> None:
@@ -94,16 +94,16 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """The time until the next retry of the file, or None without a retry."""
+        """The number of seconds until the next retry of the file, or None if no retry is planned."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
-        """Retry the file if it is time."""
+        """Retry the file if a retry is due."""
         if self.path is not None and self.seconds_to_retry == 0:
             self._recover(self.path)
 
     def do(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs in the file, or in memory after a fault or without a file."""
+        """Run jobs in the file. If no file is used, or the file fails, run them in memory."""
         if self._is_file and self._has_moved():
             self._fail(OSError("the file was moved or deleted"))
         if self._is_file:
@@ -134,11 +134,11 @@ class FallbackConnection:
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
-            # A single failed job or statement leaves no transaction.
+            # No transaction is open after a single statement or a single failed job.
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:
-            # SQLite could have rolled back already. Then ROLLBACK fails harmlessly
+            # ROLLBACK fails harmlessly if SQLite has rolled back already
             # (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
@@ -187,7 +187,7 @@ class FallbackConnection:
             file.execute("BEGIN IMMEDIATE")
             copy_rows(self._connection, file, replace=self._has_all)
             file.execute("COMMIT")
-            # `_has_moved` compares it before each write.
+            # `_has_moved` compares the inode before each write.
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             file.close()
@@ -226,7 +226,7 @@ class FallbackConnection:
         self.problem = problem
 
     def _has_moved(self) -> bool:
-        """Return whether the path is a different file now. SQLite would continue to write to the old one."""
+        """Return whether the file was moved, replaced or deleted. SQLite would continue to write to the old file."""
         try:
             return self.path is None or self.path.stat().st_ino != self._inode
         except OSError:

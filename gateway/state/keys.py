@@ -1,7 +1,7 @@
 """Signing keys for tokens that clients hold: cursors, request states and session ids.
 
-The first key is the newest and signs. All keys are accepted. To rotate keys, add a new key first, and remove the old
-one when its tokens have expired. Changed key files are reread.
+The first key signs new tokens, and tokens of all keys are accepted. To rotate keys, insert a new key as the first key,
+and remove the old key when its tokens have expired. Changed key files are read again.
 """
 
 import base64
@@ -30,14 +30,14 @@ KEYS: Final = "signing-keys"
 """The name of the key file in the state directory."""
 _BYTES: Final = 32
 _LOOK_SECONDS: Final = 1.0
-"""The minimum interval between checks of a file."""
+"""The minimum interval between checks whether a key file has changed."""
 
 
 class SigningKeys:
-    """The current keys. Calling it returns the same tuple until the keys change."""
+    """The current signing keys. Calling the object returns the same tuple until the keys change."""
 
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
-        """`keys` contains at least one key. Changes of `file` are detected."""
+        """Start with `keys`, which must not be empty. The keys are replaced when `file` changes."""
         self._keys = tuple(keys)
         self.file: Final = file
         self._is_written = is_written
@@ -71,7 +71,7 @@ class SigningKeys:
             warn_of_short(keys, file=str(file))
 
     def _write_late(self, file: Path) -> None:
-        """Write the key file that could not be written at first. Only once, because the user may delete it."""
+        """Write the key file that could not be written at first. Never write it again after users delete it."""
         with suppress(OSError):
             _write(file, self._keys[0] + b"\n")
             self._is_written = True
@@ -79,19 +79,19 @@ class SigningKeys:
 
 
 def from_keys(keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> Callable[[], T]:
-    """Return a function for a value that is derived from the keys, and derived again when they change."""
+    """Return a function that returns `make(keys())`, but calls `make` again only after the keys have changed."""
     derived = lru_cache(maxsize=1)(make)
     return lambda: derived(keys())
 
 
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
-    """Warn about short keys. `place` is their source."""
+    """Warn about short keys. `place` describes the source of the keys."""
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
         log.warning("the signing key is too short", **place, shortest=MIN_KEY_LENGTH)
 
 
 def warn_of_unshared(**place: str) -> None:
-    """Warn about a key that other replicas do not have. `place` is where to set a shared key."""
+    """Warn that other replicas do not have the signing key. `place` names the setting for a shared key."""
     # Only a warning: a single machine needs no shared key, and unknown signatures are never trusted.
     log.warning("replicas on other machines need the same signing key", **place)
 
@@ -101,7 +101,7 @@ def random_keys() -> SigningKeys:
 
 
 def own_keys(directory: Path | None) -> SigningKeys:
-    """Return the keys of a state directory, or a random key if it cannot store them."""
+    """Return the keys of a state directory. Without a writable directory, return a random key."""
     if directory is None:
         return random_keys()
     try:
@@ -112,7 +112,7 @@ def own_keys(directory: Path | None) -> SigningKeys:
 
 
 def kept_keys(file: Path) -> SigningKeys:
-    """Return the keys of a file. Create it with a new key if it is missing or empty. Raise OSError if that fails."""
+    """Return the keys of a file. Write a new key to a missing or empty file. Raise OSError if the file is unusable."""
     try:
         keys = keys_in(file.read_bytes())
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def _write(file: Path, content: bytes) -> None:
     with open(descriptor, "wb") as writing:  # noqa: PTH123 - a descriptor
         writing.write(content)
         writing.flush()
-        # Before the rename, or a crash could leave an empty file.
+        # Flush before the rename, because a crash could otherwise leave an empty file.
         os.fsync(descriptor)
     new.replace(file)
 
@@ -151,9 +151,9 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 class SignedTokens(Generic[T]):
-    """Signed tokens in visible ASCII. Clients can read the struct that they contain.
+    """Creates and reads signed tokens of visible ASCII. Tokens are not encrypted, so clients can read the contents.
 
-    Tokens are only valid for one purpose.
+    A token is only valid for one purpose.
     """
 
     def __init__(self, keys: SigningKeys, kind: type[T], *, purpose: str) -> None:

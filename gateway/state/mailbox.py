@@ -1,7 +1,7 @@
-"""Messages between replicas. Each replica reads one stream in the store.
+"""Messages between replicas. Each replica reads its own stream in the store, which is its mailbox.
 
 Messages to all replicas are written once, to a common stream. A mailbox expires a minute after its replica was last
-seen. Then messages to it are dropped.
+seen. Later messages to this replica are dropped.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from gateway.state.redis_connection import RedisConnection
 log: Final = structlog.get_logger(__name__)
 
 Handler = Callable[[bytes], Awaitable[bytes]]
-"""Handles the body of a message and returns the body of the reply."""
+"""A function that receives the body of a message and returns the body of the reply."""
 
 MAX_MESSAGES: Final = 10_000
 """The maximum length of a stream."""
@@ -29,11 +29,11 @@ _READ_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 10.0
 _REPLY: Final = "reply"
 _RECENT: Final = 10_000
-"""The number of remembered message ids, to ignore duplicates."""
+"""The number of message ids that are remembered to ignore duplicates."""
 
 
 class Mailbox:
-    """The mailbox of this replica, which also sends to others. Methods raise StoreUnavailableError during an outage."""
+    """Receives and sends the messages of this replica. Methods raise StoreUnavailableError during an outage."""
 
     def __init__(self, store: RedisConnection, *, replica: str) -> None:
         self.replica: Final = replica
@@ -56,11 +56,11 @@ class Mailbox:
         self._handlers[kind] = handler
 
     async def tell(self, replica: str, kind: str, body: bytes) -> bool:
-        """Send a message. Return False if the replica does not exist."""
+        """Send a message to a replica. Return False if the replica does not exist."""
         return await self._send(replica, kind, body, message_id=_new_id())
 
     async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
-        """Send a message and return the reply, or None if the replica does not exist or respond."""
+        """Send a message and return the reply. Return None if the replica does not exist or does not reply in time."""
         message_id = _new_id()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[message_id] = reply
@@ -106,9 +106,9 @@ class Mailbox:
         return ("k", kind, "i", message_id, "f", self.replica, *wanted, "b", body)
 
     async def _open(self) -> None:
-        """Create the mailbox, which can be lost with the store, and continue reading."""
+        """Create the mailbox and start reading. After an outage, create the mailbox again, because it can be lost."""
         own = self._key(self.replica)
-        # An empty message creates the stream. `_take` ignores own messages.
+        # An empty message creates the stream. `_take` ignores messages of this replica.
         entry = await self._store.command("XADD", own, "*", "k", "", "i", "", "f", self.replica, "b", b"")
         await self._store.command("EXPIRE", own, _FORGET_SECONDS)
         if self._is_open:
@@ -139,7 +139,7 @@ class Mailbox:
         except (KeyError, UnicodeDecodeError) as error:
             log.warning("malformed message from another replica skipped", reason=str(error))
             return
-        # Ignore own announcements and retried commands.
+        # Ignore this replica's own announcements, and duplicates from retried commands.
         if sender == self.replica or self._taken.get(message_id):
             return
         self._taken.put(message_id, value=True)
@@ -152,7 +152,7 @@ class Mailbox:
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:
             reply_to = (sender, message_id) if "r" in fields else None
-            # In a separate task, because a handler can ask another replica, and this loop reads the reply.
+            # Use a separate task: a handler can ask another replica, and this loop must read the reply.
             work = self._handle(handler, kind, body, reply_to=reply_to)
             self._tasks.begin(work, name="message of another replica")
 
@@ -163,7 +163,7 @@ class Mailbox:
                 sender, message_id = reply_to
                 await self._send(sender, _REPLY, message_id.encode() + b" " + reply, message_id=_new_id())
         except StoreUnavailableError:
-            pass  # The replica that asked knows this too.
+            pass  # The replica that asked notices the outage too.
         except Exception:  # Boundary: a message of another version of the gateway, or our bug.
             log.exception("message of another replica failed", kind=kind)
 

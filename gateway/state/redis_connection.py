@@ -1,10 +1,10 @@
 """The connection to Redis (or Valkey), which detects outages and recovery.
 
 The store is unavailable if this process cannot write to it. Causes are a lost connection, a wrong password, full memory
-or a read-only replica. A small write every second detects an outage, and shows other replicas that this one is alive.
+or a read-only server. A small write every second detects an outage, and shows other replicas that this one is alive.
 
-Operations are retried for up to `WAIT_SECONDS`, so commands and scripts must be idempotent. `attempt` runs any other
-script at most once, and fails at once during an outage.
+Operations are retried for up to `WAIT_SECONDS`, so commands and scripts must be idempotent. `attempt` runs scripts that
+are not idempotent. It runs a script at most once, and fails immediately during an outage.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ T = TypeVar("T")
 WAIT_SECONDS: Final = 2.0
 """The maximum time that an operation waits for the store."""
 REPLICA_SECONDS: Final = 15
-"""A replica counts as dead after this time without a write."""
+"""A replica that has not written to the store for this time counts as dead."""
 _MOST_AT_ONCE: Final = 16
-"""The maximum number of concurrent commands and connections. Opening more in a burst would take longer than waiting."""
+"""The maximum number of concurrent commands. In a burst, waiting is faster than opening more connections."""
 _PROBE_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.1
-"""The first delay between reconnection attempts. Later ones are longer."""
+"""The first delay between reconnection attempts. Later delays are longer."""
 _REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"})
-"""Errors of a running server that cannot write at the moment."""
+"""Error codes of a server that is running but cannot write at the moment."""
 
 
 class RedisConnection:
-    """The store that replicas share. It can be used even while Redis is unavailable."""
+    """The connection to the store that replicas share. Opening the connection succeeds even if Redis is unavailable."""
 
     def __init__(self, url: RedisUrl, *, replica: str) -> None:
         self.url: Final = url
@@ -74,7 +74,7 @@ class RedisConnection:
         await self._tasks.cancel()
         with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
-                # Other replicas notice at once that this one has ended.
+                # Delete the key, so that other replicas notice at once that this replica has ended.
                 if not self.is_unavailable:
                     await self._client.execute_command("DEL", self.key_of(self.replica))
                 await close(self._client)
@@ -85,7 +85,7 @@ class RedisConnection:
 
     @property
     def problem(self) -> str:
-        """Why the store cannot be used. Empty if it can."""
+        """The reason why the store cannot be used. Empty while the store is available."""
         if self.unavailable_since is None:
             return ""
         since = self.unavailable_since.isoformat(timespec="seconds")
@@ -108,11 +108,11 @@ class RedisConnection:
         return await self._retry(lambda: self._client.execute_command(*words))
 
     async def run(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a Lua script that reads and writes one key, or keys of one slot. See `command`."""
+        """Run an idempotent Lua script whose keys are in one Cluster slot. Return the reply, like `command`."""
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script that is not idempotent, at most once. Fail at once during an outage."""
+        """Run a script that is not idempotent, at most once. Raise StoreUnavailableError during an outage."""
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
         began = asyncio.get_running_loop().time()
@@ -128,7 +128,7 @@ class RedisConnection:
         return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
-        """Wait for entries of a stream and return them with their ids. See `command`."""
+        """Wait up to `seconds` for entries after the id `after` of a stream. Return the entries with their ids."""
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
@@ -146,7 +146,7 @@ class RedisConnection:
         ]
 
     async def returned(self) -> None:
-        """Wait until the store can be used."""
+        """Wait until the store is available."""
         # The store could be unavailable again before this task resumes.
         while self.is_unavailable:
             await self._back.wait()
@@ -156,7 +156,7 @@ class RedisConnection:
         self._callbacks.append(callback)
 
     async def open(self) -> None:
-        """Call the callbacks for the first use, as soon as the store can be used."""
+        """Run the callbacks for the first use, now or as soon as the store is available."""
         self._must_run_callbacks = True
         if not self.is_unavailable:
             await self._run_callbacks()
@@ -193,7 +193,7 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until the store is available again."""
+        """Wait until the store is available. Raise StoreUnavailableError at the deadline."""
         if not self.is_unavailable:
             return
         try:
@@ -207,7 +207,7 @@ class RedisConnection:
         self.faults[name] = self.faults.get(name, 0) + 1
         reason = _reason(error)
         if self.unavailable_since is None:
-            # Before `open`, the owners of callbacks cannot handle messages yet.
+            # Do not run callbacks before `open`, because their owners cannot handle messages yet.
             self._must_run_callbacks = self._has_run_callbacks or self._must_run_callbacks
             self.unavailable_since = datetime.now(UTC)
             self._back.clear()
@@ -225,7 +225,7 @@ class RedisConnection:
             was_unavailable = self.is_unavailable
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause if was_unavailable else _PROBE_SECONDS):
-                    # During an outage, only the delay counts. Failed calls would otherwise trigger probes.
+                    # During an outage, wait for the whole delay, because failed calls would otherwise start probes.
                     await (asyncio.Event() if was_unavailable else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_unavailable else _SOON_SECONDS
@@ -234,7 +234,7 @@ class RedisConnection:
                 and not self.is_unavailable
                 and (self._running_callbacks is None or self._running_callbacks.done())
             ):
-                # In the background, so that the probes continue and this replica stays alive.
+                # Run the callbacks in the background, so that probes continue and show that this replica is alive.
                 self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="callbacks of the store")
 
     async def _probe(self) -> None:
@@ -274,7 +274,7 @@ def _is_fault(error: Exception) -> bool:
     """Return whether an error is caused by the store or the connection, not by a command."""
     from redis.exceptions import ResponseError  # noqa: PLC0415 - optional dependency
 
-    # redis-py uses its subclasses (ReadOnlyError, NoPermissionError, …) for servers that refuse to work.
+    # redis-py raises subclasses of ResponseError (ReadOnlyError, NoPermissionError, …) if a server refuses to work.
     return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
 
 

@@ -1,6 +1,6 @@
-"""Rate limits of all replicas: a hash per rate and caller, with the same rules as the log in one process.
+"""Rate limits that replicas share. A hash per rate and caller contains the number of calls by time.
 
-Times are those of Redis, because clocks of replicas can differ. All logs of a limit are in one slot of a Cluster.
+The times come from the clock of Redis, because clocks of replicas can differ. All hashes of a limit are in one slot.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Final
 
 from gateway.state.redis_connection import RedisConnection
 
-# Check all rates before counting, so that refused calls use up nothing. Times are rounded up: a log with fewer times
-# than calls refuses too long rather than too little.
+# Check all rates before counting, so that refused calls do not count. Times are rounded up, so that calls which share a
+# time expire too late rather than too early.
 _TAKE: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,10 +44,10 @@ for number, key in ipairs(KEYS) do
 end
 return {0, 0}
 """
-"""Arguments: the cost, the number of times in a log, and the amount and milliseconds of each rate. Returns the number
-of the exceeded rate and the milliseconds until it allows the calls, or zeros if the calls were counted.
+"""Arguments: the cost, the maximum number of times in a hash, and the amount and milliseconds of each rate. Returns the
+number of the exceeded rate and the milliseconds until this rate allows the calls, or zeros if the calls were counted.
 """
-# The log does not identify calls, so reduce the newest time.
+# The hash does not identify calls, so reduce the count of the newest time.
 _REFUND: Final = """
 for _, key in ipairs(KEYS) do
   local last = -1
@@ -70,16 +70,16 @@ class RedisRates:
     async def take(
         self, name: str, callers: Sequence[str], rates: Sequence[tuple[int, int]], *, cost: int, resolution: int
     ) -> tuple[int, float] | None:
-        """Count calls against rates (amount and seconds), or return the exceeded rate and the wait in seconds.
+        """Count calls against rates (amount, seconds). If a rate is exceeded, return its index and the wait in seconds.
 
-        Amounts up to `resolution` are counted exactly. It limits how many call times are stored.
+        `resolution` limits the number of stored times. Amounts up to `resolution` are counted exactly.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)
         return None if number == 0 else (number - 1, wait / 1000)
 
     async def refund(self, name: str, callers: Sequence[str]) -> None:
-        """Remove one call. See `take`."""
+        """Remove one call that `take` has counted."""
         await self._store.attempt(_REFUND, self._keys(name, callers))
 
     def _keys(self, name: str, callers: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Semaphores that replicas share, for example for concurrent calls: a hash per limit with a field per replica.
 
-A replica reports how many slots it uses and wants, and learns how many it can use. Free slots go to the replica that
-has waited longest, which is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All limits and
-the set of live replicas are in one slot of a Cluster.
+A replica reports how many slots it uses and wants, and receives the number that it can use. A free slot goes to the
+replica that has waited longest, and this replica is notified. Slots of a dead replica are freed after `LEASE_SECONDS`.
+All limits and the set of live replicas are in one slot of a Cluster.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ LEASE_SECONDS: Final = 15
 # A third of the lease, so that one renewal can fail.
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
-"""Unused limits expire after this time. Replicas renew theirs more often."""
+"""Unused limits expire after this time. Replicas renew the limits that they use more often."""
 _WAIT_SECONDS: Final = 2
-"""How long a replica counts as waiting. It claims again sooner."""
+"""How long a replica counts as waiting after a claim. A waiting replica repeats its claim sooner."""
 
 _FREED: Final = "place free"
 
-# A field of KEYS[1] is "slots used, waiting calls, waiting since, valid until". Times are those of Redis, because
-# clocks differ.
+# A field of KEYS[1] is "slots used, waiting calls, waiting since, valid until". Times come from the clock of Redis,
+# because clocks of replicas can differ.
 _CLAIM: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -65,9 +65,9 @@ else
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
 """
-"""Arguments: this replica, the limit, the used and wanted slots, the times in milliseconds to live, to wait and to keep
-the limit, and the maximum queue. Calls beyond the queue are not recorded. Returns the slots that this replica can use,
-the used and waiting numbers of the others, and the replica that can use a free slot.
+"""Arguments: this replica, the limit, the used and wanted slots, three times in ms (lease, wait, expiry of the
+limit), and the maximum queue. Calls beyond the queue are not recorded. Returns the slots that this replica can use, the
+numbers of used slots and waiting calls at other replicas, and the replica that can use a free slot.
 """
 _LIVE: Final = """
 local time = redis.call('TIME')
@@ -81,7 +81,7 @@ return last >= now and 1 or 0
 
 
 class RedisSemaphores:
-    """Semaphores by the name of their limit. Enter it to renew the lease."""
+    """Semaphores that are identified by the name of a limit. The lease is renewed inside an `async with` block."""
 
     def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
         self._store: Final = store
@@ -100,7 +100,7 @@ class RedisSemaphores:
 
     async def __aexit__(self, *_: object) -> None:
         await self._tasks.cancel()
-        # Free the slots now instead of when the lease ends.
+        # Free the slots of this replica now instead of when the lease ends.
         if not self._store.is_unavailable:
             with suppress(StoreUnavailableError):
                 await self._store.command("ZREM", self._live_key, self._replica)
@@ -112,11 +112,10 @@ class RedisSemaphores:
     async def claim(  # noqa: PLR0913 - the facts of a claim
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
     ) -> tuple[int, int, int]:
-        """Report the used slots and claim more. `again` is called when others free some.
+        """Report the used slots and claim `wanted` more slots. `again` is called when another replica frees slots.
 
-        At most `queue` calls wait at all replicas together. Returns the slots that this replica can use, and the
-        numbers of
-        calls that run and wait at the others.
+        At most `queue` calls wait at all replicas together. Return the number of slots that this replica can use, and
+        the numbers of running and waiting calls at other replicas.
         """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
@@ -132,7 +131,7 @@ class RedisSemaphores:
         return capacity, running, waiting
 
     def on_loss(self, callback: Callable[[], None]) -> None:
-        """Register a callback for when the store could have lost this replica's slots."""
+        """Register a callback that runs when the store could have lost the slots of this replica."""
         self._callbacks.append(callback)
 
     @property
@@ -150,7 +149,7 @@ class RedisSemaphores:
             except StoreUnavailableError:
                 await self._store.returned()
                 continue
-            # The store has forgotten this replica and counts its slots as free.
+            # Report the slots again if the store has forgotten this replica, or before the limits expire.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
                 await self._report_loss()

@@ -1,9 +1,9 @@
 """The `SessionStore` that replicas share: a hash per session with a field for each changeable value.
 
-Separate fields let two replicas change a session at the same time. The hash also lists the replicas that hold the
+With separate fields, two replicas can change a session at the same time. The hash also lists the replicas that hold the
 session (`@name`), which are notified of changes.
 
-While Redis is unavailable, writes are queued and sessions continue: see `load` and `_write_record`.
+While Redis is unavailable, writes are queued (`_write_record`), and replicas use the sessions that they hold.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
 """Prefixes of fields: list fingerprints, subscribed URIs and holders."""
 
-# One script, so that later changes find this replica among the holders.
+# Read and register in one script, so that this replica is notified of all later changes.
 _LOAD: Final = """
 local fields = redis.call('HGETALL', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], '')
@@ -72,7 +72,7 @@ other holders.
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a session by another replica."""
+    """A change to a session that another replica has made."""
 
     nonce: str
     log_level: str | None = None
@@ -97,20 +97,20 @@ class RedisSessionStore:
         self._queued: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
             MAX_WAITING, clock=clock
         )
-        """Queued records, each with the record that Redis is known to have."""
+        """Maps a nonce to the queued record and the record that Redis is known to contain."""
         self._writing: Final = BackgroundTasks()
         self._permits: Final = asyncio.Semaphore(_AT_ONCE)
         self._mark = b""
-        """Identifies the data of this store, to detect data loss."""
+        """A random value that Redis has stored. A different value after an outage means that data was lost."""
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
         store.on_return(self._returned)
 
     async def close(self) -> None:
-        # Otherwise a session that just ended would stay valid at other replicas.
+        # Wait for writes, because a session that just ended would otherwise stay valid at other replicas.
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record and become a holder of the session. Return None if Redis is unavailable."""
+        """Return the record of a session, and become a holder. Return None if Redis is unavailable."""
         if self._store.is_unavailable:
             return None
         try:
@@ -152,7 +152,7 @@ class RedisSessionStore:
             async with self._permits:
                 change = _change(nonce, record, before)
                 holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before, change))
-                # Holders serve the session from memory, so notify them before this returns.
+                # Holders serve the session from memory, so notify them before this method returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._notify_holder(nonce, holder.decode(), body) for holder in holders))
@@ -161,7 +161,7 @@ class RedisSessionStore:
         return None
 
     async def _notify_holder(self, nonce: str, holder: str, body: bytes) -> None:
-        # Slow holders read the change later. Dead ones are removed.
+        # A slow holder reads the change later. A dead holder is removed.
         if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
             await self._mailbox.is_there(holder)
         ):
@@ -169,12 +169,12 @@ class RedisSessionStore:
 
     def _queue_write(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         newest, written = self._queued.get(nonce) or (None, before)
-        # Keep the first `before`, which matches the record in Redis. A queued end is never overwritten.
+        # Keep the first `before`, which matches the record in Redis. Never overwrite a queued record of a session end.
         if newest is None or not newest.is_ended:
             self._queued.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
-        """Register a callback that runs after each outage of Redis. It receives True if Redis has lost its data."""
+        """Register a callback to run after each outage of Redis. Its argument is True if Redis has lost its data."""
         self._on_return.append(callback)
 
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
@@ -196,10 +196,10 @@ class RedisSessionStore:
     async def _write_queued(self) -> None:
         begun = []
         for nonce, (record, before) in list(self._queued.items()):
-            # Removed before writing, because `_write_record` queues it again if the store is unavailable.
+            # Remove the record first, because `_write_record` queues it again if the store is unavailable.
             self._queued.discard(nonce)
             begun.append(self._writing.begin(self._write_record(nonce, record, before), name=_WRITE))
-        # Only for these: in a busy process there are always other writes.
+        # Wait only for these writes, because a busy process always has other writes.
         if begun:
             await asyncio.wait(begun)
 
@@ -236,7 +236,7 @@ _UNSAID_MS: Final = 60_000
 
 
 def _record(fields: Mapping[str, str]) -> SessionRecord | None:
-    """Return the record of a hash, or None if it only contains holders."""
+    """Return the record of a hash, or None if the hash only contains holders."""
     if _EXPIRES not in fields:
         return None
     return SessionRecord(
@@ -280,11 +280,11 @@ end
 return 0
 """
 """Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
-expiry, the limits, and `new` to add it only within the limits. Times are milliseconds since the epoch.
+expiry, the limits, and `new` to check the limits for a new member. Times are milliseconds since the epoch.
 """
 
 _MEMBER_BYTES: Final = 12
-"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for it."""
+"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for this size."""
 
 
 class SessionAdmission(IntEnum):
@@ -303,7 +303,7 @@ class RedisSessionCount:
         return self._store.is_unavailable
 
     async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session within the limits. Replicas count separately while the store is unavailable."""
+        """Count a new session unless a limit is reached. While the store is unavailable, return ADMITTED."""
         try:
             return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
         except StoreUnavailableError:
@@ -313,14 +313,14 @@ class RedisSessionCount:
         try:
             await self._count(nonce, caller, expires, 0, 0, "old")
         except StoreUnavailableError:
-            return  # Counted again when the store is available again.
+            return  # The session is counted at its next use.
 
     async def remove(self, nonce: str) -> None:
-        """Remove an ended session. Its caller's set is cleaned up when it is full."""
+        """Remove an ended session from the set of all sessions. The set of its caller is cleaned up when full."""
         try:
             await self._store.command("ZREM", self._key(""), _member(nonce))
         except StoreUnavailableError:
-            return  # Counts until it expires.
+            return  # The session counts until it expires.
 
     async def _count(
         self, nonce: str, caller: str, expires: float, *values: str | int

@@ -2,7 +2,7 @@
 
 redis-py parses `redis://`, `rediss://` and `unix://` with their parameters. `redis+sentinel://` lists Sentinels and
 the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` lists nodes of a Cluster.
-`rediss+…` uses TLS for both.
+`rediss+sentinel://` and `rediss+cluster://` use TLS.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _PREFIX: Final = "prefix"
 
 
 class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed and checked URL."""
+    """A parsed and validated URL of the shared store."""
 
     url: str
     """The URL for redis-py, with the first host only. It can contain a password."""
@@ -39,7 +39,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a URL. Raise ValueError without the URL, which can contain a password."""
+        """Parse a URL. The message of a ValueError does not contain the URL, which can contain a password."""
         from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
         parts = urlsplit(text.strip())
@@ -47,7 +47,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         if kind is None:
             schemes = ", ".join(f"{each}://" for each in sorted(_PORTS))
             raise ValueError(f"expected a URL that starts with one of {schemes}")
-        # The last one, because passwords can contain an @.
+        # Split at the last @, because passwords can contain an @.
         credentials, _, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_node(each, default=_PORTS[parts.scheme]) for each in hosts.split(",")) if hosts else ()
         if not nodes and parts.scheme != "unix":
@@ -83,8 +83,8 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     def client(self, *, connect_seconds: float) -> Json:
         """Return a redis-py client that is not connected yet and does not retry.
 
-        It has no read timeout: callers limit the time. redis-py would use `asyncio.wait_for` for each write, which can
-        swallow a cancellation before Python 3.12 (https://github.com/python/cpython/issues/86296).
+        Callers must limit the time, because the client has no read timeout. With a timeout, redis-py would call
+        `asyncio.wait_for`, which can swallow cancellations before Python 3.12 (github.com/python/cpython/issues/86296).
         """
         from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - optional dependency
         from redis.asyncio.cluster import ClusterNode  # noqa: PLC0415 - optional dependency
@@ -95,7 +95,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
         times: dict[str, Json] = {
             "socket_connect_timeout": connect_seconds,
-            "socket_timeout": None,  # redis-py 8 has a default.
+            "socket_timeout": None,  # redis-py 8 has a default timeout.
             "retry": Retry(NoBackoff(), 0),
             # `RedisConnection.read_stream` expects lists, but RESP3 returns maps.
             "protocol": 2,
@@ -109,12 +109,12 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         if options.pop("connection_class", None) is not None:
             options["ssl"] = True
         if self.kind is _CLUSTER:
-            # Redis Cluster specification: only database 0, and no SELECT.
+            # Redis Cluster specification: a Cluster has only database 0 and no SELECT.
             options.pop("db", None)
             nodes = [ClusterNode(host, port) for host, port in self.nodes]
             return RedisCluster(startup_nodes=nodes, **options)
         of_sentinels = {name: options[name] for name in (*times, "ssl") if name in options} | dict(self.of_sentinels)
-        # The pool only receives the connection class, as in `Redis`.
+        # The connection pool has no `ssl` flag. It needs the connection class instead.
         of_server = {name: value for name, value in options.items() if name != "ssl"}
         if "ssl" in options:
             of_server["connection_class"] = SentinelManagedSSLConnection
@@ -122,17 +122,17 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         return sentinel.master_for(self.service)
 
     def secrets(self) -> Iterator[str]:
-        """Yield the texts that logs must mask."""
+        """Yield the passwords that logs must mask."""
         for password in filter(None, (self.password, self.of_sentinels.get("password", ""))):
-            # Also the quoted forms, because errors can contain URLs.
+            # Yield quoted passwords too, because errors can contain URLs.
             yield from {password, quote(password), quote(password, safe="")}
 
 
 async def close(client: Json) -> None:
-    """Close a client's connections, including those to Sentinels, which the client leaves open."""
+    """Close the connections of a client, and the connections to Sentinels, which `aclose` leaves open."""
     from redis.asyncio.sentinel import SentinelConnectionPool  # noqa: PLC0415 - optional dependency
 
-    pool = getattr(client, "connection_pool", None)  # Cluster clients have none.
+    pool = getattr(client, "connection_pool", None)  # Cluster clients have no pool.
     try:
         await client.aclose()
     finally:
@@ -142,7 +142,7 @@ async def close(client: Json) -> None:
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:
-    """Parse a host with a port."""
+    """Parse a host with an optional port."""
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("expected a host")

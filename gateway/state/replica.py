@@ -1,4 +1,4 @@
-"""One of the gateways that share a store."""
+"""Connects this process, as a replica of the gateway, to the shared store."""
 
 import secrets
 import time
@@ -19,7 +19,7 @@ from gateway.state.redis_url import RedisUrl
 
 
 class Replica:
-    """This process as a replica. Enter it to connect. `open` starts receiving messages."""
+    """The connections of this process as a replica. `async with` connects, and `open` starts receiving messages."""
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         """Raise ConfigError if the URL is invalid, or the Redis library is not installed."""
@@ -47,7 +47,7 @@ class Replica:
         await self._stack.aclose()
 
     async def open(self) -> None:
-        """Start receiving messages, after all handlers are registered."""
+        """Start receiving messages. Call this method after all handlers are registered."""
         await self.store.open()
 
     def status(self) -> dict[str, Json]:

@@ -1,7 +1,7 @@
 """The `SessionStore` interface for the changeable part of sessions, and the store in memory.
 
-Records are stored by the nonce of the session id, which contains the rest. A record is written when it changes, and
-occasionally after uses, but not for every call.
+Each record is stored under the nonce of the session id. The session id itself contains the constant part of a session.
+A record is written when it changes, and occasionally after uses, but not for every call.
 """
 
 import time
@@ -36,12 +36,12 @@ MAX_IN_MEMORY: Final = 100_000
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: float
-    """The expiry in seconds since the epoch, unless the session is used before."""
+    """The time when the session expires if it is not used before, in seconds since the epoch."""
     log_level: str | None = None
     is_initialized: bool = False
     subscriptions: frozenset[str] = frozenset()
     lists: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """For each kind of list, the fingerprint that the client was last notified of."""
+    """The fingerprint that the client was last notified of, for each kind of list."""
     is_ended: bool = False
     """Whether the session was ended, which invalidates its id."""
 
@@ -52,8 +52,8 @@ NOTHING_BEFORE: Final[Mapping[str, SessionRecord]] = MappingProxyType({})
 class SessionStore(Protocol):
     """Stores session records by nonce, until they expire.
 
-    A shared store writes the difference from the record `before`, because other processes can have changed the rest.
-    Without `before` it writes the whole record.
+    A shared store writes only the differences from the record `before`, because other processes can have changed other
+    fields. Without `before`, the store writes the whole record.
     """
 
     @property
@@ -67,7 +67,7 @@ class SessionStore(Protocol):
     async def load(self, nonce: str) -> SessionRecord | None: ...
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        """Write a record and wait for it. A record that ends the session is never replaced."""
+        """Write a record and wait for the write. A record that ends the session is never replaced."""
 
     def save_soon(
         self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
@@ -102,7 +102,7 @@ class MemorySessionStore:
                 self._records.put(nonce, record, expires=record.expires)
 
     def release(self, nonce: str) -> None:
-        """Do nothing: no other process serves it."""
+        """Do nothing, because no other process serves the session."""
 
     def forget_expired(self) -> None:
-        """Do nothing: expired entries are evicted."""
+        """Do nothing, because `BoundedMap` evicts expired entries."""

@@ -1,4 +1,4 @@
-"""Opens SQLite databases and their tables, copies rows, and renames corrupt files. Blocking.
+"""Opens SQLite databases, creates tables, copies rows, and renames corrupt files. All functions block.
 
 https://www.sqlite.org/wal.html, https://www.sqlite.org/rescode.html
 """
@@ -34,10 +34,10 @@ _FAULTS: Final = _BROKEN | {
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of a store. Append steps to change them, and never edit released steps."""
+    """The tables of a store. To change the tables, append steps. Never edit released steps."""
 
     store: str
-    """The store's name, the prefix of its tables."""
+    """The name of the store in the table of schema versions."""
     steps: tuple[str, ...]
     """SQL scripts. Script n migrates from version n to n + 1."""
 
@@ -54,7 +54,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
     Raise sqlite3.Error (see `is_broken`), NotSupportedError if the file belongs to a newer version of the gateway, or
     OSError if the file cannot be created.
     """
-    # SQLite would use the umask. -wal and -shm get the mode of the file.
+    # Create the file here, because SQLite would use the umask. SQLite gives -wal and -shm files the mode of the file.
     path.touch(mode=0o600)
     # isolation_level=None: `FallbackConnection` starts the transactions.
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -86,7 +86,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    # Otherwise a corrupt page would only be noticed during a request.
+    # Check now, because a corrupt page would otherwise only be noticed during a request.
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
@@ -116,7 +116,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether the file or disk caused an error, rather than a statement."""
+    """Return whether an error was caused by the file or the disk, not by a statement."""
     return is_broken(error) or _code(error) in _FAULTS
 
 
@@ -125,10 +125,10 @@ def is_broken(error: BaseException) -> bool:
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace: bool) -> bool:
-    """Copy all readable rows to the same tables, in the target's open transaction.
+    """Copy all readable rows to the same tables of `target`, which must have an open transaction.
 
-    `replace` deletes the target's rows first. Otherwise, rows with the same primary key are replaced. Return whether
-    all rows could be read.
+    With `replace`, delete all rows of `target` first. Otherwise, only rows with the same primary key are replaced.
+    Return whether all rows could be read.
     """
     whole = True
     for (table,) in target.execute(_TABLES).fetchall():

@@ -59,7 +59,7 @@ class SqliteSessionStore:
         self._database.post(lambda connection: _write(connection, rows))
 
     def release(self, nonce: str) -> None:
-        """Do nothing: no other process serves it."""
+        """Do nothing, because no other process serves the session."""
 
     def forget_expired(self) -> None:
         self._database.post(SqliteStatement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
@@ -74,7 +74,7 @@ def _row(nonce: str, record: SessionRecord) -> _Row:
 
 
 def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
-    """Write rows. A record that ends the session is never replaced."""
+    """Insert or update rows, but never replace a record that ends its session."""
     connection.executemany(
         """INSERT INTO sessions VALUES (?, ?, ?, ?) ON CONFLICT (nonce) DO UPDATE SET
            expires = excluded.expires, is_ended = excluded.is_ended, record = excluded.record WHERE NOT is_ended""",
@@ -94,7 +94,7 @@ MAX_BYTES: Final = 64 * 2**20
 
 
 class SqliteDocumentStore:
-    """Implements `DocumentStore`. Owners choose the names, such as `openapi:https://…` and `upstream:github`."""
+    """Implements `DocumentStore`. Callers choose the names, such as `openapi:https://…` and `upstream:github`."""
 
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float] = time.time) -> None:
         self._database: Final = database
@@ -109,7 +109,7 @@ class SqliteDocumentStore:
         return rows[0][1] if rows and _digest(rows[0][1]) == rows[0][0] else None
 
     async def save(self, name: str, content: bytes) -> None:
-        """Save a document, replacing an older one of the same name.
+        """Save a document. It replaces an older document of the same name.
 
         Raises:
             ValueError: The document is larger than `MAX_BYTES`.
@@ -143,7 +143,7 @@ class SqliteOutputs:
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
         await self._database.run(SqliteStatement("DELETE FROM outputs WHERE expires <= ?", (now,)))
-        # CAST: length() of text counts characters.
+        # CAST is needed because length() of text counts characters.
         query = "SELECT uri, caller, media_type, expires, length(CAST(contents AS BLOB)) FROM outputs ORDER BY rowid"
         return await self._database.run(SqliteStatement(query))
 
@@ -152,7 +152,7 @@ class SqliteOutputs:
         return rows[0][0] if rows else None
 
     def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None:
-        # In memory the rows would be a useless copy.
+        # Skip a database in memory, where the rows would be a useless copy.
         if self._database.is_durable:
             row = (uri, caller, media_type, expires, contents)
             self._post(SqliteStatement("INSERT INTO outputs VALUES (?, ?, ?, ?, ?)", row))
@@ -167,5 +167,5 @@ class SqliteOutputs:
             self._loop.call_soon_threadsafe(self._write, statement)
 
     def _write(self, statement: SqliteStatement) -> None:
-        with suppress(RuntimeError):  # Closed before the thread ended.
+        with suppress(RuntimeError):  # The database was closed before the thread ended.
             self._database.post(statement)

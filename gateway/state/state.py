@@ -36,7 +36,7 @@ _KIND: Final = "signing keys"
 
 
 def compare_keys(replica: Replica, keys: SigningKeys) -> None:
-    """Compare key digests with the other replicas, and warn if a replica has no key in common."""
+    """Compare digests of the signing keys with other replicas, and warn about each replica without a common key."""
     warned: set[str] = set()
 
     def own() -> list[str]:
@@ -54,7 +54,7 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
                 replica=name,
                 advice="use the same keys for all replicas, and a different `prefix` in the URL for each gateway",
             )
-            # Warn there too. The other replica could have started first.
+            # Make the other replica warn too, because it could have started first.
             await replica.mailbox.tell(name, _KIND, message())
         return b""
 
@@ -99,7 +99,7 @@ class StateDirectory:
         self.path: Path | None = None
         """The locked directory."""
         self.problem = ""
-        """Why the directory is not used; empty if it is, or if none is wanted."""
+        """The reason why the wanted directory cannot be used. Empty without a problem."""
         self.is_in_use = False
         """Whether another daemon has locked the directory."""
         self._lock: int | None = None
@@ -125,7 +125,7 @@ class StateDirectory:
             wanted.chmod(_MODE)
         lock = os.open(wanted / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # Not flock(), whose lock forked child processes (multiprocessing) would keep.
+            # Do not use flock(), because forked child processes (multiprocessing) would keep the lock.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             os.close(lock)
@@ -135,7 +135,7 @@ class StateDirectory:
 
 @asynccontextmanager
 async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIterator[EncryptedStore]:
-    """Open the encrypted store of a directory that a daemon can use too. Raise ConfigError if it cannot be written."""
+    """Open the encrypted store of a state directory, even while a daemon uses it. Raise ConfigError if this fails."""
     place = variable_of("state_dir")
     try:
         await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIter
 
 
 class DaemonState:
-    """The state directory and its stores. Without a directory, they are in memory."""
+    """The state directory and its stores. Without a directory, the stores are in memory."""
 
     def __init__(  # noqa: PLR0913 - the inputs of the state
         self,
@@ -162,7 +162,7 @@ class DaemonState:
         shared_directory: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Without a directory, use memory only.
+        """Use the state directory `wanted`, or memory if `wanted` is None.
 
         `keys` replace the directory's own signing keys. `store` is the URL of the store that replicas share. All
         workers of a daemon use the secrets in `shared_directory`. `clock` returns Unix times that never go back.
@@ -203,14 +203,14 @@ class DaemonState:
             shared = None if self.replica is None else self.replica.store
             self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
             await self.used_states.load()
-            # A separate file, because several workers and daemons open it at the same time.
+            # Use a separate file for secrets, because several workers and daemons open this file at the same time.
             is_usable = directory.path is not None or directory.is_in_use
             folder = (self._shared_directory or directory.wanted) if is_usable else None
             place, reason = (None, directory.problem) if folder is None else (folder / SECRETS, "")
             secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=reason))
             keys = self._given_keys or own_keys(folder) if directory.is_in_use else self.keys
             self.encrypted = EncryptedStore(secrets, keys=keys, clock=self.clock, shared=shared)
-            # Last, so that `stack` undoes everything if a step fails.
+            # Do this last, so that `stack` undoes all steps if one step fails.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -219,7 +219,7 @@ class DaemonState:
 
     @property
     def is_owner(self) -> bool:
-        """False if another daemon, perhaps with another file, uses the same directory."""
+        """Whether no other daemon, perhaps with another configuration, uses the directory."""
         return not self._directory.is_in_use
 
     @property

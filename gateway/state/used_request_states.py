@@ -1,7 +1,7 @@
-"""Remembers used request states and DPoP proofs until they expire, because each is valid once.
+"""Remembers used request states and DPoP proofs until they expire, because each state or proof is valid only once.
 
-They are kept in memory and can be written in the background, so a state cannot be reused after a restart either. With
-replicas, a state is first claimed in the shared store.
+Used states are kept in memory. With a database, used states are also written in the background, so that a state cannot
+be reused after a restart. With replicas, a state is first claimed in the shared store.
 """
 
 import secrets
@@ -38,7 +38,7 @@ class UsedStates:
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
-        """Claimed states. Refused calls never use theirs, which expire."""
+        """States that this process has claimed but not used. The states of refused calls stay until they expire."""
         self.shared: Final = shared
         """The shared store; None for a single process."""
 
@@ -54,10 +54,10 @@ class UsedStates:
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state among all replicas, for later calls of `take`."""
+        """Claim a state for this replica in the shared store, so that `take` can use the state."""
         if self.shared is None or self._used.get(nonce) is not None:
             return
-        mark = secrets.token_hex(8)  # Recognizes a retried command.
+        mark = secrets.token_hex(8)  # The mark identifies a retried command.
         left = max(1, round((expires - self.clock()) * 1000))
         # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
         found = await self.shared.command("SET", f"{self.shared.prefix}used:{nonce}", mark, "NX", "GET", "PX", left)
@@ -68,7 +68,7 @@ class UsedStates:
         """Use a state. Return False if it was used before."""
         # No await between the check and the mark, so two requests with the same state cannot both pass.
         if self._claimed.get(nonce) is not None:
-            # Claimed by this process, possibly for another request that was refused.
+            # This process has claimed the state, possibly for another request that was refused.
             self._claimed.discard(nonce)
         elif self._used.get(nonce) is not None:
             return False

@@ -198,7 +198,5 @@ class OverLimitError(ExecutionError):
 
 
 class StoreUnavailableError(RpcError):
-    """The shared store is unavailable."""
-
     def __init__(self, problem: str) -> None:
         super().__init__(ErrorCode.INTERNAL_ERROR, problem)

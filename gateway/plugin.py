@@ -113,9 +113,9 @@ class Image(_Annotated):
     """An image block."""
 
     data: bytes
-    """The file's bytes, without base64."""
+    """The bytes of the file, without base64."""
     mime_type: str
-    """For example `image/png`."""
+    """The media type, such as `image/png`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Audio(_Annotated):
     """An audio block. Clients of revision 2024-11-05 receive an embedded resource instead."""
 
     data: bytes
-    """The file's bytes, without base64."""
+    """The bytes of the file, without base64."""
     mime_type: str
-    """For example `audio/wav`."""
+    """The media type, such as `audio/wav`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,9 @@ class Task:
     id: str
     """Id for polling. Without authentication, anyone who knows the id can read the task."""
     created_at: float
-    """Seconds since the epoch."""
+    """The time when the task was created, in seconds since the epoch."""
     expires_at: float
-    """Seconds since the epoch. The task is then stopped and deleted."""
+    """The time when the task is stopped and deleted, in seconds since the epoch."""
     restarts_left: int
     """Remaining restarts after failures of the process (`restart`)."""
 
@@ -231,7 +231,7 @@ class _Facts(Protocol):
     def client(self) -> JsonObject:
         """The client's `Implementation` object: `{"name": …, "version": …}` and more.
 
-        Unverified. Empty if the client did not send it.
+        The object is not verified. It is empty if the client did not send one.
         """
 
     @property
@@ -270,7 +270,7 @@ class _Facts(Protocol):
         """
 
     def notify_changed(self, kind: ListKind) -> None:
-        """Notify all clients that a list has changed. Reloads, `enable` and `disable` also do so.
+        """Notify all clients that a list has changed. Reloads, `enable` and `disable` also notify clients.
 
         Raises:
             ToolError: There is no such kind.
@@ -306,7 +306,7 @@ class Context(_Facts, Protocol):
     """The context of a call, for async functions. Only for use on the event loop.
 
     `progress`, `log` and `close_stream` send messages in order, even if they are not awaited. Await them to send many
-    messages: a queue holds 1000 messages for a slow client, and drops others. After the call, these methods do nothing,
+    messages: a queue holds 1000 messages for a slow client, and drops more. After the call, these methods do nothing,
     and methods that ask the client raise `ToolError`.
     """
 
@@ -394,9 +394,9 @@ class Context(_Facts, Protocol):
             messages: A user's text, or a list of messages, each `{"role": "user" or "assistant", "content": a block or
                 a list of blocks}`. Before 2025-11-25 a message has one block: text, an image, or (since 2025-03-26)
                 audio.
-            system_prompt: The client can change or drop it.
+            system_prompt: Instructions for the model, which the client can change or drop.
             max_tokens: At least 1, limited by `limits.sampling.max_tokens`.
-            temperature: In the model's own scale.
+            temperature: The sampling temperature, in the model's own scale.
             stop_sequences: Texts at which the model stops.
             model_preferences: The protocol's `ModelPreferences`: `hints`, and priorities from 0 to 1.
             tools: Tools that the model can request, as the protocol's `Tool` (since 2025-11-25; the client needs
@@ -426,16 +426,16 @@ class Context(_Facts, Protocol):
 
         Returns:
             The client's results by key: `{"action": …, "content": {…}}` for elicitation, `{"content": …, "model": …}`
-            for sampling, `{"roots": […]}` for roots. They are checked like those of `elicit`, `sample` and
+            for sampling, `{"roots": […]}` for roots. The results are checked like the results of `elicit`, `sample` and
             `list_roots`.
 
         Raises:
             ToolError: A request is invalid. For other errors, see `elicit` and `sample`.
-            ExecutionError: A question failed. The others are withdrawn.
+            ExecutionError: A question failed. The other questions are withdrawn.
         """
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions before the call becomes a task; otherwise as `ask`.
+        """Ask several questions before the call becomes a task; otherwise like `ask`.
 
         For calls that can become tasks (`task:` in the file). Async functions must ask these questions before any other
         `await`. Functions that run in a thread or wait first need `ask: before` or `after`. Otherwise, the questions
@@ -443,7 +443,7 @@ class Context(_Facts, Protocol):
         """
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions inside the task, if the call can become one; otherwise as `ask`."""
+        """Ask several questions inside the task, if the call can become a task; otherwise like `ask`."""
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run a step once per call, even if the client has to retry.
@@ -491,8 +491,8 @@ class Context(_Facts, Protocol):
 class SyncContext(_Facts, Protocol):
     """The context of a call, for plain functions, which run in a thread.
 
-    The methods of `Context` here block the calling thread, which can be any thread except that of the event loop. After
-    the end of the call, all methods raise `ToolError`, so a function that is still running ends at its next call.
+    The methods block the calling thread, which can be any thread except the thread of the event loop. After the end of
+    the call, all methods raise `ToolError`, so a function that is still running ends when it calls a method.
     """
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:

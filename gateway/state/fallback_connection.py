@@ -1,4 +1,4 @@
-"""A connection to the state file, or to memory while the file cannot be written. Only one thread can use it.
+"""A connection to the state file, or to memory while the file fails. Only one thread can use a connection.
 
 If the disk is full, or the file is read-only, corrupt or locked, the connection copies all rows to memory. It retries
 the file regularly, and copies the rows back when the file works again. A corrupt file is renamed and replaced.
@@ -103,7 +103,7 @@ class FallbackConnection:
             self._recover(self.path)
 
     def do(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs in the file. If no file is used, or the file fails, run them in memory."""
+        """Run jobs in the file, or in memory if no file is used or the file fails."""
         if self._is_file and self._has_moved():
             self._fail(OSError("the file was moved or deleted"))
         if self._is_file:

@@ -71,7 +71,7 @@ class SigningKeys:
             warn_of_short(keys, file=str(file))
 
     def _write_late(self, file: Path) -> None:
-        """Write the key file that could not be written at first. Never write it again after users delete it."""
+        """Write the key file that could not be written at first. Users can delete the file later, so write it once."""
         with suppress(OSError):
             _write(file, self._keys[0] + b"\n")
             self._is_written = True

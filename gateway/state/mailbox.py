@@ -1,4 +1,4 @@
-"""Messages between replicas. Each replica reads its own stream in the store, which is its mailbox.
+"""Messages between replicas. Each replica reads one stream in the store, which is its mailbox.
 
 Messages to all replicas are written once, to a common stream. A mailbox expires a minute after its replica was last
 seen. Later messages to this replica are dropped.

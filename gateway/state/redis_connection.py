@@ -1,7 +1,7 @@
 """The connection to Redis (or Valkey), which detects outages and recovery.
 
 The store is unavailable if this process cannot write to it. Causes are a lost connection, a wrong password, full memory
-or a read-only server. A small write every second detects an outage, and shows other replicas that this one is alive.
+or a read-only server. A small write each second detects an outage, and shows other replicas that this process is alive.
 
 Operations are retried for up to `WAIT_SECONDS`, so commands and scripts must be idempotent. `attempt` runs scripts that
 are not idempotent. It runs a script at most once, and fails immediately during an outage.
@@ -31,7 +31,7 @@ WAIT_SECONDS: Final = 2.0
 REPLICA_SECONDS: Final = 15
 """A replica that has not written to the store for this time counts as dead."""
 _MOST_AT_ONCE: Final = 16
-"""The maximum number of concurrent commands. In a burst, waiting is faster than opening more connections."""
+"""The maximum number of concurrent commands. Waiting is faster than opening more connections in a burst."""
 _PROBE_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.1
 """The first delay between reconnection attempts. Later delays are longer."""

@@ -174,7 +174,7 @@ class RedisSessionStore:
             self._queued.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
-        """Register a callback to run after each outage of Redis. Its argument is True if Redis has lost its data."""
+        """Register a callback to run after each outage of Redis. The argument is True if Redis has lost its data."""
         self._on_return.append(callback)
 
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:

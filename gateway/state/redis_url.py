@@ -142,7 +142,7 @@ async def close(client: Json) -> None:
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:
-    """Parse a host with an optional port."""
+
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("expected a host")

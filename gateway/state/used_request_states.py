@@ -1,7 +1,7 @@
 """Remembers used request states and DPoP proofs until they expire, because each state or proof is valid only once.
 
-Used states are kept in memory. With a database, used states are also written in the background, so that a state cannot
-be reused after a restart. With replicas, a state is first claimed in the shared store.
+Used states are kept in memory, and written to the database (if any) in the background, so that a state cannot be reused
+after a restart. With replicas, a state is first claimed in the shared store.
 """
 
 import secrets

@@ -1,7 +1,7 @@
 """Writes lines in a thread, so that a slow disk or reader never blocks the event loop.
 
-The queue is bounded in bytes. Lines that do not fit are dropped and counted. A line reports their number once the queue
-is empty. Used by the logs and the audit log. For protocol output see `transports.stdio.line_writer`.
+The queue is bounded in bytes. Lines that do not fit are dropped. Once the queue is empty, an extra line reports the
+number of dropped lines. The logs and the audit log use this class.
 """
 
 import os
@@ -29,14 +29,14 @@ class BackgroundWriter:
         """Create the writer.
 
         Args:
-            write_lines: Called in the thread. Writes all lines. A line counts as written when the next one is
-                requested. Raises OSError if the last line must be retried.
+            write_lines: Writes all lines, in the thread. A line counts as written when the next line is requested.
+                The function raises OSError if the last line must be retried.
             name: The name of the thread.
             max_bytes: The limit of the queue. A larger line is accepted while the queue is empty.
-            on_drop: Creates the line that reports dropped lines.
+            on_drop: Creates the line that reports the number of dropped lines.
             retry_seconds: The delay after a failed write.
             gather_seconds: The time to wait for more lines, because waking the thread takes longer than writing a line.
-            on_end: Called in the thread at its end, while unwritten lines are still queued.
+            on_end: Called in the thread before the thread ends, while unwritten lines are still queued.
         """
         self.written = 0
         self.dropped = 0
@@ -59,7 +59,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop accepting lines. The thread ends when the queue is written or the sink fails."""
+        """Stop accepting lines. The thread ends when all queued lines are written or a write fails."""
         with self._wake:
             self._is_open = False
             self._wake.notify()
@@ -74,7 +74,7 @@ class BackgroundWriter:
         return not self._is_open and not self._thread.is_alive()
 
     def put(self, line: bytes) -> bool:
-        """Queue a line. Return False if it was dropped. Never waits."""
+        """Queue a line without waiting. Return False if the line was dropped."""
         with self._wake:
             if not self._is_open:
                 return False
@@ -128,13 +128,13 @@ class BackgroundWriter:
         if count := self.unreported:
             yield self._on_drop(count)
             with self._wake:
-                # Not 0, because more lines could have been dropped since.
+                # Do not reset the number to 0, because more lines could have been dropped since.
                 self.unreported -= count
                 self.written += 1
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write everything, blocking. Return False if the reader has disconnected."""
+    """Write all data, and block until then. Return False if a write fails, for example without a reader."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]

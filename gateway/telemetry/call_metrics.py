@@ -1,8 +1,8 @@
 """Counts calls and their durations, by primitive and era.
 
 Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is
-bounded. Only the event loop counts, so plain integers are enough. Prometheus's thread-safe counters would triple the
-cost.
+bounded. Only the event loop changes the counters, so integers are enough. The thread-safe counters of Prometheus would
+triple the cost.
 """
 
 import math
@@ -30,7 +30,7 @@ class CallMetrics:
         self._found: Final[dict[tuple[str, str, str | None, str], Series]] = {}
         """Series by the fields of a call, to avoid creating labels for each call."""
         self._running: Final[dict[str, Series]] = {}
-        """By call id, so that a call ends in the series where it started, even after a reload."""
+        """Series by call id, so that a call is counted in the series where it started, even after a reload."""
 
     def began(self, call: CallFacts) -> None:
         fields = (call.method, call.kind, call.name, call.revision)
@@ -44,16 +44,16 @@ class CallMetrics:
         return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
-        """Drop all other series. `names` are by kind."""
+        """Drop all series except those of unknown names and of `names`, which maps each kind to its names."""
         for key in list(self._series):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
                 del self._series[key]
-        # Otherwise a name that returns would be counted in a dropped series.
+        # Clear the cache, because a name that returns would otherwise be counted in a dropped series.
         self._found.clear()
 
     def series(self) -> Sequence["Series"]:
-        """Return the series of completed calls. Other threads can see a partially counted call."""
+        """Return all series. If another thread reads a series, the last call can be partially counted."""
         return list(self._series.values())
 
     def _find(self, fields: tuple[str, str, str | None, str], call: CallFacts) -> "Series":
@@ -71,7 +71,7 @@ class Series:
         self.outcomes: Final[Counter[Outcome]] = Counter()
         self.seconds = 0.0
         self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
-        """Calls per bucket, not cumulative; the last has no bound."""
+        """The number of calls in each bucket, not cumulative. The last bucket has no upper bound."""
 
     def add(self, outcome: Outcome, seconds: float) -> None:
         self.outcomes[outcome] += 1
@@ -89,7 +89,7 @@ Kind = tuple[Era, str, str, str]
 
 
 class RecentClients:
-    """Observer that counts recent calls of modern clients."""
+    """An observer that counts the recent calls of clients of the modern era."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
@@ -109,6 +109,6 @@ class RecentClients:
         pass
 
     def calls(self) -> dict[Kind, int]:
-        """Return the number of calls by kind of client within `RECENT_SECONDS`."""
+        """Return the number of calls of each kind of client that has called within `RECENT_SECONDS`."""
         since = self._clock() - RECENT_SECONDS
         return {(Era.MODERN, *client): calls for client, (calls, last) in self._calls.items() if last > since}

@@ -10,7 +10,7 @@ _RECENT_SECONDS: Final = 60.0
 
 
 class Health:
-    """The state `starting`, `ready` or `stopping`."""
+    """Tracks whether the gateway is starting, ready or stopping, and reports its problems."""
 
     def __init__(
         self,
@@ -20,12 +20,12 @@ class Health:
         missing: Callable[[], Sequence[str]] = tuple,
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """Create it in the state `starting`.
+        """Create the object in the state `starting`.
 
         Args:
             problems: Returns the masked problems that prevent the newest files from being served.
             upstreams: Returns the masked status of each upstream, by name.
-            missing: Returns the required upstreams that are not connected. Without them, the gateway is not ready.
+            missing: Returns the required upstreams that are not connected. The gateway is not ready if one is missing.
             warnings: Returns further warnings, which do not affect readiness.
         """
         self._problems: Final = problems
@@ -52,7 +52,7 @@ class Health:
 
     @property
     def problems(self) -> Sequence[str]:
-        """Return the masked problems of the newest files. Earlier files are still served."""
+        """The masked problems that prevent the newest files from being served. The earlier files are still served."""
         return self._problems()
 
     @property
@@ -65,7 +65,7 @@ class Health:
 
     @property
     def is_watched(self) -> bool:
-        """Return whether readiness was requested in the last minute, for example by a load balancer."""
+        """Whether readiness was requested in the last minute, for example by a load balancer."""
         return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS
 
     def readiness(self) -> JsonObject:
@@ -79,7 +79,7 @@ class Health:
         return readiness
 
     def _unreachable(self) -> list[str]:
-        """Return a warning for each unreachable upstream. These do not affect readiness."""
+        """Return a warning for each unreachable upstream. The warnings do not affect readiness."""
         return [
             f"the upstream {name} is {each['state']}"
             for name, each in self._upstreams().items()

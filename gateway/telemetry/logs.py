@@ -1,7 +1,7 @@
 """Writes log events to standard error, as JSON lines or as readable text.
 
 Lines are masked, rendered and queued. A `BackgroundWriter` writes them, because a parent process that never reads
-standard error must not block the event loop. Lines over a limit are dropped and counted.
+standard error must not block the event loop. Lines that do not fit into the queue are dropped and counted.
 """
 
 import json
@@ -35,7 +35,7 @@ _ROOMS: Final = frozenset(
     each.name for each in Path(__file__).parents[1].iterdir() if each.is_dir() and not each.name.startswith("_")
 )
 Mask = Callable[[str], str]
-"""Masks the secrets in text. Called for each event, because a reload can change the secrets."""
+"""A function that masks the secrets in text. It is called for each event, because a reload can change the secrets."""
 
 MAX_QUEUED_BYTES: Final = 2**20
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
@@ -51,17 +51,17 @@ TRACE_ID: Final = "trace_id"
 _ID_BYTES: Final = 6
 
 LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines", default=MappingProxyType({}))
-"""The call id in log lines of the gateway, libraries and plugins.
+"""The fields, such as the call id, that are added to all log lines of the gateway, libraries and plugins.
 
-Tasks and threads inherit the context variable. It only holds strings, because idle connections and timers keep the
-context of a call alive.
+Tasks and threads inherit the context variable. The values are strings, because idle connections and timers keep the
+context of a call in memory.
 """
 
 
 class Logs:
     """Configures logging in a `with` block, for structlog and the standard library.
 
-    Also logs uncaught exceptions of plugin threads and finalizers, with their secrets masked.
+    Inside the block, uncaught exceptions of plugin threads and finalizers are also logged, with secrets masked.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a log
@@ -74,13 +74,13 @@ class Logs:
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """Create the logs. With several workers, each line contains the worker's number."""
+        """Create the logs. Each line contains the number `worker`, if there are several workers."""
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self.room_levels: Final[dict[str, str]] = {}
-        """The levels of rooms (packages of `gateway`) that differ from the general level."""
+        """The levels that were set for single packages of `gateway` (rooms)."""
         self._style = style or ("console" if is_terminal else "json")
-        # no-color.org: any non-empty value.
+        # no-color.org: any non-empty value of NO_COLOR disables colours.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._mask: Final = mask
         self._lines = _Lines(descriptor)
@@ -97,7 +97,7 @@ class Logs:
             if self._style == "console"
             else structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            # Before masking, because tracebacks can contain arguments.
+            # Format exceptions before masking, because tracebacks can contain arguments.
             structlog.processors.format_exc_info,
             self._masked,
             self._publish,
@@ -114,7 +114,7 @@ class Logs:
                 processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, self._renderer()],
             )
         )
-        # On the root logger, so that lines of all libraries are masked.
+        # Add the handler to the root logger, so that lines of all libraries are masked.
         logging.getLogger().addHandler(self._handler)
         self.set_level(self._level)
         for name in _QUIET:
@@ -134,7 +134,7 @@ class Logs:
         structlog.reset_defaults()
         for room in ("", *self.room_levels):
             _levels_of(room).setLevel(logging.NOTSET)
-        # Last, because the steps above can log.
+        # Stop the writer last, because the steps above can log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
     def _log_thread_failure(self, failed: threading.ExceptHookArgs) -> None:
@@ -164,10 +164,10 @@ class Logs:
         return self._level
 
     def set_level(self, level: str) -> None:
-        """Set the level.
+        """Set the general level (`info`), or the level of one package of `gateway` (`state=debug`).
 
         Raises:
-            ValueError: The level does not exist.
+            ValueError: The level or the package does not exist.
         """
         room, _, name = level.rpartition("=")
         if name not in LEVELS:
@@ -177,7 +177,7 @@ class Logs:
             for other in self.room_levels:
                 _levels_of(other).setLevel(logging.NOTSET)
             self.room_levels.clear()
-            logging.getLogger().setLevel(max(_number(name), logging.INFO))  # No debug lines of libraries.
+            logging.getLogger().setLevel(max(_number(name), logging.INFO))  # Libraries must not log debug lines.
         elif room in _ROOMS:
             self.room_levels[room] = name
         else:
@@ -231,7 +231,7 @@ class Logs:
 
 
 class _RoomLogger(structlog.WriteLogger):
-    """Writes the lines of one component."""
+    """Writes the log lines of one package of `gateway`."""
 
     def __init__(self, lines: "_Lines", *, room: str) -> None:
         super().__init__(lines)  # type: ignore[arg-type]  # only writes
@@ -239,9 +239,9 @@ class _RoomLogger(structlog.WriteLogger):
 
 
 def _levels_of(room: str) -> logging.Logger:
-    """Return the standard logger that holds the level of a room. Empty for the general level.
+    """Return the logger of the standard library that has the level of a room, or the general level for an empty room.
 
-    Code that checks whether a level is on asks its own logger, which inherits the level.
+    The standard loggers of the modules in a room inherit this level.
     """
     return logging.getLogger(f"gateway.{room}" if room else "gateway")
 
@@ -264,7 +264,7 @@ class _Lines(BackgroundWriter):
         )
 
     def write(self, text: str) -> int:
-        # Lone surrogates in caller text or file names must not lose the line.
+        # Escape lone surrogates in caller text or file names, which would otherwise raise UnicodeEncodeError.
         self.put(text.encode(errors="backslashreplace"))
         return len(text)
 
@@ -274,7 +274,7 @@ class _Lines(BackgroundWriter):
             self._is_gone = self._is_gone or not write_all(self._descriptor, line)
 
     def flush(self) -> None:
-        """Do nothing: the thread writes continuously."""
+        """Do nothing, because the thread writes continuously."""
 
 
 def _json(event: EventDict, **_options: Json) -> str:
@@ -292,7 +292,7 @@ _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 def _visible(event: EventDict) -> EventDict:
     """Escape characters that affect a terminal. Tracebacks keep their line ends."""
     return {
-        # repr(), which shows other values, escapes.
+        # The renderer shows other values with repr(), which escapes such characters.
         key: visible(value, has_lines=key in _OF_LINES) if isinstance(value, str) else value
         for key, value in event.items()
     }
@@ -302,8 +302,8 @@ _OF_LINES: Final = frozenset({"exception", "stack"})
 
 
 def new_id() -> str:
-    """Return a new call id. It is not secret."""
-    # `secrets` would call the kernel each time.
+    """Return a new call id, which is not secret."""
+    # Do not use `secrets`, which would call the kernel each time.
     return random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big").hex()
 
 
@@ -316,7 +316,7 @@ _GOOD: Final = frozenset({Outcome.OK, Outcome.INPUT_REQUIRED})
 
 
 class AccessLog:
-    """Logs failed calls or all calls (`listen.access_log`)."""
+    """Logs all calls or only failed calls (`listen.access_log`)."""
 
     def __init__(self, *, logs_all: bool) -> None:
         self._logs_all: Final = logs_all

@@ -174,7 +174,7 @@ READ: Final = (
         of_workers="max",
     ),
     MetricDefinition(
-        # The worst of all workers.
+        # Report 0 if the reload of any worker has failed.
         "mcp_gateway_config_last_reload_successful",
         "gauge",
         "1 when the served configuration matches the files on disk.",

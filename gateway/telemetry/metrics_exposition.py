@@ -24,15 +24,15 @@ _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 class MetricsExposition:
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """`sources` contains a source for each metric of `READ`, by name. Unknown names raise ValueError."""
+        """Read each metric of `READ` from the function under its name in `sources`. Unknown names raise ValueError."""
         if other := sources.keys() - {metric.name for metric in READ}:
             raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]
-        # Separate from the global registry, where plugins can register the same names.
+        # Do not use the global registry, where plugins can register the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None))
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return the text of all metrics and its media type, for an `Accept` header."""
+        """Return the text of all metrics and the media type of the text, as requested by an `Accept` header."""
         encode, media_type = encoder_for(accept)
         readings = [(metric, source()) for metric, source in self._read]
         text = await asyncio.to_thread(encode, _Exposition(readings, self._counted))
@@ -58,7 +58,7 @@ class _Exposition(Collector):
 
 
 class CallCollector(Collector):
-    """The metrics of completed calls. Runs in another thread."""
+    """Collects the metrics of completed calls. `collect` runs outside the event loop's thread."""
 
     def __init__(self, calls: CallMetrics) -> None:
         self._calls: Final = calls
@@ -67,7 +67,7 @@ class CallCollector(Collector):
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
         seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
         for series in self._calls.series():
-            # A copy, because the event loop continues counting.
+            # Iterate over a copy, because the event loop continues counting.
             for outcome, count in list(series.outcomes.items()):
                 calls.add_metric((*series.key, outcome.value), count)
             if series.outcomes:
@@ -77,7 +77,7 @@ class CallCollector(Collector):
 
 
 def buckets(within: Iterable[int]) -> list[tuple[str, int]]:
-    """Return cumulative histogram buckets for counts per bucket."""
+    """Convert counts per bucket to cumulative histogram buckets with their upper bounds."""
     return list(zip(_BOUNDS, accumulate(within), strict=True))
 
 

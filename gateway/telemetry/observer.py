@@ -1,7 +1,7 @@
-"""The interface with which metrics, traces and the audit log observe calls.
+"""The interface through which metrics, traces and the audit log observe calls.
 
 A call is a request that runs user code: a tool call, a resource read, a prompt or a completion. Observers are notified
-of its start and end, and cannot change it. They are independent of the protocol and the catalog.
+when a call starts and ends, and cannot change the call. Observers do not depend on the protocol and the catalog.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientTerms(Protocol):
-    """The declarations of a client, unmasked, for its session or (modern era) for one request."""
+    """The unmasked declarations of a client for a session or, in the modern era, for one request."""
 
     @property
     def revision(self) -> str: ...
@@ -56,7 +56,7 @@ class ClientTerms(Protocol):
     def capabilities(self) -> JsonObject: ...
     @property
     def log_level(self) -> str | None:
-        """The lowest level of log messages that the client has requested. None for no messages."""
+        """The lowest level of log messages that the client has requested. None if it has requested no messages."""
 
 
 class CatalogFacts(Protocol):
@@ -93,11 +93,11 @@ class CallerFacts(Protocol):
 
 
 class CallFacts(Protocol):
-    """A call as observers see it. Properties are computed on access."""
+    """The facts about a call that observers can read. Properties are computed on access."""
 
     @property
     def id(self) -> str:
-        """The id in all log lines of the call, and in internal errors."""
+        """The id of the call in log lines and in internal errors."""
 
     @property
     def method(self) -> str: ...
@@ -118,7 +118,7 @@ class CallFacts(Protocol):
 
     @property
     def caller_facts(self) -> JsonObject:
-        """The verified identity of the caller for templates. Contains claims, which must not be logged."""
+        """The verified identity of the caller, for templates. It contains claims, which must not be logged."""
 
     @property
     def params(self) -> JsonObject:
@@ -126,7 +126,7 @@ class CallFacts(Protocol):
 
     @property
     def described_params(self) -> JsonObject:
-        """The parameters with descriptions instead of files, unmasked."""
+        """The unmasked parameters, with a description in place of each file."""
 
     @property
     def revision(self) -> str: ...
@@ -136,7 +136,7 @@ class CallFacts(Protocol):
     def terms(self) -> ClientTerms: ...
     @property
     def session_id(self) -> str | None:
-        """None in the modern era."""
+        """The session id. None in the modern era, which has no sessions."""
 
     @property
     def caller(self) -> CallerFacts: ...
@@ -160,7 +160,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The message of an error, unmasked and in one line. Empty for other outcomes."""
+        """The unmasked message of an error, or the text of a failed tool in one line. Empty for other outcomes."""
         if self.error is not None:
             return self.error.message
         if self.outcome is not Outcome.TOOL_ERROR or self.response is None:
@@ -170,17 +170,17 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observer(Protocol):
-    """Called on the event loop in the task of the request. Must not block or raise."""
+    """An observer of calls. Its methods run on the event loop in the request's task, and must not block or raise."""
 
     def began(self, call: CallFacts) -> None: ...
     def ended(self, call: CallFacts, ending: CallResult) -> None: ...
 
 
 class InteractionObserver(Protocol):
-    """Notified of input requests. Called on the event loop. Must not block or raise."""
+    """An observer of input requests. Its methods run on the event loop, and must not block or raise."""
 
     def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
-        """Input requests were sent. `methods` are by key."""
+        """Called after input requests were sent. `methods` maps the key of each request to its method."""
 
     def confirmed(self, call: CallFacts, answer: str) -> None:
-        """The result of `confirm:`: accept, decline, cancel, or `unasked` if the configuration allows that."""
+        """Called with the result of `confirm:`: accept, decline, cancel, or `unasked` if no question was sent."""

@@ -50,7 +50,7 @@ def begin() -> "Spans":
         ValueError: A variable has an invalid value.
     """
     given = OTELResourceDetector().detect().attributes
-    # The SDK's own exit handler waits for an unreachable collector. `close` limits the time.
+    # Disable the SDK's exit handler, which waits for an unreachable collector. `close` limits the time.
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)  # Plugins that record spans use this provider.
@@ -89,14 +89,14 @@ class Spans:
         span.end()
 
     def trace(self, context: TraceContext | None) -> Self:  # noqa: ARG002 - the span that began with the call goes before
-        """Return the trace. Steps become children of the current span."""
+        """Return this object as the trace of a call. Steps become children of the current span."""
         return self
 
     @contextmanager
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
     ) -> Iterator["SpanStep"]:
-        # Without the SDK's record of exceptions, whose text can contain arguments.
+        # The SDK must not record exceptions, whose text can contain arguments.
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=facts, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -105,13 +105,13 @@ class Spans:
             except asyncio.CancelledError:
                 _fail(span, Outcome.CANCELLED.value)
                 raise
-            # AwaitingInput is not an Exception and not a failure.
+            # AwaitingInput is not a failure, and not a subclass of Exception.
             except Exception as error:
                 _fail(span, type(error).__name__)
                 raise
 
     async def close(self) -> None:
-        """Export the queued spans in a thread, and wait up to `SHUTDOWN_GRACE_SECONDS`."""
+        """Export the queued spans in a thread, and wait up to `SHUTDOWN_GRACE_SECONDS` for the export."""
         loop, sent = asyncio.get_running_loop(), asyncio.Event()
 
         def send() -> None:
@@ -119,7 +119,7 @@ class Spans:
             try:
                 loop.call_soon_threadsafe(sent.set)
             except RuntimeError:
-                return  # The loop did not wait.
+                return  # The loop was closed before the export ended.
 
         threading.Thread(target=send, name="last spans", daemon=True).start()
         try:
@@ -130,7 +130,7 @@ class Spans:
 
 
 class SpanStep:
-    """A span that is current in its `with` block, including threads that it starts."""
+    """A span that is current inside its `with` block, and in threads that the block starts."""
 
     __slots__ = ("_span",)
 
@@ -150,12 +150,12 @@ class SpanStep:
 
 def _fail(span: Span, why: str) -> None:
     span.set_attribute("error.type", why)
-    # Without a description, because error messages can contain arguments.
+    # Set no description, because error messages can contain arguments.
     span.set_status(StatusCode.ERROR)
 
 
 def _context_of(trace: TraceContext | None) -> Context:
-    """Return the parent context. An empty one starts a new trace."""
+    """Return the parent context. Without a trace, return an empty context, which starts a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
 
 
@@ -176,7 +176,7 @@ def _links(call: CallFacts) -> list[Link]:
 
 
 def _title(call: CallFacts) -> str:
-    """Return the span name, such as `tools/call NAME`. Only configured names are used, to limit their number."""
+    """Return the span name, such as `tools/call NAME`. Use only configured names, to limit the number of span names."""
     return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
 
 
@@ -189,7 +189,7 @@ def _facts(call: CallFacts) -> dict[str, str | int]:
         **_target_facts(call),
     }
     if call.session_id is not None:
-        # A hash, because the session id is a credential.
+        # Record a hash, because the session id is a credential.
         facts["mcp.session.id"] = hashlib.sha256(call.session_id.encode()).hexdigest()[:32]
     if call.caller.binding in _OVER_HTTP and call.caller.address:
         facts["client.address"] = call.caller.address

@@ -1,4 +1,4 @@
-"""W3C Trace Context of a call, and the interface with which executors report steps.
+"""The W3C Trace Context of a call, and the interface through which executors report steps.
 
 `traceparent` identifies the parent span. `tracestate` is opaque data of tracing systems. A malformed context is ignored
 (§4.3). Executors do not know whether spans are recorded.
@@ -22,13 +22,13 @@ TRACESTATE: Final = "tracestate"
 _PARENT: Final = re.compile(
     "(?!ff)[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[!-~]{0,200})?"
 )
-"""§3.2. Only later versions can contain data after the flags."""
+"""The format of `traceparent` (§3.2). Only versions after 00 can contain data after the flags."""
 _STATE: Final = re.compile("[ -~]{1,512}")
-"""§3.3.1.5: propagate at least 512 characters. Excludes characters that could end a header."""
+"""The accepted `tracestate`: up to 512 characters (§3.3.1.5), without characters that could end a header."""
 
 
 class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A span context for another process."""
+    """The context of a span that is passed on to another process."""
 
     parent: str
     state: str | None = None
@@ -44,7 +44,7 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
-    """Return the trace context in headers or in `_meta`, or None if there is none."""
+    """Return the trace context in headers or in `_meta`, or None if the context is missing or malformed."""
     parent = carrier.get(TRACEPARENT)
     if parent is None:
         return None
@@ -63,17 +63,17 @@ class TracedStep(Protocol):
         """The context for the process that executes the step."""
 
     def note(self, name: str, value: str | int) -> None:
-        """Add an attribute, without caller data or secrets."""
+        """Add an attribute to the span. The value must not contain caller data or secrets."""
 
     def fail(self, why: str) -> None:
-        """Mark the step as failed. `kind` is one of a few fixed words."""
+        """Mark the step as failed. `why` is one of a few fixed words."""
 
 
 class Trace(Protocol):
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
     ) -> AbstractContextManager[TracedStep]:
-        """Start a step that ends with its `with` block. `client` means that another process executes it."""
+        """Start a step that ends with its `with` block. The kind `client` means that another process runs the step."""
 
 
 class Untraced(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Untraced(msgspec.Struct, frozen=True):
 
 UNTRACED: Final = Untraced()
 CURRENT: Final[ContextVar[Trace]] = ContextVar("trace", default=UNTRACED)
-"""The trace of the call that runs plugin code. The shared HTTP client needs it."""
+"""The trace of the call that is running plugin code. The shared HTTP client propagates this trace."""
 
 
 def untraced(context: TraceContext | None) -> Untraced:

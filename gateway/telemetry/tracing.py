@@ -1,7 +1,7 @@
 """Enables tracing according to the standard `OTEL_…` variables.
 
-An exporter or an endpoint enables it. If tracing is impossible, the gateway logs a warning and serves anyway, because
-the variables are often set for a whole cluster.
+An exporter or an endpoint enables tracing. If tracing cannot start, the gateway logs a warning and serves without
+tracing, because the variables are often set for a whole cluster.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _RECORDER: Final = "gateway.telemetry.spans"
-"""Imported only if tracing is enabled, because its packages are optional and slow to import."""
+"""The module that is imported only if tracing is enabled, because it needs optional packages and imports slowly."""
 
 
 def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
@@ -43,9 +43,9 @@ def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
 
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
-    """Return whether tracing is enabled.
+    """Return whether tracing is enabled. All conditions must be met.
 
-    1. `OTEL_SDK_DISABLED=true` disables everything.
+    1. `OTEL_SDK_DISABLED` is not `true`.
     2. `OTEL_TRACES_EXPORTER` contains `otlp`. If it is unset, an endpoint is enough.
     3. The installed exporter supports the protocol.
     """

@@ -67,6 +67,6 @@ class PluginChange(msgspec.Struct, frozen=True):
 
     what: Change
     kind: str
-    """`tools`, `prompts` or `resources`."""
+    """The list that has changed: `tools`, `prompts` or `resources`."""
     name: str
     """The name or URI of the primitive. Empty if the whole list has changed."""

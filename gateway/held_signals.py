@@ -27,7 +27,7 @@ class HeldSignal:
 
 
 def hold_signals() -> None:
-    """Record signals until the daemon sets its handlers. SIG_IGN would be inherited by child processes (execve(2))."""
+    """Record signals until the daemon sets its handlers. Do not use SIG_IGN, which children inherit (execve(2))."""
     for number in _HELD:
         signal.signal(number, HeldSignal())
 

@@ -155,7 +155,7 @@ class Permit(Protocol):
         """Keep the permit until the task is done, even if the response is sent earlier."""
 
     def suspend(self) -> None:
-        """Free the permit for other calls while this call waits for an answer of the user."""
+        """Free the permit for other calls while this call waits for the user's answer."""
 
     def force_resume(self) -> None:
         """Take the permit back at once, even if the calls then exceed the limit."""

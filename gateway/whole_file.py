@@ -1,4 +1,4 @@
-"""Atomic file replacement."""
+"""Replaces files atomically."""
 
 import errno
 import os

@@ -153,9 +153,9 @@ def child_pids() -> list[int]:
 
 
 def child(pid: int) -> Child | None:
-    """Return a child, or None if it does not exist.
+    """Return the child with a process id, or None if the child does not exist.
 
-    Uses waitid(2), because /proc can hide other users' processes.
+    This function uses waitid(2), because /proc can hide the processes of other users.
     """
     try:
         dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -205,7 +205,7 @@ def _pid_namespace() -> int:
 
 
 def marker_of(pid: int) -> str | None:
-    """Return the marker in the environment of a process, or None. A zombie has no environment."""
+    """Return the marker in the environment of a process, or None without a marker. A zombie has no environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

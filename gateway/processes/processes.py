@@ -132,7 +132,7 @@ class Processes:
     ) -> int:
         """Run a command and return its exit code, or the negative number of the signal that ended it.
 
-        `deadline` uses the loop's clock. `afterwards` is called when the whole tree is gone.
+        `deadline` uses the loop's clock. `afterwards` is called when all processes of the command have ended.
 
         Raises:
             DeadlineExceededError: the command was still running at the deadline.

@@ -39,7 +39,7 @@ class StateDatabase:
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Use the file at `path`, or memory if `path` is None. `why_memory` explains why memory is used."""
+        """Use the file at `path`, or memory if `path` is None. `why_memory` is the reason for using memory."""
         self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
         """Only the database thread uses the connection. Other threads can read its public attributes."""
         self._posted: list[Transaction] = []

@@ -1,6 +1,6 @@
 """Rate limits that replicas share. A hash per rate and caller contains the number of calls by time.
 
-The times come from the clock of Redis, because clocks of replicas can differ. All hashes of a limit are in one slot.
+The times come from the clock of Redis, because clocks of replicas can differ. The hashes of a limit are in one Cluster slot.
 """
 
 from collections.abc import Sequence

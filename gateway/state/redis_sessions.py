@@ -28,7 +28,7 @@ log: Final = structlog.get_logger(__name__)
 
 CHANGED: Final = "session changed"
 MAX_WAITING: Final = 100_000
-"""The maximum number of queued records. The oldest are dropped first."""
+"""The maximum number of queued records. The oldest records are dropped first."""
 _TOLD_SECONDS: Final = 0.5
 """The maximum time to wait until the holders are notified of a change."""
 _AT_ONCE: Final = 50
@@ -65,7 +65,7 @@ if tonumber(ARGV[2]) > had then
 end
 return holders
 """
-"""Arguments: this replica's field, the expiry and the TTL in milliseconds, `all` to replace everything, the number of
+"""Arguments: this replica's field, the expiry and the TTL in milliseconds, `all` to replace all fields, the number of
 fields to set, these fields with values, and the fields to delete. A session that has ended is not changed. Returns the
 other holders.
 """
@@ -135,7 +135,7 @@ class RedisSessionStore:
             self._writing.begin(self._forget(nonce, self._own_field), name=_WRITE)
 
     def forget_expired(self) -> None:
-        """Do nothing: Redis deletes expired keys."""
+        """Do nothing, because Redis deletes expired keys."""
 
     def _key(self, nonce: str) -> str:
         return f"{self._store.prefix}session:{nonce}"
@@ -145,7 +145,7 @@ class RedisSessionStore:
         return f"{_HOLDER}{self._mailbox.replica}"
 
     async def _write_record(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
-        """Write a record and notify the holders, or queue it while Redis is unavailable."""
+        """Write a record and notify the holders. While Redis is unavailable, queue the record instead."""
         if self._store.is_unavailable:
             return self._queue_write(nonce, record, before)
         try:

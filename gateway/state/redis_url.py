@@ -83,7 +83,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     def client(self, *, connect_seconds: float) -> Json:
         """Return a redis-py client that is not connected yet and does not retry.
 
-        Callers must limit the time, because the client has no read timeout. Otherwise, redis-py would call
+        Callers must limit the time, because the client has no read timeout. A timeout would make redis-py call
         `asyncio.wait_for`, which can swallow cancellations before Python 3.12 (github.com/python/cpython/issues/86296).
         """
         from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - optional dependency

@@ -24,7 +24,7 @@ class Replica:
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         """Raise ConfigError if the URL is invalid, or the Redis library is not installed."""
         self.name: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
-        """The name of this process, unique per start."""
+        """The name of this process, which is unique for each start."""
         self.store: Final = _connect(url, replica=self.name)
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)

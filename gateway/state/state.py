@@ -69,7 +69,7 @@ _MODE: Final = 0o700
 
 
 def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory, or None to keep state in memory.
+    """Return the state directory (the first of these that is set), or None to keep state in memory.
 
     1. `--state-dir` or `MCP_GATEWAY_STATE_DIR`
     2. the first directory in $STATE_DIRECTORY (systemd.exec(5), `StateDirectory=`)
@@ -97,7 +97,7 @@ class StateDirectory:
     def __init__(self, wanted: Path | None) -> None:
         self.wanted: Final = wanted
         self.path: Path | None = None
-        """The locked directory."""
+        """The directory once it is locked, otherwise None."""
         self.problem = ""
         """The reason why the wanted directory cannot be used. Empty without a problem."""
         self.is_in_use = False

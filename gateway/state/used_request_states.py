@@ -20,7 +20,7 @@ USED_STATES: Final = Schema(
     steps=("CREATE TABLE used_states (nonce TEXT PRIMARY KEY, expires REAL NOT NULL) STRICT, WITHOUT ROWID",),
 )
 MAX_USED: Final = 100_000
-"""The maximum number of remembered states. The oldest are dropped first."""
+"""The maximum number of remembered states. The oldest states are dropped first."""
 _SWEEP_EVERY: Final = 1000
 """The number of uses after which expired rows are deleted."""
 

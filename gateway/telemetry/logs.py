@@ -39,7 +39,7 @@ Mask = Callable[[str], str]
 
 MAX_QUEUED_BYTES: Final = 2**20
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
-"""The maximum time that the exit waits for a reader."""
+"""The maximum time to wait at exit until queued lines are written."""
 _QUIET: Final = ("watchfiles",)
 """Libraries whose info lines do not help operators."""
 _FIRST: Final = ("timestamp", "level", "event")

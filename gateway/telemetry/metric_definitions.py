@@ -1,4 +1,4 @@
-"""Definitions of all metrics. A test compares `docs/metrics.md` with them.
+"""Definitions of all metrics. A test compares the definitions with `docs/metrics.md`.
 
 Names follow the Prometheus conventions (prometheus.io/docs/practices/naming). Label values come from a closed set:
 configured names, protocol revisions and fixed words, never text from callers.

@@ -33,13 +33,13 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     """A period in which a call did not run."""
 
     cause: str
-    """`concurrency` (queued) or `answer` (waiting for the client)."""
+    """The reason for the wait: `concurrency` (in a queue) or `answer` (of the client)."""
     seconds: float
 
 
 class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     at: float
-    """Unix time."""
+    """The Unix time of the report."""
     progress: float
     total: float | None
     message: str | None

@@ -1,4 +1,4 @@
-"""Records calls as OpenTelemetry spans and exports them. Imported only if tracing is enabled.
+"""Records calls as OpenTelemetry spans and exports the spans. This module is imported only if tracing is enabled.
 
 A call has three layers of spans: the request, the run, and the work of the backend. Names and attributes follow the
 semantic conventions for MCP. Arguments, results, URL paths and queries, and error messages are not recorded, because
@@ -35,7 +35,7 @@ from gateway.telemetry.trace import TraceContext, read_trace
 log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""The maximum time that the exit waits for the collector."""
+"""The maximum time to wait for the collector at exit."""
 MAX_URI_LENGTH: Final = 1024
 _OWN: Final = {"service.name": "mcp-gateway", "service.version": __version__}
 _KINDS: Final = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}

@@ -1,6 +1,6 @@
 """Rate limits that replicas share. A hash per rate and caller contains the number of calls by time.
 
-The times come from the clock of Redis, because clocks of replicas can differ. The hashes of a limit are in one Cluster slot.
+The times come from Redis, because the clocks of replicas can differ. All hashes of a limit share a Cluster slot.
 """
 
 from collections.abc import Sequence

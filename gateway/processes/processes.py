@@ -118,7 +118,7 @@ class Processes:
 
     @property
     def told_by(self) -> str:
-        """How processes of calls are found: by their `marker` in /proc, or only by their `group`."""
+        """The way to find processes of calls: by their `marker` in /proc, or only by their `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

@@ -24,7 +24,7 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""A silenced logger for aiohttp, which logs a traceback for each malformed request. `handle_error` logs our errors."""
+"""Silences aiohttp, which logs a traceback for each malformed request. `handle_error` logs internal errors instead."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190

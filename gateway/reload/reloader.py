@@ -26,7 +26,7 @@ from gateway.reload.watcher import Watcher
 log: Final = structlog.get_logger(__name__)
 
 _RETRY_SECONDS: Final = 10.0
-"""Maximum delay, in seconds, before watching is retried."""
+"""Seconds before failed watches are retried. Until then, the other watches remain open."""
 
 _SETTLE_SECONDS: Final = 0.1
 """Seconds between two snapshots, if no burst of events announced the change."""
@@ -95,19 +95,22 @@ class Reloader:
         self.is_watching = False
 
     async def run(self) -> None:
-        """Reload when files change, until cancelled. Without file events, compare the files at every retry."""
+        """Reload when files change, until cancelled. If a watch failed, compare the files at every retry too."""
         while True:
             self._is_armed = True
+            retry_at = asyncio.get_running_loop().time() + _RETRY_SECONDS
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
                 self._note_watch_error(self._watcher.error)
                 await self._look(is_settled=False)
                 self.is_watching = True
-                while self._is_armed and self._watcher.error is None:
-                    is_settled = await self._watcher.hint()
+                while self._is_armed:
+                    try:
+                        async with asyncio.timeout_at(None if self._watcher.error is None else retry_at):
+                            is_settled = await self._watcher.hint()
+                    except TimeoutError:
+                        break
                     self._note_watch_error(self._watcher.error)
                     await self._look(is_settled=is_settled)
-            if self._watcher.error is not None:
-                await asyncio.sleep(min(self._poll.total_seconds() or _RETRY_SECONDS, _RETRY_SECONDS))
 
     async def run_for_sources(self) -> None:
         """Reload when a definition source reports a change, until cancelled. This also runs without file watching."""

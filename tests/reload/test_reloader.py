@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -345,6 +346,20 @@ async def test_new_and_removed_files_of_a_tree_are_detected(tmp_path: Path) -> N
         assert await loads.next() == "one"
         os.unlink(tree / "new.md")  # noqa: PTH108 - beside rename and write, the bare call that editors make
         assert await loads.next() == "one"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names must be UTF-8")
+async def test_failed_watch_does_not_delay_the_events_of_other_watches(config: Path) -> None:
+    unwatchable = config.with_name(os.fsdecode(b"\xff"))  # The watch library requires UTF-8 paths.
+    unwatchable.mkdir()
+    loads = Loads(config, WatchPlan(files=frozenset({config}), trees=frozenset({unwatchable})))
+    reloader = loads.reloader()
+    async for _ in watching(reloader):
+        assert reloader.watch_error is not None
+        async with asyncio.timeout(60):  # Without events, each save would be detected only after ten seconds.
+            for number in range(10):
+                save_by_rename(config, str(number))
+                assert await loads.next() == str(number)
 
 
 class _without_events(WatchPlan):  # noqa: N801 - reads as what it is at its one use

@@ -343,6 +343,43 @@ async def test_hooks_run_once_while_a_module_is_in_use(
     assert events == ["started a", "stopped a"]
 
 
+async def test_module_in_use_again_is_shut_down_only_after_its_latest_grace_time(
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+) -> None:
+    unused = []
+    for name in ("a", "b", "a", "b"):
+        write("module.py", HOOKS.format(name=name))
+        opened(plugins, folder)
+        events = found(plugins, "module:f")()
+        if name == "a":
+            events_of_a = events
+        await plugins.start(threads)
+        unused.append(plugins.unload_unused())
+    await plugins.shut_down(unused[1], threads)
+    assert events_of_a == ["started a"]
+    await plugins.shut_down(unused[3], threads)
+    assert events_of_a == ["started a", "stopped a"]
+
+
+async def test_shutdown_ignores_a_generation_that_is_being_compiled(
+    plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
+) -> None:
+    """The compiler adds modules in another thread."""
+    write("a.py", HOOKS.format(name="a"))
+    opened(plugins, folder)
+    events = found(plugins, "a:f")()
+    await plugins.start(threads)
+    plugins.unload_unused()
+    opened(plugins, folder)
+    await plugins.start(threads)
+    unused = plugins.unload_unused()
+    opened(plugins, folder)
+    found(plugins, "a:f")
+    await plugins.shut_down(unused, threads)
+    await plugins.start(threads)
+    assert events == ["started a", "stopped a", "started a"]
+
+
 async def test_stop_runs_shutdown_hooks_in_reverse(
     plugins: Plugins, loaded: Loaded, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:

@@ -36,7 +36,7 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, PluginFile]
     """Files by module name within the package. The name of the package itself is ""."""
     content: str
-    """Digest of all files, without the path of the directory."""
+    """Digest of all Python files, without the path of the directory."""
 
     def qualified(self, module: str) -> str:
         return f"{self.name}.{module}" if module else self.name

@@ -46,6 +46,8 @@ class Plugins:
         self._finder = PackageFinder()
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
+        self._pending: list[list[ModuleType]] = []
+        """Started modules with a pending `shutdown()`, one list for each call of `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, and return the paths. This method blocks.
@@ -89,7 +91,7 @@ class Plugins:
     def code_of(self, reference: str) -> str:
         """Return a digest or version of the code of `module:callable` without importing it.
 
-        The digest covers all files of a plugin directory, or one file of another module. Entry points have a version.
+        Digests cover all Python files of a plugin directory, or one file of another module. Entry points have a version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -122,8 +124,11 @@ class Plugins:
         Raises:
             ConfigError: a hook failed. Modules started by this call have been shut down.
         """
+        used = self._opened.modules()
+        for pending in self._pending:
+            pending[:] = [module for module in pending if module not in used]
         begun: list[ModuleType] = []
-        for module in self._opened.modules():
+        for module in used:
             if module in self._started:
                 continue
             if problem := await run_hook(module, "startup", threads=threads):
@@ -136,25 +141,21 @@ class Plugins:
         """Make the newest generation the served one, and return the modules that are no longer used.
 
         Running calls can import these modules for one more generation. Pass the list to `shut_down` after those calls
-        have ended.
+        have ended. `start` removes modules that are used again from the list.
         """
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
         self._previous = self._opened
-        return self._unused(self._started)
+        needed = sum(self._pending, self._opened.modules())
+        unused = [module for module in self._started if module not in needed]
+        self._pending = [modules for modules in (*self._pending, unused) if modules]
+        return unused
 
-    async def shut_down(self, unused: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of modules from `unload_unused`, except modules that are used again."""
-        # Reversed, because later modules can depend on earlier ones. A reload can use a module again in the meantime.
-        for module in reversed(unused):
-            if module in self._unused(self._started):
-                self._started.remove(module)
-                await self._shut_down([module], threads)
-
-    def _unused(self, modules: Iterable[ModuleType]) -> list[ModuleType]:
-        # Include modules of the served generation, because the newest generation can still be rejected.
-        used = [*self._opened.modules(), *self._previous.modules()]
-        return [module for module in modules if module not in used]
+    async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
+        """Run `shutdown()` of modules from `unload_unused`, and empty the list."""
+        while unused:  # `start` can remove modules during a hook.
+            self._started.remove(module := unused.pop())
+            await self._shut_down([module], threads)
 
     async def stop(self, threads: DaemonThreadPool) -> None:
         """Shut down all modules, and unload the directories."""

@@ -76,7 +76,8 @@ class Schemas:
         self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
         self._nodes: Final[dict[str, tuple[Node, bool]]] = {}
         """The schema of each name under `$defs`, and whether the definition includes the schema's subtypes."""
-        self._definitions: Final[dict[str, Json]] = {}
+        self._definitions: Final[dict[str, tuple[Json, tuple[str, ...]]]] = {}
+        """Converted definitions, and the names to which each definition refers."""
 
     def definitions(self, *schemas: Json) -> dict[str, Json]:
         """Return the `$defs` that the converted schemas refer to, directly or through other definitions.
@@ -85,18 +86,19 @@ class Schemas:
             DocumentError: a reference cannot be resolved.
         """
         found: dict[str, Json] = {}
-        waiting = list(schemas)
+        waiting = [name for schema in schemas for name in _names_in(schema)]
         while waiting:
-            for name in _names_in(waiting.pop()):
-                if name in self._nodes and name not in found:
-                    found[name] = self._definition(name)
-                    waiting.append(found[name])
+            name = waiting.pop()
+            if name in self._nodes and name not in found:
+                found[name], names = self._definition(name)
+                waiting.extend(names)
         return dict(sorted(found.items()))
 
-    def _definition(self, name: str) -> Json:
+    def _definition(self, name: str) -> tuple[Json, tuple[str, ...]]:
         if name not in self._definitions:
             node, with_subtypes = self._nodes[name]
-            self._definitions[name] = self._choice(node) if with_subtypes else self.convert(node)
+            made = self._choice(node) if with_subtypes else self.convert(node)
+            self._definitions[name] = made, tuple(dict.fromkeys(_names_in(made)))
         return self._definitions[name]
 
     def target(self, node: Node) -> Node:

@@ -9,7 +9,8 @@ import pytest
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
-from gateway.openapi.document import MAX_BYTES, DocumentError, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, Node, References, read
+from gateway.openapi.schemas import Schemas
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation
 
 TEXT: Final = {"type": "string"}
@@ -56,6 +57,23 @@ async def test_cycles_are_references_and_unused_definitions_are_dropped(tmp_path
     schema = catalog.tools["shop_x"].definition["inputSchema"]
     assert schema["properties"] == {"next": {"$ref": "#/$defs/Node"}}
     assert set(schema["$defs"]) == {"Node"}
+
+
+def test_shared_definitions_are_searched_for_references_once() -> None:
+    searches = 0
+
+    class Constant(dict[str, Json]):
+        def values(self) -> Any:
+            nonlocal searches
+            searches += 1
+            return super().values()
+
+    reference = {"$ref": "#/components/schemas/Shared"}
+    root = document({}, components={"schemas": {"Shared": {"const": Constant(), "items": reference}}})
+    schemas = Schemas(References(lambda _: root), uri="shop:", is_3_0=False)
+    for _ in range(3):
+        assert set(schemas.definitions(schemas.convert(Node(reference, "shop:")))) == {"Shared"}
+    assert searches == 1
 
 
 async def test_keyword_for_another_type_in_a_document_is_not_a_warning(tmp_path: Path, services: Services) -> None:

@@ -134,6 +134,19 @@ def test_deep_nesting_is_an_error() -> None:
         assert re.fullmatch(rf"1:\d+: nested deeper than {MAX_DEPTH} levels", message)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [1, 2, 3]\n", "more than 4 values; remove some"),
+        ("a: &a [1]\nb: *a\n", "more than 4 values once aliases are expanded; check for nested aliases"),
+        ("a: &a 1\nb: *a\nc: [1, 2]", "more than 4 values once aliases are expanded; check for nested aliases"),
+    ],
+)
+def test_error_for_too_many_values_mentions_aliases_only_if_there_are_any(text: str, reason: str) -> None:
+    [diagnostic] = compose(SourceFile(FILE, text), max_nodes=4).diagnostics
+    assert diagnostic.message == reason
+
+
 def test_unquoted_template_is_reported() -> None:
     assert messages_of("a: {{ b }}\n") == ['1:5: a template needs quotes: "{{ … }}"']
 

@@ -141,6 +141,7 @@ class _Composer:
         """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""
         self._values = 0
         """Number of values so far, after alias expansion."""
+        self._has_aliases = False
         self._path: list[str | int] = []
         self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
         """Returns the next event. `yaml.parse` would also check for a further event each time."""
@@ -214,10 +215,11 @@ class _Composer:
         self._values += values
         # Check each time, because a few hundred bytes of aliases can expand to hundreds of millions of values.
         if self._values > self._max_nodes:
-            message = f"more than {self._max_nodes:,} values once aliases are expanded; check for nested aliases"
-            self._give_up(message, self._place(event.start_mark))
+            advice = " once aliases are expanded; check for nested aliases" if self._has_aliases else "; remove some"
+            self._give_up(f"more than {self._max_nodes:,} values{advice}", self._place(event.start_mark))
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
+        self._has_aliases = True
         name = event.anchor or ""
         node, values = self._anchors.get(name, (None, 1))
         self._count(values, event)

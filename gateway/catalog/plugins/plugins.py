@@ -91,7 +91,7 @@ class Plugins:
     def code_of(self, reference: str) -> str:
         """Return a digest or version of the code of `module:callable` without importing it.
 
-        Digests cover all Python files of a plugin directory, or one file of another module. Entry points have a version.
+        The digest covers all Python files of a plugin directory, or one other file. Entry points have a version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
@@ -217,6 +218,7 @@ def public_key(entry: Json) -> Json:
     return None if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_KEY_BITS else key
 
 
+@lru_cache(maxsize=64)  # parsing an RSA key takes a hundred times as long as a signature
 def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
     """Return the key of a PEM text (RFC 7468 §10), and its algorithms. Raise ValueError without quoting the key."""
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415 - of the extra

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.command_table import COMMANDS, load, load_execute
+from gateway.cli.command_table import COMMANDS, load, load_execution
 from gateway.cli.console import Console
 from gateway.cli.parser import EXIT_CODES, Parser
 
@@ -17,7 +17,13 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     words = sys.argv[1:] if words is None else words
     _prepare_streams()
     try:
-        return _run(words, on_imported)
+        try:  # reporting an error can be interrupted too, or fail with a broken pipe
+            return _run(words, on_imported)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
+            code: int = load_execution().report(error, Console(sys.stderr), words)
+            return code
     except BrokenPipeError:  # the reader has closed the pipe
         # Replace standard output, because Python flushes it at exit and would report the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,12 +62,13 @@ def _run(words: Sequence[str], on_imported: Callable[[], None]) -> int:
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
         overview.error(f"unknown command {name!r}" + (f"; did you mean `{near[0]}`?" if near else ""))
-    module, execute = load(name), load_execute()
+    module, execute = load(name), load_execution().execute
     on_imported()
     parser = module.parser(f"mcp-gateway {name}")
     # POSIX Utility Syntax Guideline 10: `--` ends the options. `parse_intermixed_args` does not support `--`.
     options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
-    return execute(module.run, options, Console(sys.stdout), Console(sys.stderr), words=words)
+    code: int = execute(module.run, options, Console(sys.stdout), Console(sys.stderr))
+    return code
 
 
 def _overview() -> Parser:

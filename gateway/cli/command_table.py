@@ -1,11 +1,11 @@
-"""The names, summaries and modules of the commands.
+"""The names and summaries of the commands, and functions that import their modules.
 
 The module of a command is imported only when the command runs, because importing all modules would slow down `--help`.
 """
 
 from argparse import Namespace
-from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Final, Protocol, cast
 
 from gateway.cli.console import Console
@@ -53,5 +53,5 @@ def load(name: str) -> CommandModule:
     return cast("CommandModule", import_module(f"gateway.cli.commands.{module}"))
 
 
-def load_execute() -> Callable[..., int]:
-    return cast("Callable[..., int]", import_module(EXECUTION).execute)
+def load_execution() -> ModuleType:
+    return import_module(EXECUTION)

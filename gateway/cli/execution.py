@@ -20,20 +20,16 @@ from gateway.json_types import Json
 Command = Callable[[Namespace, Console, Console], Coroutine[Json, Json, int]]
 
 
-def execute(command: Command, options: Namespace, out: Console, hints: Console, *, words: Sequence[str]) -> int:
-    """Run a command and return the exit code. `words` contains the arguments of the program."""
-    try:
-        if env_file := getattr(options, "env_file", None):
-            set_variables(env_file)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(command(options, out, hints))
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
-        return report(error, hints, words)
+def execute(command: Command, options: Namespace, out: Console, hints: Console) -> int:
+    """Run a command and return the exit code."""
+    if env_file := getattr(options, "env_file", None):
+        set_variables(env_file)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(command(options, out, hints))
 
 
 def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
+    """Print an error and return the exit code. `words` contains the arguments of the program."""
     match error:
         case ConfigError():
             hints.line(render(error.problems, colour=hints.has_colour))

@@ -74,7 +74,7 @@ def _composed(text: str) -> Composition:
     if composition.root is None and composition.diagnostics:
         error = composition.diagnostics[0]
         line = f" (line {error.place.line})" if error.place is not None else ""
-        raise NotEditableError(f"it is not JSON: {error.message.removeprefix('JSON syntax: ')}{line}")
+        raise NotEditableError(f"it cannot be read as JSON: {error.message.removeprefix('JSON syntax: ')}{line}")
     return composition
 
 

@@ -28,16 +28,13 @@ from gateway.distribution import install_command
 from gateway.net.authorization_code import ServiceEntry, Tokens
 from gateway.net.clients import HttpClients
 from gateway.net.outbound_tokens import OutboundTokens, TokenAuthorization
-from gateway.net.request import Rejection, Request, bound
+from gateway.net.request import AUTHORIZATION, MAX_ATTEMPTS, Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
 from gateway.net.server_metadata import MAX_BYTES, asks_for_dpop, challenge_parameters, trusted_metadata_url
 from gateway.net.sign_ins import SHARED, SignInRequiredError, SignIns
 from gateway.net.token_client import OAuthClient, TokenEndpoint, note_nonce, with_token
 from gateway.threads import DaemonThreadPool
 
-AUTHORIZATION: Final = "Authorization"
-_MAX_ATTEMPTS: Final = 4
-"""The maximum number of attempts: one without a valid token, one with a new token, and one per kind of DPoP nonce."""
 _MAX_REFRESH_ATTEMPT: Final = 2
 _MARGIN_SECONDS: Final = 5.0
 
@@ -107,19 +104,19 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         request, headers = rejection.request, rejection.headers
         challenges = headers.getall("WWW-Authenticate", ())
         challenge = challenge_parameters(challenges)
-        sent = next((field.value for field in request.headers if field.name == "Authorization"), None)
+        sent = request.credentials
         name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
         if rejection.status == 403:
             if sent is None or tokens is None or challenge.get("error") != "insufficient_scope":
                 return False
             raise self._required(subject, challenges, tokens)
         is_new_nonce = note_nonce(self.entry.endpoint.nonces, request.url, headers)
-        if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < _MAX_ATTEMPTS:
+        if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < MAX_ATTEMPTS:
             return True
         if sent is None or tokens is None:
             raise self._required(subject, challenges)
         if sent.partition(" ")[2] != tokens.access_token:
-            return rejection.attempt < _MAX_ATTEMPTS  # Another call has refreshed the tokens.
+            return rejection.attempt < MAX_ATTEMPTS  # Another call has refreshed the tokens.
         # The first attempt can fail because of the nonce, or with a token that another call has refreshed.
         if tokens.refresh_token is not None and rejection.attempt <= _MAX_REFRESH_ATTEMPT:
             fresh = await self.sign_ins.refreshed(self.entry, name, tokens)

@@ -20,7 +20,7 @@ from gateway.config.models.outbound_auth import ClientCredentials, EnterpriseAut
 from gateway.config.secrets.redactor import ObtainedSecrets
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.net.request import Rejection, Request
+from gateway.net.request import MAX_ATTEMPTS, Rejection, Request
 from gateway.net.server_metadata import (
     ServerMetadata,
     asks_for_dpop,
@@ -45,7 +45,6 @@ V = TypeVar("V")
 _MAX_KEPT: Final = 4096
 """The maximum number of cached values. With token exchange, one token per caller is cached."""
 _UNAUTHORIZED: Final = 401
-_MAX_ATTEMPTS: Final = 4
 _FETCH_SECONDS: Final = 30.0
 """The timeout of a token request, including the request for the server's metadata."""
 _METADATA_SECONDS: Final = 600.0
@@ -117,12 +116,21 @@ class SharedFetches(Generic[V]):
         return value
 
 
+class AccessToken(msgspec.Struct, frozen=True):
+    value: str
+    proof_key: str
+    """The private key that the token is bound to (DPoP). Empty for a bearer token."""
+
+    def __repr__(self) -> str:
+        """Hide the secrets, because asyncio logs the results of tasks."""
+        return "AccessToken()"
+
+
 class OutboundTokens:
     """The access tokens and server metadata that were fetched, which are kept across configuration reloads."""
 
     def __init__(self) -> None:
-        self.tokens: Final[SharedFetches[tuple[str, str]]] = SharedFetches()
-        """Each access token with the private key that the token is bound to (DPoP), or with an empty string."""
+        self.tokens: Final[SharedFetches[AccessToken]] = SharedFetches()
         self.servers: Final[SharedFetches[ServerMetadata]] = SharedFetches()
         self.issuers: Final[dict[bytes, str | None]] = {}
         """The issuer that was found first for each `TokenAuthorization.key`."""
@@ -175,18 +183,18 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", deadline - began) from error
-        return with_token(request, found[0], key=found[1], nonces=self.endpoint.nonces)
+        return with_token(request, found.value, key=found.proof_key, nonces=self.endpoint.nonces)
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         token = self._token_of(subject)
         if rejection.status != _UNAUTHORIZED or (self.is_per_caller and token is None):
             return False
         request, challenges = rejection.request, rejection.headers.getall("WWW-Authenticate", ())
-        sent = next((field.value for field in request.headers if field.name == "Authorization"), "")
+        sent = request.credentials or ""
         is_bound = sent.startswith("DPoP ")
         if is_bound and note_nonce(self.endpoint.nonces, request.url, rejection.headers):
             is_about_nonce = challenge_parameters(challenges).get("error") == "use_dpop_nonce"
-            if is_about_nonce and rejection.attempt < _MAX_ATTEMPTS:
+            if is_about_nonce and rejection.attempt < MAX_ATTEMPTS:
                 return True
         asks_for_proof = is_installed() and asks_for_dpop(challenges)
         if asks_for_proof and not is_bound and self.key not in self.outbound.bound:
@@ -194,7 +202,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         elif rejection.attempt > (2 if is_bound else 1):
             return False
         # Compare with the token that was sent, because another call could have fetched a new token.
-        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept[0] == sent.partition(" ")[2])
+        self.outbound.tokens.discard(self._key_of(token), lambda kept: kept.value == sent.partition(" ")[2])
         return True
 
     def _token_of(self, subject: Subject | None) -> Credential | None:
@@ -204,7 +212,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         # The key has a fixed length, so that the concatenation is unambiguous.
         return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
 
-    async def _fetch(self, subject: Credential | None) -> tuple[tuple[str, str], float]:
+    async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
@@ -216,7 +224,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
-        return (token, key), seconds
+        return AccessToken(token, key), seconds
 
     async def _find_server(self) -> tuple[ServerMetadata, float]:
         config = self.config

@@ -33,7 +33,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """A cache key, equal for identical requests."""
         return self.method, str(self.url), self.headers, self.body
 
+    @property
+    def credentials(self) -> str | None:
+        """The value of the header `Authorization`."""
+        return next((field.value for field in self.headers if field.name == AUTHORIZATION), None)
 
+
+AUTHORIZATION: Final = "Authorization"
+MAX_ATTEMPTS: Final = 4
+"""The maximum number of attempts: one without a valid token, one with a new token, and one per kind of DPoP nonce."""
 REJECTIONS: Final = frozenset({401, 403})
 """Statuses of responses to requests with missing or insufficient credentials."""
 

@@ -249,7 +249,9 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
             f"`{host}` has {refused.kind}, which is blocked. The operator can allow it: "
             f"{permission_for(host)}, or `true` for every address, in the tool's `http`, its connection or its upstream"
         )
-    if "content-encoding" in getattr(error, "message", ""):  # `br` and `zstd`, without the libraries that decode them
+    # `br` and `zstd`, without the libraries that decode them. A proxy's message is its reason phrase.
+    is_message = isinstance(error, aiohttp.ClientResponseError) and not isinstance(error, aiohttp.ClientHttpProxyError)
+    if is_message and "content-encoding" in getattr(error, "message", ""):
         return ExecutionError(f"The response of {host} has a content encoding that is not supported")
     template = next(text for kind, text in _REASONS if isinstance(error, kind))
     text = template.format(host=host, error=error, detail=_detail(error))

@@ -73,8 +73,9 @@ class Usage:
         return used > 0 and used + amount > self.per_caller
 
     def acquire(self, caller: str, amount: int = 1) -> None:
-        self._used[caller] += amount
-        self._sum += amount
+        if amount:  # otherwise no `release` would delete the entry
+            self._used[caller] += amount
+            self._sum += amount
 
     def release(self, caller: str, amount: int = 1) -> None:
         self._sum -= amount

@@ -17,6 +17,7 @@ from gateway.json_types import JsonObject
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
+    NoAnswerError,
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
@@ -75,7 +76,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         if not limit.expired():
             raise
         if failure is None or known is None:
-            failure = attempt.with_noise(UnreachableError(f"no handshake within {seconds:g} s"))
+            failure = attempt.with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
     finally:
         await attempt.end()
     raise failure or UnreachableError("does not respond")

@@ -25,6 +25,10 @@ class SessionLostError(UpstreamError):
     """The server no longer knows the session, so the request was not started."""
 
 
+class NoAnswerError(UnreachableError):
+    """The handshake was not complete within `connect_timeout`. The server could still be starting."""
+
+
 class NotMcpError(UnreachableError):
     """The server does not speak MCP over this transport."""
 

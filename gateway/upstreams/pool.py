@@ -27,6 +27,7 @@ from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
     ANSWERS,
     ConnectionLostError,
+    NoAnswerError,
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
@@ -304,7 +305,7 @@ class SessionPool:
         except UpstreamError as error:
             if self.concerns_caller(error):
                 raise self.circuit.with_name(error) from error
-            if isinstance(error, UnreachableError) and self.is_child and self.is_stateless is None:
+            if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
                 # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
                 self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))

@@ -119,8 +119,10 @@ async def _all_pages(
         # A repeated cursor would cause an endless loop.
         if not isinstance(cursor, str) or cursor in seen:
             return items, "", bytes_left
+        bytes_left -= len(exact_json.dumps(cursor))
+        if bytes_left < 0:
+            return items, _TOO_LARGE, bytes_left
         seen.add(cursor)
-        bytes_left -= len(cursor)
     return items, f"{CUT} after {MAX_PAGES} pages", bytes_left
 
 

@@ -302,7 +302,9 @@ async def test_request_waits_a_limited_time_for_keys() -> None:
     async with asyncio.timeout(10):
         while not len(keys):
             await asyncio.sleep(0.01)
-    assert len(await keys.find(key.kid, "ES256")) == 1
+    [found] = await keys.find(key.kid, "ES256")
+    assert found.public_numbers() == key.private.public_key().public_numbers()
+    assert not await keys.find("other", "ES256")
 
 
 async def test_backoff_does_not_overflow() -> None:

@@ -396,12 +396,15 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
         assert child.wait(20) in {0, 141}
 
 
-def test_full_disk_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["schema"], ["--help"], ["serve", "--help"]])
+def test_full_disk_is_reported(tmp_path: Path, words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         finished = subprocess.run(
-            [FORKED, "schema"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [FORKED, *words], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
-    assert (finished.returncode, finished.stderr) == (1, "error: cannot write: No space left on device\n")
+    # At its own end, the interpreter of the test can fail to flush standard output too.
+    said = finished.stderr.partition("Exception ignored in")[0]
+    assert (finished.returncode in {1, 120}, said) == (True, "error: cannot write: No space left on device\n")
 
 
 INTERRUPTED_IMPORT = """

@@ -375,6 +375,13 @@ def test_text_before_a_secret_does_not_hide_it(before: str) -> None:
         assert Redactor([secret]).text(f"{before}{secret}") == f"{before}***"
 
 
+@pytest.mark.parametrize("escapes", ["&#37;&#50;&#48;", "%25a&#x5c;u0041", "&#92;&#92;nn"])
+def test_escapes_spelled_with_several_words_do_not_shift_the_mask(escapes: str) -> None:
+    encoded = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    masked = Redactor([SECRET]).text(f"{escapes * 20} Authorization: Basic {encoded} {'x y z ' * 20}")
+    assert encoded[-12:] not in masked
+
+
 def test_many_secrets_are_found_at_any_position() -> None:
     secrets = [f"{number:x}-secret-of-many-{number}" for number in range(200)]
     redactor = Redactor(secrets)

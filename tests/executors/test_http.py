@@ -444,6 +444,7 @@ async def talking(sent: bytes, services: Services) -> Outcome:
     ("sent", "said"),
     [
         (b"", "closed the connection without a response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Len", "closed the connection without a response"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "is not valid HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 3\r\n\r\nabc", "encod"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "is incomplete or encoded incorrectly"),

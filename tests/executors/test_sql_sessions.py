@@ -70,6 +70,21 @@ async def test_unreadable_sqlite_row_leaves_no_active_statement(tmp_path: Path) 
     assert rows.rows == [{"x": "read"}]
 
 
+async def test_cancelled_sqlite_query_is_interrupted_while_rows_are_fetched(tmp_path: Path) -> None:
+    profile = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
+    # The first row is found at once, and the search for another one never ends.
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 2"
+    async with asyncio.timeout(60), DatabasePools() as pools, pools.pool(profile, read_only=False).session() as session:
+        rows = RowCollector(max_rows=10, max_bytes=10_000)
+        query = asyncio.create_task(session.run(BoundStatement(text=endless, values=(), names=()), rows))
+        while not rows.columns:
+            await asyncio.sleep(0.01)
+        query.cancel()
+        await asyncio.wait({query})
+        assert query.cancelled()
+        await session.stop()
+
+
 @pytest.mark.parametrize(
     "statements",
     [

@@ -1,9 +1,13 @@
 """Tests for the limits of kept events and for event ids. No connections."""
 
+import gc
 import time
 from datetime import timedelta
 
-from gateway.protocol.exchange import Binding, Caller
+from msgspec.structs import replace
+
+from gateway.access.identity import Credential
+from gateway.protocol.exchange import Binding, Caller, Reply
 from gateway.state.replica import Replica
 from gateway.transports.errors import HttpError
 from gateway.transports.sse.event_copies import EventCopies, RemotePlace
@@ -184,3 +188,24 @@ async def test_failing_event_copies_are_logged_once() -> None:
                 copies.write("session", 1, number, b"x" * 2**20)
         await copies.close()
     assert [each["event"] for each in logs] == ["events not copied: the store does not accept them"]
+
+
+async def test_finished_stream_keeps_neither_its_message_nor_its_credential() -> None:
+    kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
+    caller = replace(CALLER, headers={"x": "y"}, access_token=Credential("token", "secret"))
+    message = Request(1, "tools/call", {"large": "x"})
+    stream = SessionStream(kept, caller, message)
+    said_on(kept, b"a", stream=stream)
+    stream.finish(Reply(body=b"{}"))
+    assert message not in gc.get_referents(stream, vars(stream))
+    assert (stream.caller.headers, stream.caller.access_token) == ({}, None)
+
+
+async def test_stream_with_the_newest_event_is_the_last_to_lose_events() -> None:
+    kept = EventStore(ReplayQuota(ReplayBounds(total_bytes=1000)), sends_priming_event=True)
+    first = said_on(kept, b"x" * 100)
+    others = [said_on(kept, b"y" * 100) for _ in range(9)]
+    said_on(kept, b"z" * 100, stream=first)
+    assert first.frames is not None
+    assert [frame for _, frame in first.frames][-1] == b"z" * 100
+    assert not others[0].frames

@@ -45,6 +45,8 @@ class ModernServer:
     asked: Counter[str] = field(default_factory=Counter)
     endless: bool = False
     """Whether the list of tools never ends."""
+    cursor_suffix: str = ""
+    """Added to the cursors of an endless list."""
     more_of_each: dict[str, Json] = field(default_factory=dict)
     """Other members of the tools."""
     text: str = "seen"
@@ -73,7 +75,7 @@ class ModernServer:
             error = {"code": -32603, "message": "busy"}
             return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=500)
         name = f"look_{self.asked[method] - 1}" if self.endless else "look"
-        more = {"nextCursor": name} if self.endless else {}
+        more = {"nextCursor": name + self.cursor_suffix} if self.endless else {}
         if method == self.held:
             self.begun.set()
             if self.released is not None:
@@ -328,6 +330,17 @@ async def test_lists_that_are_too_large_together_are_truncated(
         assert "web_look_3" not in await tools(running.memory_client())
         assert "all lists together" in state(running, "web")["missing"]["tools"]
         assert server.asked["tools/list"] == 4
+
+
+async def test_cursors_count_as_part_of_the_lists(
+    tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.server_lists.MAX_BYTES", 10_000)
+    server.endless, server.cursor_suffix = True, "x" * 9000
+    async with gateway(config(tmp_path, web=server.entry, good=odd("good"))) as running:
+        await until_listed(running, "web_look_0", "good_work")
+        assert "all lists together" in state(running, "web")["missing"]["tools"]
+        assert server.asked["tools/list"] == 2
 
 
 async def test_error_for_deeply_nested_result_names_no_request_limit(tmp_path: Path, server: ModernServer) -> None:

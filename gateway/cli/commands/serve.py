@@ -96,7 +96,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if options.print_config:
             out.foreign(text)
             for warning in _warnings_of(settings):
-                hints.line(f"warning: {warning.path}: {warning.message}")
+                hints.foreign(f"{warning.severity.value}: {warning.path}: {warning.message}")
             return 0
         if settings.state_dir is None:  # the default belongs to the path of the file
             settings = settings.model_copy(update={"state_dir": NO_STATE})

@@ -183,5 +183,8 @@ class Document(Model):
     """Defaults of tools, resources and prompts."""
 
 
-MAIN_FILE_ONLY: Final = frozenset({"version", "server", "listen", "auth", "audit", "limits", "defaults"})
+MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - {
+    *("include", "plugins", "connections", "databases", "tools", "resources", "prompts", "prompt_files"),
+    *("upstreams", "mcp_json", "openapi", "skills", "views"),
+}
 """Sections that included files cannot contain."""

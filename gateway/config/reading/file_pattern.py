@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.machine_facts import is_directory
 from gateway.config.reading.source_file import UnreadableError
 
 MOST_ENTRIES: Final = 100_000
@@ -76,7 +75,7 @@ class _Walk:
             for entry in self._entries(directory):
                 # As in a shell, only a pattern with a leading dot matches hidden names.
                 is_shown = entry.name.startswith(".") <= steps[0].startswith(".")
-                if fnmatch(entry.name, steps[0]) and is_shown and (not steps[1:] or is_directory(entry.path)):
+                if fnmatch(entry.name, steps[0]) and is_shown and (not steps[1:] or _is_directory(entry)):
                     yield from self.paths(entry.path, steps[1:])
         # Like `glob`, include dangling links. Reading such a link reports the error.
         elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
@@ -97,7 +96,7 @@ class _Walk:
         for entry in self._entries(directory):
             if entry.name.startswith("."):
                 continue
-            if is_directory(entry.path):
+            if _is_directory(entry):
                 yield from self.paths(entry.path, steps)
             elif not steps[1:]:
                 yield entry.path
@@ -119,3 +118,11 @@ class _Walk:
 
 def _joined(directory: Path, step: str) -> Path:
     return Path(os.path.normpath(directory / step))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a directory. Usually, this needs no system call."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a cycle of links
+        return False

@@ -152,7 +152,10 @@ def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     for chunk in chunks:
         end = at + len(canonical(chunk))
         # Split a chunk into words only if it contains part of a secret.
-        for word in _WORD.findall(chunk) if found.count(0, at, end) < end - at else (chunk,):
+        words = _WORD.findall(chunk) if found.count(0, at, end) < end - at else [chunk]
+        if len(words) > 1 and sum(len(canonical(word)) for word in words) != end - at:
+            words = [chunk]  # An escape is spelled with several words, such as `&#37;&#50;&#48;`.
+        for word in words:
             end = at + len(canonical(word))
             is_inside = found[at : at + 1] == _INSIDE
             if not is_inside and found.count(0, at, end) == end - at:

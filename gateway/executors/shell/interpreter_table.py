@@ -49,10 +49,11 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 
     def reason(self, name: str) -> str:
         """Return the text that completes "would be read as code by …"."""
-        if self.note:
-            return f"`{name}`, {self.note}"
-        option = self.operand_if or next(iter(self.code), "")
-        return f"`{name} {'-' if len(option) == 1 else ''}{option}`" if option else f"`{name}`"
+        # Operands and standard input are code without any option.
+        is_option = not (self.note and (self.reads_stdin or self.operand is not None))
+        option = self.operand_if or next(iter(self.code if is_option else ()), "")
+        shown = f"`{name} {'-' if len(option) == 1 else ''}{option}`" if option else f"`{name}`"
+        return f"{shown}, {self.note}" if self.note else shown
 
 
 _TO_SHELL: Final = "which passes it to a shell"
@@ -134,7 +135,8 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "erl": Interpreter(code=("-eval",)),
     "eval": Interpreter(operand=0, is_rest=True),
     "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
-    **dict.fromkeys(("expect", "nu"), _language(code=("c", "e", "--commands", "--execute"))),
+    "expect": _language(code=("c",)),
+    "nu": _language(code=("c", "e", "--commands", "--execute")),
     "flock": replace(_SHELL_OPTION, valued="wE"),
     "gdb": Interpreter(code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
     # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands. --exec-path selects git's own programs.

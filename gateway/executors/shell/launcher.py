@@ -89,6 +89,9 @@ def compile_limits(
         problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
     whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
     seconds = None if config.cpu is None else max(1, math.ceil(config.cpu.total_seconds()))
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if seconds is not None and most != resource.RLIM_INFINITY:
+        seconds = min(seconds, most)
     limits = (
         # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
         ("memory", "as", config.memory, "bytes of memory for each process"),

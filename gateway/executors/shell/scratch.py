@@ -140,6 +140,7 @@ def output_without_scratch(output: bytes) -> bytes:
 
 
 _FOLDER: Final = "files"
+_CHUNK: Final = 2**20
 _MAX_STEM: Final = 64
 
 
@@ -175,8 +176,10 @@ class FilePaths:
             for path, file in self._files.items():
                 # O_EXCL overwrites no file and follows no link (open(2)).
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                with os.fdopen(descriptor, "wb") as written:
-                    written.write(file.data)
+                with os.fdopen(descriptor, "wb", buffering=0) as written:
+                    left = memoryview(file.data)
+                    while left and not self._is_abandoned.is_set():
+                        left = left[written.write(left[:_CHUNK]) :]
         except OSError as error:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error

@@ -85,10 +85,14 @@ class SqliteSession:
         try:
             for wanted in rows.fetches():
                 rows.add(list(await cursor.fetchmany(wanted)))
-        finally:
-            # An unfinished statement keeps its lock, and an interrupt would also stop statements of later calls. A row
-            # that cannot be read, such as invalid UTF-8, leaves the statement unfinished too.
+        except asyncio.CancelledError:
+            raise  # `close` would wait in the thread for the end of the statement, which `stop` interrupts.
+        except Exception:
+            # A row that cannot be read, such as invalid UTF-8, leaves the statement unfinished.
             await cursor.close()
+            raise
+        # An unfinished statement keeps its lock, and an interrupt would also stop statements of later calls.
+        await cursor.close()
 
     async def commit(self) -> None:
         await self._connection.commit()

@@ -95,8 +95,13 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether the call was sent through `call_tool`, so that header fields do not mirror the parameters."""
     activity: CallActivity
     progress: ProgressReporter | None = None
-    output_seconds: float | None = None
-    """The number of seconds for which a long output is stored, or None for the default."""
+    seconds_left: Callable[[], float] | None = None
+    """Returns how many seconds the call's task is stored, or None if the call is no task."""
+
+    @property
+    def output_seconds(self) -> float | None:
+        """The number of seconds for which a long output is stored, or None for the default."""
+        return None if self.seconds_left is None else self.seconds_left()
 
     @property
     def era(self) -> Era:

@@ -88,7 +88,7 @@ class TaskCall:
         self._reported = -math.inf
 
     def attached_to(self, call: Call) -> Call:
-        return replace(call, exchange=self, progress=self, output_seconds=self._seconds_left)
+        return replace(call, exchange=self, progress=self, seconds_left=self._seconds_left)
 
     def open_requester(self, call: Call, *, definition: str) -> TaskRequester:
         if self._requester is None:
@@ -107,7 +107,6 @@ class TaskCall:
         task = self._run.task
         return TaskFacts(id=task.id, created_at=task.created, expires_at=task.expires, restarts_left=task.restarts)
 
-    @property
     def _seconds_left(self) -> float:
         return self._ttl_ms / 1000 if self._run is None else max(1.0, self._run.task.expires - self._tasks.clock())
 

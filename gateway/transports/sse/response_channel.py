@@ -206,7 +206,7 @@ class ResponseChannel:
             response = kind(headers={**_HEADERS, **self._headers})
             await response.prepare(self._request.raw)
             self._response = response
-            if self._timer is None:
+            if self._timer is None and not self._is_closed:
                 self._beat_in(self._limits.keepalive)
         return self._response
 

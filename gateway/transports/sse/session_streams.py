@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 import structlog
+from msgspec.structs import replace
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject
@@ -56,14 +57,16 @@ class SessionStream:
     """
 
     def __init__(self, store: "EventStore", caller: Caller, message: Request | Batch | None = None) -> None:
-        self.caller: Final = caller
+        self.caller = caller if message is not None else _without_request(caller)
+        self.answers_request: Final = message is not None
         self.is_over = False
         self.last = 0
         self.frames: deque[tuple[float, bytes]] | None = None
         """The stored events with their times, or None before the first event."""
         self.size = 0
         """The size of the stored events in bytes."""
-        self._message: Final = message
+        # A stored stream must not keep the message alive, which can be large.
+        self._request_id: Final = message.id if isinstance(message, Request) else None
         self._number: int | None = None
         self._store: Final = store
         self._out: ResponseChannel | None = None
@@ -84,10 +87,6 @@ class SessionStream:
             return b""
         retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
         return b"id: %b\n%bdata: \n\n" % (self._event_id(0), retry)
-
-    @property
-    def answers_request(self) -> bool:
-        return self._message is not None
 
     @property
     def is_at_rest(self) -> bool:
@@ -189,6 +188,7 @@ class SessionStream:
             self._store.keep(self, frame if self._store.fits(frame) else self._framed(self._lost(), number=self.last))
         self._disconnect(frame)
         if self._number is not None:
+            self.caller = _without_request(self.caller)
             self._store.end(self)
 
     async def close_stream(self, retry_ms: int | None) -> None:
@@ -213,10 +213,6 @@ class SessionStream:
         suffix = b"" if self._request_id is None else _carried(self._request_id)
         return b"%b-%x-%d%b" % (self._store.process.encode(), self.number, number, suffix)
 
-    @property
-    def _request_id(self) -> RequestId | None:
-        return self._message.id if isinstance(self._message, Request) else None
-
     def _lost(self) -> bytes:
         return results.error_reply(_TOO_LARGE, request_id=self._request_id, revision=None).body or b""
 
@@ -228,6 +224,11 @@ class SessionStream:
         if self._ending is not None and not self._ending.done():
             self._ending.set_result(last)
         self._ending = None
+
+
+def _without_request(caller: Caller) -> Caller:
+    """Return a caller without the header fields and the access token of its request, which must not be stored."""
+    return replace(caller, headers={}, access_token=None)
 
 
 class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,19 +248,20 @@ class ReplayQuota:
         self.used = 0
         """The size of all stored events in bytes."""
         self.streams: Final[dict[SessionStream, None]] = {}
-        """The streams with stored events, oldest first."""
+        """The streams with stored events, in the order of their last events."""
         self._has_dropped = False
 
     def add(self, size: int) -> None:
         self.used += size
 
     def make_room(self) -> None:
-        """Drop events of the oldest streams until an eighth of the total is free."""
+        """Drop events until an eighth of the total is free, starting with the stream whose last event is oldest."""
         if not self._has_dropped:  # Warn only once, because later events exceed the limit too.
             self._has_dropped = True
             log.warning("events dropped: the replay buffers exceed their total size limit", bytes=self.used)
-        while self.used > self.bounds.total_bytes * 7 // 8 and self.streams:
-            next(iter(self.streams)).forget_oldest()
+        for stream in list(self.streams):
+            while stream.frames and self.used > self.bounds.total_bytes * 7 // 8:
+                stream.forget_oldest()
 
 
 class Cursor(NamedTuple):
@@ -305,7 +307,7 @@ class EventStore:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return the number of streams that are open or have stored events."""
+        """Return the number of streams with a number: those that have sent an event."""
         return len(self._streams)
 
     def add(self, stream: SessionStream) -> int:
@@ -344,6 +346,7 @@ class EventStore:
             return
         if self._copies is not None:
             self._copies.write(self._nonce, stream.number, stream.last, frame)
+        self._room.streams.pop(stream, None)  # moves the stream to the end
         self._room.streams[stream] = None
         self._streams[stream.number] = stream  # The stream can have been discarded while a client resumed it.
         stream.keep(frame)

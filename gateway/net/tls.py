@@ -20,7 +20,7 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("requires `cert`")
     # Origins that a redirect leads to use the same authorities, but do not receive the client certificate.
-    elsewhere = _trust(ClientTls(ca=tls.ca), problems) if tls.ca else None
+    elsewhere = _trust(ClientTls(ca=tls.ca), problems)
     here = _trust(tls, problems) if tls.cert else elsewhere
     return here, elsewhere
 

@@ -192,7 +192,7 @@ async def test_failing_event_copies_are_logged_once() -> None:
 
 async def test_finished_stream_keeps_neither_its_message_nor_its_credential() -> None:
     kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
-    caller = replace(CALLER, headers={"x": "y"}, access_token=Credential("token", "secret"))
+    caller = replace(CALLER, headers={"x": "y"}, access_token=Credential("secret", is_bearer=True))
     message = Request(1, "tools/call", {"large": "x"})
     stream = SessionStream(kept, caller, message)
     said_on(kept, b"a", stream=stream)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
@@ -24,6 +24,8 @@ _SAMPLE: Final = 6
 _FEWEST: Final = 400
 """Minimum of strings × step for sampling. Below this number, searching for each string is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
+_LONG: Final = 16
+"""Minimum bytes of a long string."""
 
 
 class SubstringSearch:
@@ -31,21 +33,30 @@ class SubstringSearch:
 
     def __init__(self, needles: Iterable[bytes]) -> None:
         self.all: Final = sorted(set(needles), key=len, reverse=True)
-        shortest = len(self.all[-1]) if self.all else _SAMPLE
-        self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(self.all))))
-        is_sampled = len(self.all) * self._step >= _FEWEST
-        # Take samples at every offset, because only each `step`-th position of the data is checked.
-        self._samples: Final = (
-            {needle[at : at + _SAMPLE] for needle in self.all for at in range(self._step)} if is_sampled else None
-        )
+        # Search short strings separately, because the shortest string determines the step.
+        self._groups: Final = [
+            _group([needle for needle in self.all if len(needle) >= _LONG]),
+            _group([needle for needle in self.all if len(needle) < _LONG]),
+        ]
 
     def found(self, data: bytes) -> list[bytes]:
         """Return the strings that occur in `data`, longest first."""
-        if (samples := self._samples) is not None:
-            starts = range(0, len(data) - _SAMPLE + 1, self._step)
-            if samples.isdisjoint(data[at : at + _SAMPLE] for at in starts):
-                return []
-        return [needle for needle in self.all if needle in data]
+        found = []
+        for needles, step, samples in self._groups:
+            starts = range(0, len(data) - _SAMPLE + 1, step)
+            if samples is None or not samples.isdisjoint(data[at : at + _SAMPLE] for at in starts):
+                found += [needle for needle in needles if needle in data]
+        return found
+
+
+def _group(needles: Sequence[bytes]) -> tuple[Sequence[bytes], int, set[bytes] | None]:
+    """Return strings with the step between checked positions of the data, and samples of the strings."""
+    shortest = len(needles[-1]) if needles else _SAMPLE
+    step = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
+    if len(needles) * step < _FEWEST:
+        return needles, step, None
+    # Take samples at every offset, because only each `step`-th position of the data is checked.
+    return needles, step, {needle[at : at + _SAMPLE] for needle in needles for at in range(step)}
 
 
 _MIN_WORD_LENGTH: Final = 3
@@ -67,6 +78,9 @@ class Redactor:
         self._verbatim: Final = SubstringSearch(map(_bytes, verbatim))
         self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
+        self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
+        # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` expand from 5 to 6 bytes.
+        self._shortest: Final = min(map(len, (*self._verbatim.all, *self._canonical.all)), default=0) * 5 // 6
         self._longest_torn: Final = (
             # One less than the longest form, because a whole form is masked anyway.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
@@ -98,15 +112,14 @@ class Redactor:
     def text(self, text: str) -> str:
         if (others := self._others) is not None:
             text = others.text(text)
-        if not self._verbatim.all:
+        data = _bytes(text)
+        if not self._is_own_in(data):
             return text
-        masked = data = _bytes(text)
         for form in self._verbatim.found(data):
-            masked = masked.replace(form, _MASK_BYTES)
-        if encoded := self._canonical.found(canonical(masked)):
-            masked = covered(masked, encoded, _MASK_BYTES)
-        # Most texts contain no secret, and need no decoding.
-        return text if masked is data else masked.decode(errors="surrogatepass")
+            data = data.replace(form, _MASK_BYTES)
+        if encoded := self._canonical.found(canonical(data)):
+            data = covered(data, encoded, _MASK_BYTES)
+        return data.decode(errors="surrogatepass")
 
     def finds(self, text: str) -> bool:
         return self.is_in(_bytes(text))
@@ -114,9 +127,14 @@ class Redactor:
     def is_in(self, data: bytes) -> bool:
         if (others := self._others) is not None and others.is_in(data):
             return True
-        if not self._verbatim.all:
+        return self._is_own_in(data)
+
+    def _is_own_in(self, data: bytes) -> bool:
+        if not self._verbatim.all or len(data) < self._shortest:
             return False
-        return bool(self._verbatim.found(data) or self._canonical.found(canonical(data)))
+        # Without escapes, a text that contains a verbatim form also contains its canonical form.
+        is_plain = self._are_canonical and not (b"\\" in data or b"%" in data or b"&" in data)
+        return bool((not is_plain and self._verbatim.found(data)) or self._canonical.found(canonical(data)))
 
     def strictly(self, text: str) -> str:
         """Mask secrets, including short ones that are whole words, in a message that quotes the configuration file."""

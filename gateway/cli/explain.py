@@ -11,9 +11,9 @@ from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import asked_sources, dry_run
-from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
 from gateway.cli.results import show_raw
+from gateway.cli.user_input import caller_from_claims
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -85,7 +85,7 @@ async def explain(settings: Settings, method: str, params: JsonObject, *, caller
     explained: list[Explained] = []
     async with asked_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
-            identity = given_caller(caller, dry.loaded.document.auth)
+            identity = caller_from_claims(caller, dry.loaded.document.auth)
             offered = explaining(dry.catalog, explained.append)
             client = dry.client(offered, capabilities=EVERY_CAPABILITY, identity=identity)
             try:

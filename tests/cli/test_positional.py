@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.given_input import arguments_of, name_and_pairs, split_config
+from gateway.cli.user_input import arguments_of, name_and_pairs, split_config
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 

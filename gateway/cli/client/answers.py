@@ -12,8 +12,8 @@ import orjson
 
 from gateway import exact_json
 from gateway.cli.console import Console, say
-from gateway.cli.given_input import arguments_of, given_line
 from gateway.cli.parser import Parser
+from gateway.cli.user_input import arguments_of, input_line
 from gateway.errors import ConfigError, ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import validation_errors
@@ -87,7 +87,7 @@ class Answers:
         if not self._has_user:
             raise _not_answerable(f"The call asks for a confirmation. {_HINT}")
         self._hints.prompt(f"{question} [y/N] ")
-        return _BOOLEANS.get(given_line().strip().lower(), False)
+        return _BOOLEANS.get(input_line().strip().lower(), False)
 
     def _form(self, fields: JsonObject, *, required: Sequence[str]) -> JsonObject:
         content: dict[str, Json] = {}
@@ -109,7 +109,7 @@ class Answers:
         """Prompt until the value is valid. Return None if the user declines the form with Ctrl-D."""
         while True:
             self._hints.prompt(f"{name}: ")
-            line = given_line()
+            line = input_line()
             if not line:
                 self._hints.line()
                 return None

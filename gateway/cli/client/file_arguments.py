@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gateway.cli.client.remote import GatewayClient, every_page
-from gateway.cli.given_input import given_bytes
+from gateway.cli.user_input import input_bytes
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
 
@@ -54,7 +54,7 @@ def _is_file(schema: Json) -> bool:
 
 
 def _data_uri(path: str, *, where: str) -> str:
-    data = given_bytes(path, where=where)
+    data = input_bytes(path, where=where)
     return data_uri(data, media_type=media_type_of(path) or "", name="" if path == "-" else Path(path).name)
 
 

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from gateway.app.gateway import Gateway
 from gateway.cli.client.remote import GatewayClient, remote_client
 from gateway.cli.console import Console, left_out_lines, protect_stdout, waiting
-from gateway.cli.given_input import given_caller
 from gateway.cli.options import one_shot_settings
+from gateway.cli.user_input import caller_from_claims
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 
@@ -35,7 +35,7 @@ async def open_client(
             with waiting(hints, f"Making {settings.config} ready"):
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             _report_unavailable(gateway.status(), hints, about=about, lists_all=getattr(options, "lists_all", False))
-            yield gateway.memory_client(given_caller(caller, gateway.auth))
+            yield gateway.memory_client(caller_from_claims(caller, gateway.auth))
 
 
 def _report_unavailable(status: JsonObject, hints: Console, *, about: str | None, lists_all: bool) -> None:

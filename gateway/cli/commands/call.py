@@ -10,10 +10,10 @@ from gateway.cli.client.open_client import open_client
 from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.console import Console, say, waiting
 from gateway.cli.explain import show_explanation
-from gateway.cli.given_input import arguments_of, name_and_pairs, split_config
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
+from gateway.cli.user_input import arguments_of, name_and_pairs, split_config
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject

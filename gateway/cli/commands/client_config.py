@@ -13,10 +13,10 @@ from gateway.app.listeners import check_view
 from gateway.cli.client.remote import open_sender, view_url
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import dry_run, variables_of
-from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.results import writing
+from gateway.cli.user_input import input_line
 from gateway.client_configs.clients import CLIENTS, LITERAL, Client, Definition, HttpServerEntry, StdioServer
 from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
@@ -135,7 +135,7 @@ def _agrees(hints: Console, question: str) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError.at("--write", "needs a terminal to ask for confirmation. Use `--yes` to write without asking")
     hints.line(question)
-    return given_line().strip().lower() in {"y", "yes"}
+    return input_line().strip().lower() in {"y", "yes"}
 
 
 def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:

@@ -10,9 +10,9 @@ from typing import Final
 
 from gateway.cli.command_table import COMMANDS, load
 from gateway.cli.console import Console
-from gateway.cli.given_input import split_config
 from gateway.cli.options import one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.cli.user_input import split_config
 from gateway.config.definition_source import load_definitions
 from gateway.distribution import DISTRIBUTION
 from gateway.json_types import Json

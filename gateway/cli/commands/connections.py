@@ -18,10 +18,10 @@ from aiohttp import web
 from gateway.access.identity import Subject
 from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.console import Console, has_browser, open_in_browser
-from gateway.cli.given_input import split_action, split_config
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
+from gateway.cli.user_input import split_action, split_config
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import load
 from gateway.config.settings import variable_of

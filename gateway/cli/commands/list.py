@@ -5,10 +5,10 @@ from typing import Final
 from gateway.cli.client.open_client import open_client
 from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.console import Console, counted, waiting
-from gateway.cli.given_input import split_config
 from gateway.cli.options import add_json, add_lists_all, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
+from gateway.cli.user_input import split_config
 from gateway.errors import ConfigError, ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 

@@ -4,10 +4,10 @@ from urllib.parse import quote
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, say
-from gateway.cli.given_input import split_action, split_config
 from gateway.cli.options import DAEMON_HINT, add_daemon_url, add_json
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
+from gateway.cli.user_input import split_action, split_config
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 

@@ -12,10 +12,10 @@ import msgspec
 
 from gateway.cli.commands.test.running import Grade, Verdict, run_tests
 from gateway.cli.console import Console, protect_stdout, waiting
-from gateway.cli.given_input import split_config
 from gateway.cli.options import add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import writing
+from gateway.cli.user_input import split_config
 
 _MARKS: Final = {Grade.PASSED: ("✓", "green"), Grade.FAILED: ("✗", "red"), Grade.SKIPPED: ("–", "yellow")}
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 256 * 2**20
 _PIECE: Final = 2**20
 
 
-def given_bytes(path: str, *, where: str) -> bytes:
+def input_bytes(path: str, *, where: str) -> bytes:
     """Return the content of a file, pipe or device, or of standard input for `-`.
 
     Raises:
@@ -47,13 +47,13 @@ def given_bytes(path: str, *, where: str) -> bytes:
     return bytes(data)
 
 
-def given_text(path: str, *, where: str) -> str:
+def input_text(path: str, *, where: str) -> str:
     """Return the text of a UTF-8 file with its line ends, or the text of standard input for `-`.
 
     Raises:
-        ConfigError: the content is not UTF-8, or `given_bytes` cannot read the file.
+        ConfigError: the content is not UTF-8, or `input_bytes` cannot read the file.
     """
-    data = given_bytes(path, where=where)
+    data = input_bytes(path, where=where)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -69,7 +69,7 @@ def _read(file: BinaryIO) -> bytearray:
     return data
 
 
-def given_line() -> str:
+def input_line() -> str:
     """Return the next line of standard input, or an empty string at the end of the input."""
     with _interruptible():
         return sys.stdin.readline()
@@ -89,14 +89,14 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def given_caller(name: str | None, auth: Auth | None) -> Identity:
+def caller_from_claims(name: str | None, auth: Auth | None) -> Identity:
     """Return the identity with the claims in the file `name`, or the anonymous identity if `name` is None.
 
     Raise ConfigError if the file cannot be read, or if `auth` would not accept the identity.
     """
     if name is None:
         return ANONYMOUS
-    composition = compose(SourceFile(Path(name).absolute(), given_text(name, where=name)))
+    composition = compose(SourceFile(Path(name).absolute(), input_text(name, where=name)))
     if composition.diagnostics:
         raise ConfigError.at(name, composition.diagnostics[0].message)
     claims = None if composition.root is None else plain(composition.root)
@@ -176,7 +176,7 @@ def _argument(pair: str) -> tuple[str, Json]:
         case ":":
             return key[:-1], _json(value, where=pair)
         case "@":
-            return key[:-1], given_text(value, where=pair)
+            return key[:-1], input_text(value, where=pair)
         case _:
             return key, value
 

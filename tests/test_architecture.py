@@ -215,7 +215,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_410,
+    "lines": 76_428,
     "files": 482,
     "classes": 792,
     "patches of libraries or the standard library": 0,

@@ -34,7 +34,7 @@ def loads(data: bytes | str) -> Json:
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
-        raise orjson.JSONDecodeError("nested too deeply to read its integers exactly", "", 0) from error
+        raise orjson.JSONDecodeError("nested too deeply to read integers of more than 64 bits", "", 0) from error
     except (msgspec.DecodeError, ValueError) as error:
         raise orjson.JSONDecodeError(str(error), "", 0) from error
 

@@ -34,7 +34,7 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):
         raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
-    # An attacker who can replace the keys can sign tokens.
+    # Require https, because an attacker who can replace the keys can sign tokens.
     if not is_trustworthy(keys_url):
         raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
     return keys_url

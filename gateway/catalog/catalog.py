@@ -263,7 +263,7 @@ def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Map the names that app pages use to tools. Skip ambiguous names, and names that are also names of tools."""
+    """Map the tool names in app pages to the served names. Skip ambiguous names, and names of other tools."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name

@@ -95,7 +95,7 @@ _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the first letter whose script only resembles the script of the earlier letters in its word."""
+    """Return the first letter from another, similar-looking script than the first letter of the same word."""
     if name.isascii():
         return None
     # Check each word separately, because a name can contain words in different scripts.

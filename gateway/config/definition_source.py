@@ -41,7 +41,7 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Maps the name of each server to its instructions."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Maps the tool prefix to the server name, for servers that all callers can use but whose lists are unknown."""
+    """Maps tool prefixes to server names, for servers without a known list of tools that all callers can use."""
 
 
 class DefinitionSource(Protocol):

@@ -41,7 +41,7 @@ class _Generator(GenerateJsonSchema):
     """Adds docstrings as descriptions, and accepts interpolation instead of numbers, booleans and fixed words."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
-        """Return the schema of a nested model, which pydantic builds only now (see `Model`)."""
+        """Build a nested model before generating its schema, because models are built lazily (see `Model`)."""
         model: type[Model] | None = schema.get("metadata", {}).get("model")
         if model is None:
             return super().generate_inner(schema)

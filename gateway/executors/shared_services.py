@@ -23,7 +23,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     processes: Processes = msgspec.field(default_factory=Processes)
     http: HttpClients = msgspec.field(default_factory=HttpClients)
     threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
-    """Runs plugin functions. `limits.threads` sets the number of threads, because functions can hang."""
+    """Runs plugin functions. `limits.threads` replaces the default number of threads."""
     cache: ResponseCache = msgspec.field(default_factory=lambda: ResponseCache(MAX_BYTES))
     output_store: OutputStore = msgspec.field(default_factory=OutputStore)
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)

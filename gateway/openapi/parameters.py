@@ -161,7 +161,7 @@ def parameters_of(
         DocumentError: a parameter cannot be sent.
     """
     found: dict[tuple[Place, str], Parameter] = {}
-    # OpenAPI 3.0.3 "Path Item Object": an operation's parameter replaces its path's with the same name and `in`.
+    # OpenAPI 3.0.3 "Path Item Object": an operation overrides the path's parameter with the same name and `in`.
     for around in (*reversed(operation.items), operation.node):
         for node in _list(around.at("parameters"), references).items():
             parameter = _parameter(references.follow(node), references, schemas, note)

@@ -65,7 +65,7 @@ def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
     """Return the security schemes that the connection lacks. The list is empty if one alternative is satisfied."""
-    # OpenAPI 3.0.3 "Operation Object": the operation's list replaces the document's, even an empty one.
+    # OpenAPI 3.0.3 "Operation Object": the operation's list, even if empty, overrides the document's list.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
         return []

@@ -80,7 +80,7 @@ def _operation(
     operation: JsonObject, common: list[Json], root: JsonObject, bodies: Mapping[str, Json]
 ) -> dict[str, Json]:
     given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
-    # Swagger 2.0, "Operation Object": a parameter replaces its path's with the same name and `in`.
+    # Swagger 2.0, "Operation Object": an operation overrides the path's parameter with the same name and `in`.
     by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # of any type
     parameters = list(by_key.values())
     consumes = _types(operation, "consumes") or _types(root, "consumes")

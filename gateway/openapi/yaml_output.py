@@ -32,7 +32,7 @@ def _escaped(value: Json) -> Json:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a value that occurs twice in full, because anchors are harder to read."""
+    """Writes repeated values in full, because anchors and aliases are harder to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's method
         return True

@@ -84,6 +84,6 @@ class Health:
             f"the upstream {name} is {each['state']}"
             for name, each in self._upstreams().items()
             if each["state"] in {"backing_off", "degraded"}
-            # A first connection counts once it has failed, or while the upstream offers nothing yet.
+            # Do not warn about a first connection that has not failed if earlier definitions are served.
             or (each["state"] == "connecting" and ("reason" in each or "offers" not in each))
         ]

@@ -239,9 +239,9 @@ class _RoomLogger(structlog.WriteLogger):
 
 
 def _levels_of(room: str) -> logging.Logger:
-    """Return the logger of the standard library that has the level of a room, or the general level for an empty room.
+    """Return the standard logger whose level applies to a package of `gateway`, or to all packages if `room` is "".
 
-    The standard loggers of the modules in a room inherit this level.
+    The standard loggers of the package's modules inherit this level.
     """
     return logging.getLogger(f"gateway.{room}" if room else "gateway")
 

@@ -51,7 +51,7 @@ def encode(text: str) -> str:
 
 
 def request_fields(method: str, params: JsonObject) -> dict[str, str]:
-    """Return the headers that mirror the method and the name of a request."""
+    """Return `Mcp-Method` and `Mcp-Name`, which repeat the method and the name or URI of a request."""
     fields = {"Mcp-Method": method}
     name = params.get(NAME_PARAM.get(method, ""))
     if isinstance(name, str):

@@ -161,9 +161,9 @@ def _readable_id(value: Json) -> RequestId | None:
 
 
 def _id_in_bad_text(raw: bytes) -> RequestId | None:
-    """Return the id of a request whose only error is malformed text, such as a truncated emoji.
+    """Return the id of a request that is only invalid because of malformed text, such as half an emoji.
 
-    Such text contains partial characters or surrogate pairs. Without the request's id, the client would wait forever.
+    Malformed text is invalid UTF-8 or a lone surrogate. An error without the id would leave the client waiting.
     """
     try:
         value = json.loads(raw.decode(errors="replace"))

@@ -130,8 +130,8 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
 def _most_bytes(config: models.Tool, output: Output) -> int:
     """Return the maximum size of a backend's result, in bytes.
 
-    If `output` truncates the result later, the backend can stop early: rows at `max_size`, and commands at twice
-    `max_size`, because sanitizing removes characters. Otherwise, `select` and the output store can need more.
+    If `output` only truncates the result, the backend can stop early: queries at `max_size`, and commands at twice
+    `max_size`, because sanitizing removes characters. Otherwise, `select` or the output store can need more.
     """
     cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
     is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)

@@ -168,7 +168,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""Written as in a file. The content mentions both inputs, so that they count as used. An executor replaces it."""
+"""A tool as in a configuration file. An executor replaces `content`, which only marks both inputs as used."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",

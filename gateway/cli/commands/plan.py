@@ -78,7 +78,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _current(options: Namespace, hints: Console) -> Manifest:
-    """Return the manifest to compare with, from the server at `--url`, the old file, or the server of the new file."""
+    """Return the old manifest from the server at `--url`, the old file, or the daemon that serves the file."""
     if options.url is not None:
         return await _served(options.url)
     old, new = one_shot_settings(options, options.old), one_shot_settings(options, options.new)

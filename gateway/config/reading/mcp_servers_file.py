@@ -45,7 +45,7 @@ _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
 ClientServer = tuple[MapItem, MapItem | None]
-"""A server reduced to the keys of an upstream, and its `envFile`, whose variables `env` overrides."""
+"""A server reduced to the keys of an upstream, and its `envFile`. Variables in `env` override the file."""
 
 
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:

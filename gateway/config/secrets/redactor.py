@@ -22,7 +22,7 @@ from gateway.json_types import Json
 
 _SAMPLE: Final = 6
 _FEWEST: Final = 400
-"""Minimum of strings × step for sampling. Below this number, searching for each string is faster (measured)."""
+"""Minimum number of samples. With fewer samples, searching for each string separately is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
 _LONG: Final = 16
 """Minimum bytes of a long string."""

@@ -34,7 +34,7 @@ _MAX_ENTRIES: Final = 1_000_000
 _Segment: TypeAlias = re.Pattern[str] | None
 
 Places: TypeAlias = frozenset[tuple[int, int]]
-"""A matching state: pairs of the index of a pattern and the number of segments of this pattern that matched."""
+"""A matching state: the index of each pattern that can still match, and the number of its segments that matched."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:

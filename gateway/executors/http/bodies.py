@@ -24,7 +24,7 @@ from gateway.language.templates.templating import compile_json, compile_text
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
 MAX_FORM_BYTES: Final = 16 * 2**20
-"""The limit in bytes for a form. Nested fields repeat the names of outer fields, so a form can exceed its arguments."""
+"""The limit in bytes for a form. A form repeats the names of outer fields, so it can be longer than the arguments."""
 
 
 Body = tuple[bytes, str, Json]

@@ -35,7 +35,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
-        """Return the value for the style, or the rendered text without a style. Return UNDEFINED if absent."""
+        """Return the value as JSON if the field has a style, otherwise as text. An absent value is UNDEFINED."""
         if self.style is not None:
             return self.template.value(arguments)
         text = self.template.render_element(arguments)

@@ -81,7 +81,7 @@ def _rows(text: str) -> list[dict[str, str | None]]:
                 reason = f"the row has {len(row)} values, but the header has {len(names)}"
                 raise _not_valid("CSV", reader.line_num, reason)
             if len(rows) >= most_rows:
-                raise _not_valid("CSV", reader.line_num, "too many rows for the length of the header")
+                raise _not_valid("CSV", reader.line_num, "too many rows for such long column names")
             rows.append(dict(zip_longest(names, row)))
     except csv.Error as error:
         raise _not_valid("CSV", reader.line_num, str(error)) from error

@@ -56,7 +56,7 @@ _READ_AS: Final = {
 
 @lru_cache(maxsize=64)
 def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
-    """Return the form of content with this media type, or None if the type is unknown."""
+    """Return whether a media type is JSON, other text, an image or audio. Return None for all other types."""
     kind = essence(media_type)
     if kind == JSON or kind.endswith("+json"):  # RFC 6839 §3.1
         return "json"

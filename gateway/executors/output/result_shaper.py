@@ -47,14 +47,14 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
     counters: OutputCounters
 
     def accept(self, value: Json) -> JsonObject:
-        """Return the value as an object (MCP 2026-07-28, `CallToolResult`), and note any mismatch with the schema."""
+        """Return the value, wrapped in an object if necessary, and report the first mismatch with the schema."""
         if errors := validation_errors(self.schema, value):
             self.counters.note_mismatch(self.place, str(errors[0]))
         return value if isinstance(value, dict) else {"result": value}
 
 
 def announced(schema: JsonObject) -> JsonObject:
-    """Return an `outputSchema` that allows any object, because clients reject results that do not match."""
+    """Return an `outputSchema` that shows `schema` but allows any object, because clients reject mismatches."""
     # Keep `$defs` at the root, because references are relative to the root.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}

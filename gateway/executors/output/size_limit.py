@@ -24,7 +24,7 @@ Overflow = Literal["truncate", "resource", "error"]
 
 
 class OutputCounters:
-    """Counts outputs over the limit and results that do not match their schema. Threads make the counts inexact."""
+    """Counts outputs over the limit and results that do not match their schema. Concurrent updates can be lost."""
 
     def __init__(self) -> None:
         self.overflows: Final[dict[str, int]] = {"truncate": 0, "resource": 0, "error": 0}

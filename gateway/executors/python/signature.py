@@ -242,7 +242,7 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether JSON values need no conversion for a hint. Numbers need one, because 5.0 can be an integer."""
+    """Return whether JSON values need no conversion for a hint. Numbers need one, because an integer can be 5.0."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL

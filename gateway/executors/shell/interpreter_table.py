@@ -22,7 +22,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value whose name is also the beginning of a longer option."""
+    """Long options without a value whose name is also a prefix of a longer option."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
@@ -201,7 +201,7 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value whose name is also the beginning of a longer option."""
+    """Long options without a value whose name is also a prefix of a longer option."""
     operands: int = 0
     """The number of operands before the started command."""
     at: tuple[str, ...] = ()

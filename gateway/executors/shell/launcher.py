@@ -48,7 +48,7 @@ _LIMIT_MESSAGES: Final = {
 """Error messages that programs write when they reach a limit."""
 
 
-# Does the same as prlimit(1). Resets two signals that Python ignores, so that the command does not ignore both.
+# Replaces prlimit(1). Resets the two signals that Python ignores, because the command would inherit the setting.
 _SET_LIMITS: Final = """\
 import os, resource, signal, sys
 for each in (signal.SIGPIPE, signal.SIGXFSZ):

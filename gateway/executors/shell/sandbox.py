@@ -280,7 +280,7 @@ _SWITCHES: Final = (
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
 )
-"""A file, its value that disables user namespaces, and the setting that enables user namespaces, for each switch."""
+"""For each kernel switch: its file, the value that disables user namespaces, and the setting that enables them."""
 
 
 def _remedy() -> str:

@@ -51,7 +51,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
     def _inputs(self, arguments: JsonObject, everything: str) -> dict[str, str]:
-        """Return the variables of the inputs. Omit a value that cannot be passed if the script does not mention it.
+        """Return the environment variables of the inputs. Values that cannot be passed are omitted if unused.
 
         Raises:
             ExecutionError: the script uses a value that cannot be passed.

@@ -27,7 +27,7 @@ _INTERRUPT_EVERY: Final = 0.02
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     # COPY can write files even if the database is read-only.
     "enable_external_access": False,
-    # Queries could read the temporary files of other calls.
+    # Use no temporary files, because queries could read the files of other calls.
     "temp_directory": "",
     "autoinstall_known_extensions": False,
     "lock_configuration": True,

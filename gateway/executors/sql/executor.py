@@ -93,13 +93,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return [*set_values, *(statement.bind(arguments) for statement in self.statements)]
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
-        """Run one transaction in a separate task. A cancelled task continues until the database has stopped."""
+        """Run one transaction in a separate task, which can outlive a cancelled call."""
         committing = asyncio.Event()
         transaction = self._transaction(bound, committing, deadline=invocation.deadline.at)
         task = asyncio.create_task(transaction, name=f"sql {self.database.name}")
         try:
             async with invocation.deadline.limit(f"The database `{self.database.name}`"):
-                # If this wait is cancelled, the task continues until the database has stopped.
+                # Cancelling this wait does not cancel the task.
                 await asyncio.wait({task})
             return task.result()
         except DeadlineExceededError as error:
@@ -107,7 +107,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise ExecutionError(f"{error}. It is unknown whether the transaction was committed") from error
             raise
         finally:
-            # Hold the permit until the database has stopped.
+            # Hold the permit until the database has stopped the statement.
             if not task.done():
                 task.cancel()
                 invocation.permit.hold_until_done(self.pools.own(_ended(task), name="sql that ends"))

@@ -181,7 +181,7 @@ def _name_in(parameters: Sequence[str]) -> str | None:
 
 
 Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
-"""Replaces a file in arguments. Text in place of an object or list with files has no rule."""
+"""Replaces a file in arguments. The rule is None if the value is text instead of an object or list with files."""
 
 
 def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None:

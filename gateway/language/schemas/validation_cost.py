@@ -32,7 +32,7 @@ MAX_LARGE_INTEGERS: Final = 1000
 MAX_DIVIDED: Final = 10_000
 """Maximum numbers in an argument whose schema has `multipleOf`. Each check takes up to 50 µs."""
 MAX_NAMED: Final = 1_000_000
-"""Maximum of the members in an argument, times the `patternProperties` in its schema."""
+"""Maximum product of the number of members in an argument and the number of `patternProperties` in its schema."""
 _SMALL_AUTOMATON: Final = 32 * 1024
 """Maximum bytes of a cheap automaton. A few hundred states take about 100 ns per character."""
 _MAX_EXACT_INTEGER: Final = 2**53

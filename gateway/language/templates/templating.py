@@ -80,7 +80,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return frame
 
     def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
-        """Return the value of a single expression, or the rendered text, or UNDEFINED if a value is missing.
+        """Return the value of a lone expression, otherwise the rendered text. A missing value returns UNDEFINED.
 
         Raises:
             ExecutionError: as for `render`.

@@ -1,7 +1,7 @@
 """Tells other replicas about changes that plugins make at run time and about sign-ins of users.
 
-The store also keeps whether each switched primitive is enabled, for replicas that start later. If several replicas
-switch a primitive at once, all replicas apply the value in the store.
+For replicas that start later, the store records whether a plugin has enabled or disabled a primitive. If several
+replicas change a primitive at once, all replicas apply the state in the store.
 """
 
 import asyncio

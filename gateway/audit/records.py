@@ -68,7 +68,7 @@ def call_record(
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
-    """Compile the templates of `audit.labels`. `problems` must refer to the root of the file."""
+    """Compile the templates of `audit.labels`. `problems` must point to the root of the file."""
     labels = {} if document.audit is None else document.audit.labels
     scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
     return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}

@@ -36,7 +36,7 @@ class ConcurrencyLimiter:
         self._all: Final = Semaphores("all calls", store=shared)
         self._shared: Final = shared
         self.refused = 0
-        """The number of calls that were refused because a queue was full, or that lost their place in it."""
+        """The number of calls that a full queue has refused, or that later calls have displaced from a queue."""
 
     @property
     def is_shared(self) -> bool:

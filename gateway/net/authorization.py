@@ -95,7 +95,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
         if tokens is not None:
             return with_token(request, tokens.access_token, key=tokens.proof_key, nonces=self.entry.endpoint.nonces)
-        # Send no token: the challenge of an MCP server lists the required scopes, and the gateway cannot sign in.
+        # Send no token: an MCP server's challenge lists the required scopes, and no user can sign in without a subject.
         if self.entry.is_mcp or subject is None:
             return request
         raise SignInRequiredError(self.sign_ins, self.entry, subject)
@@ -148,7 +148,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundServices(Protocol):
-    """Objects for signing in that are kept across configuration reloads."""
+    """The objects that outbound authorization uses and that configuration reloads keep."""
 
     @property
     def http(self) -> HttpClients: ...
@@ -201,7 +201,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Compile `auth` for the service at `service_url`. Report any problem and return None.
+    """Compile `auth` for the service at `service_url`. Report problems, and return None if nothing can be compiled.
 
     The guard, proxy and TLS settings of `sender` also apply to the authorization server. `redactor` masks secrets in
     the server's responses. `issuers` are the issuers of `auth.oauth`, or None if `auth.oauth` cannot be read.
@@ -314,7 +314,7 @@ def _compile_client(config: TokenRequest | AuthorizationCode, problems: Problems
     try:
         if PEM not in pem:
             file = problems.directory / pem
-            content_digest(file)  # A renewed key changes the configuration.
+            content_digest(file)
             pem = file.read_text(encoding="ascii")
         read_private_key(pem)
     except ValueError as error:

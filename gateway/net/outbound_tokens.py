@@ -127,7 +127,7 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class OutboundTokens:
-    """The access tokens and server metadata that were fetched, which are kept across configuration reloads."""
+    """Caches access tokens and server metadata, also across configuration reloads."""
 
     def __init__(self) -> None:
         self.tokens: Final[SharedFetches[AccessToken]] = SharedFetches()

@@ -32,7 +32,7 @@ def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
 def _trust(tls: ClientTls, problems: Problems) -> Trust:
     files = {name: problems.directory / file for name in ("ca", "cert", "key") if (file := getattr(tls, name))}
     for path in files.values():
-        content_digest(path)  # A renewed certificate changes the configuration.
+        content_digest(path)
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in files.items()))
         return _context(digest.digest(), tls, problems.directory)

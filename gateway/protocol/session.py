@@ -18,7 +18,7 @@ _ID_BYTES: Final = 24
 
 
 class Session:
-    """The session of a legacy client. `Mcp-Session-Id` identifies the session over HTTP, and the process over stdio."""
+    """The session of a legacy client: over HTTP, one `Mcp-Session-Id`, and over stdio, the whole process."""
 
     __slots__ = (
         "__weakref__",

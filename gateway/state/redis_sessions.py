@@ -72,7 +72,7 @@ other holders.
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change to a session that another replica has made."""
+    """A change that another replica has made to a session."""
 
     nonce: str
     log_level: str | None = None

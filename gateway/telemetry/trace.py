@@ -28,7 +28,7 @@ _STATE: Final = re.compile("[ -~]{1,512}")
 
 
 class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a span that is passed on to another process."""
+    """The W3C trace context of a message: the parent span, and the vendors' trace state."""
 
     parent: str
     state: str | None = None

@@ -59,7 +59,7 @@ class DuplexSession:
     async def take(self, message: Received, caller: Caller | None = None) -> None:
         """Handle a message.
 
-        Requests run concurrently. The first `initialize`, notifications and responses are handled before `take` ends,
+        Requests run concurrently. The first `initialize`, notifications and responses are handled before this returns,
         because later messages depend on their effects. `caller` replaces the session's caller for this message.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)

@@ -198,7 +198,7 @@ class HttpSse:
         return msgspec.msgpack.encode(await self._take_passed_on(_MESSAGES.decode(body)))
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Handle a message that another replica has forwarded, with the headers and token that opened the stream."""
+        """Handle a message from another replica. The message gets the headers and token of the stream's request."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)
         if client is None:

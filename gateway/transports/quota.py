@@ -181,8 +181,8 @@ class WriteQuota(Usage):
 
     The quota protects against clients that request large responses on many connections without reading them. Responses
     over the quota wait for room, and are refused if the waiting bytes would exceed the quota as well. A response larger
-    than the quota is written when no other response is. Small responses and events are exempt, because connection
-    buffers and the write timeout already limit them.
+    than the quota is written while no other response is counted. Small responses and events are exempt, because
+    connection buffers and the write timeout already limit them.
     """
 
     def __init__(self, shares: SizeShares | None = None) -> None:

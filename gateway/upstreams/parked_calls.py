@@ -93,7 +93,7 @@ class ParkedCall(RelayedCall):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
-        """Send the client's responses to the server. Return the server's result or next input requests."""
+        """Send the client's responses to the server. Return the server's result or its next input requests."""
         for question in self._unanswered:
             if isinstance(answers, RpcError):
                 question.answer.set_exception(answers)
@@ -181,7 +181,7 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return the parked call of a retry, or a new call. Repeat a call of another process once if possible."""
+        """Return the parked call of a retry, or a new call. If another process has the call, repeat the call once."""
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

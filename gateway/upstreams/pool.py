@@ -314,7 +314,7 @@ class SessionPool:
 
     @asynccontextmanager
     async def _place_to_start(self) -> AsyncIterator[None]:
-        """Limit how many child processes start at the same time. A slow one counts for at most `_START_SECONDS`."""
+        """Limit how many child processes start at the same time. A slow process counts for `_START_SECONDS`."""
         if not self.is_child:
             yield
             return

@@ -346,7 +346,7 @@ def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
         ("{{ a in b }}", {"a": 1, "b": 1}, "`in` needs text, a list or an object, not a number"),
         ("{{ a | join }}", {"a": 1}, "expected a list, not a number"),
         ("{{ a | abs }}", {"a": "x"}, "expected a number, not text"),
-        ("{% for x, y in xs %}{% endfor %}", {"xs": [1]}, "`for x, y` needs lists of 2"),
+        ("{% for x, y in xs %}{% endfor %}", {"xs": [1]}, "`for x, y` needs lists with 2 items each"),
         ("{{ xs[::a] }}", {"xs": [1], "a": 0}, "slice step cannot be zero"),
         ("{{ xs[b:] }}", {"xs": [1], "b": "x"}, "slice indices must be integers"),
     ],

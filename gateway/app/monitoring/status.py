@@ -89,7 +89,7 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
 
 
 def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
-    """Return the facts about the daemon for `/-/api/`. Pass `base_url` only if this URL has the MCP endpoint."""
+    """Return the facts about the daemon for `/-/api/`. Pass `base_url` only if the MCP endpoint is below this URL."""
     pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name

@@ -118,7 +118,7 @@ class WorkerProcess:
             except TimeoutError:
                 if is_suspect:
                     return True
-                is_suspect = True  # unless this process was suspended and heartbeats are waiting
+                is_suspect = True  # check again: if this process was suspended, heartbeats can still be unread
             except OSError:
                 return False
         return False

@@ -28,7 +28,7 @@ def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
 
 
 def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
-    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` reports at `app`."""
+    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` must point to `app`."""
     if (app := config.app) is None:
         return []
     uri = app_uri(name, server=context.server)

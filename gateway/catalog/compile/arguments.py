@@ -36,7 +36,7 @@ def compile_arguments(
 ) -> CompiledArguments:
     """Compile `input`, `input_schema`, or `derived`. Without any of these, the tool has no arguments.
 
-    `problems` reports at the tool. `derived` is the schema of the Python function. `coerce` applies unless the tool
+    `problems` must point to the tool. `derived` is the schema of the Python function. `coerce` applies unless the tool
     sets `coerce`. `max_body` is the maximum size of a message in bytes.
     """
     if (relayed := relayed_of(config)) is not None:

@@ -84,7 +84,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
         return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
 
     def sound(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
-        """Remove definitions with errors that came from sources such as upstreams. Skills never come from sources."""
+        """Remove definitions that have errors and come from sources such as upstreams. Sources have no skills."""
         found = {(str(kind), str(name)) for kind, name in loaded.origins}
         names = {name for name in found if not problems.at(*name).has_no_errors}
         if not names:

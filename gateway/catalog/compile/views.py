@@ -45,7 +45,7 @@ _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
 
 
 def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
-    """Compile every view of `primitives`, which come from the files. `problems` reports at `views`."""
+    """Compile every view of `primitives`, which come from the files. `problems` must point to `views`."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"
@@ -76,7 +76,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
 
 
 def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, PutSearch]:
-    """Compile the `search` of views. `problems` reports at `views`."""
+    """Compile the `search` of views. `problems` must point to `views`."""
     return {
         name: _compile_search(
             always=any_of(config.always) if config.always else None,

@@ -52,7 +52,7 @@ class Plugins:
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
         """Read the directories of a new generation, and return the paths. This method blocks.
 
-        `problems` reports at `plugins:`.
+        `problems` must point to `plugins`.
         """
         if self._finder not in sys.meta_path:
             # The finder can be first, because it only finds names that start with `PREFIX`.

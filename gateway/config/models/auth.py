@@ -22,9 +22,9 @@ from gateway.config.models.base import (
 from gateway.config.models.definition_keys import ToolHint
 
 MAX_KEY_LENGTH: Final = 4096
-"""Characters. Servers limit the length of header fields."""
+"""The maximum number of characters, because servers limit the length of header fields."""
 MIN_KEY_LENGTH: Final = 16
-"""Characters. Shorter keys are too easy to guess."""
+"""The minimum number of characters, because shorter keys are too easy to guess."""
 
 
 def _trustworthy(value: str) -> str:

@@ -86,7 +86,7 @@ Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_lin
 
 
 class ProcessLimits(Model):
-    """Limits of the child process and its descendants. A call that reaches a limit reports it."""
+    """Limits of the child process and its descendants. If a call reaches a limit, its error names the limit."""
 
     memory: Annotated[Size, Field(ge=2**20)] | None = None
     """Address space of each process. Programs cannot start with less than 1MiB."""
@@ -272,7 +272,7 @@ RequestField = Annotated[
 
 
 class HttpPages(Model):
-    """Fetch the following pages of a list too, and join the lists. The limit of the output ends this early."""
+    """Fetches the following pages of a list and joins the lists, up to the size limit of the output."""
 
     next: NotEmpty
     """`link` for the URL in the `Link` header with `rel="next"`, or a JMESPath expression that selects the URL of the

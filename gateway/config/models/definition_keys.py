@@ -130,7 +130,7 @@ class ContentAnnotations(Model):
 ToolHint = Literal["read_only", "destructive", "idempotent", "open_world"]
 """The fields of `ToolAnnotations`, except the title."""
 HINTS: Final[Mapping[str, str]] = {name: f"{to_camel(name)}Hint" for name in get_args(ToolHint)}
-"""Key → name in MCP."""
+"""Maps keys to names in MCP."""
 
 
 class ToolAnnotations(Model):

@@ -39,7 +39,7 @@ class SkillDirectories(Model):
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Tags for grouping and rules."""
     access: Access | None = None
-    """Who can read them. Default: everyone."""
+    """Who can read the skills. Default: everyone."""
 
 
 Skills = Annotated[SkillDirectories, text_for("dir")]

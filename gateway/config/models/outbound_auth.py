@@ -24,7 +24,7 @@ from gateway.config.models.quantities import PositiveDuration
 from gateway.json_types import Json
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-"""Characters."""
+"""The maximum number of characters."""
 PEM: Final = "-----BEGIN"
 """Start of a private key. Other text is the path of a key file."""
 SubjectIssuers = Annotated[list[IssuerUrl], DISTINCT, ONE_OR_MANY]
@@ -190,7 +190,7 @@ class OutboundAuth(Model):
 
     @property
     def token_request(self) -> TokenRequest | None:
-        """The key for access tokens. None for a fixed credential."""
+        """The configured key that requests access tokens without a sign-in, if any."""
         return self.client_credentials or self.token_exchange or self.enterprise
 
     @property
@@ -204,7 +204,7 @@ class OutboundAuth(Model):
 
     @property
     def client(self) -> TokenRequest | AuthorizationCode | None:
-        """The key with a client of an authorization server. None for a fixed credential."""
+        """The configured key that names a client of an authorization server, if any."""
         return self.token_request or self.authorization_code
 
     @model_validator(mode="after")

@@ -102,7 +102,7 @@ class ParsedRate(msgspec.Struct, frozen=True):
 
 
 def parse_rate(value: Json) -> ParsedRate:
-    """Raises: PydanticCustomError: the value is not a rate."""
+    """Parse a rate such as `10/minute`. Raise PydanticCustomError if the value is not a rate."""
     if isinstance(value, ParsedRate):
         return value
     match = _RATE.fullmatch(value) if isinstance(value, str) else None

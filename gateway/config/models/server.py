@@ -159,7 +159,7 @@ class Listen(Model):
     session_ttl: PositiveDuration = timedelta(hours=1)
     """How long a session can be idle."""
     receive_timeout: PositiveDuration = timedelta(seconds=30)
-    """Time limit to receive the head of a request, and any body. The first limit starts with the connection."""
+    """Time limit for the head of a request, and again for its body. The first head's time starts at the connection."""
     idle_timeout: PositiveDuration = timedelta(minutes=11)
     """How long a connection stays open between requests. Use a longer time than your proxy does."""
     tls: Annotated[Tls | None, Use.SECRET] = None
@@ -200,7 +200,7 @@ class SamplingLimits(Model):
 
 
 class Quota(Model):
-    """Maximum number at the same time, per caller and in total."""
+    """Maximum number in use at the same time, per caller and in total."""
 
     per_caller: PositiveCount | None = None
     """For one caller."""
@@ -218,7 +218,7 @@ class QueueLengths(Model):
 
 
 class SizeShares(Model):
-    """Maximum number of bytes at the same time, per caller and in total."""
+    """Maximum number of bytes in use at the same time, per caller and in total."""
 
     per_caller: PositiveSize = 64 * 2**20
     """For one caller. The default is sixteen times the default of `listen.max_body`."""

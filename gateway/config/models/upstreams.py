@@ -50,7 +50,7 @@ def _may_be_forwarded(name: str) -> str:
 
 
 class _Selection(Model):
-    """Selects a part of a list."""
+    """Globs that select items of one of the upstream's lists."""
 
     include: Annotated[list[str], DISTINCT, ONE_OR_MANY] = ["*"]
     """Globs. Only matching items are offered."""
@@ -142,7 +142,7 @@ class Upstream(Model):
     tls: Annotated[ClientTls | None, Use.SECRET] = None
     """TLS settings."""
     forward_headers: Annotated[list[Annotated[str, AfterValidator(_may_be_forwarded)]], DISTINCT] = []
-    """Header fields to forward from the caller's request, except those between the caller and this server."""
+    """Header fields to forward from the caller's request. Fields for this server, such as `Cookie`, are not allowed."""
     prefix: Annotated[NamePrefix | None, Use.NAME] = None
     """Prefix for the names of tools and prompts. Default `<name>_`. Can be empty."""
     uri_prefix: Annotated[str | None, Use.NAME] = None
@@ -179,11 +179,11 @@ class Upstream(Model):
     rate_limit: WrittenRateLimit | None = None
     """Rate limit of each of its tools, resources and prompts, such as 10/minute per caller."""
     access: Access | None = None
-    """Who can use them. Default: everyone."""
+    """Who can use its tools, resources and prompts. Default: everyone."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Tags for grouping and rules."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met before they are offered."""
+    """Requirements that must be met before its tools, resources and prompts are offered."""
     required: Flag = False
     """Report the daemon as not ready while this upstream is unreachable."""
     health: Duration = timedelta(seconds=30)

@@ -84,7 +84,7 @@ def is_unavailable(sqlstate: str) -> bool:
 
 
 def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
-    """Classify a connection error. Return errors that the database did not cause unchanged."""
+    """Return the ExecutionError for a failed connection, or `error` itself if the database did not cause it."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - optional dependency
 
     # SQLAlchemy wraps the driver's error, which contains the reason.

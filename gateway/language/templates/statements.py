@@ -143,7 +143,7 @@ def _bind_one(name: str) -> Callable[[RenderState, Json], Mapping[str, Json]]:
 def _bind_each(names: Sequence[str]) -> Callable[[RenderState, Json], Mapping[str, Json]]:
     def bind(frame: RenderState, item: Json) -> Mapping[str, Json]:
         if not isinstance(item, list) or len(item) != len(names):
-            raise ExecutionError(f"`for {', '.join(names)}` needs lists of {len(names)}")
+            raise ExecutionError(f"`for {', '.join(names)}` needs lists with {len(names)} items each")
         return {name: frame.value(part) for name, part in zip(names, item, strict=True)}
 
     return bind

@@ -96,7 +96,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     activity: CallActivity
     progress: ProgressReporter | None = None
     seconds_left: Callable[[], float] | None = None
-    """Returns how many seconds the call's task is stored, or None if the call is no task."""
+    """Function that returns for how many more seconds the call's task is stored. None if the call is not a task."""
 
     @property
     def output_seconds(self) -> float | None:

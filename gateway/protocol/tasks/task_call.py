@@ -168,7 +168,7 @@ class TaskCall:
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
 
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Return a task or a result. See the function `answer` for exceptions."""
+        """Return a task or a result. For the exceptions, see the function `answer` of this module."""
         try:
             if not rules.is_required or rules.asks_before or call.brings_answers:
                 return await self._run_then_store(task_id, call, rules, arguments)

@@ -1,7 +1,7 @@
 """Serves OAuth 2.0 Protected Resource Metadata (RFC 9728), which points clients to the authorization server.
 
-Each endpoint URL has a document, which is served below our prefix, and between the host and the prefix as RFC 9728
-specifies. Challenges contain the URL below the prefix, because every proxy forwards that URL.
+Each endpoint URL has a document. RFC 9728 puts the well-known path between the host and the path prefix. The document
+is also served below the prefix, and challenges contain this URL, because every proxy forwards it.
 """
 
 from collections.abc import Callable, Iterator

@@ -71,7 +71,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
         return None
     context = _new_context()
     try:
-        # Without a password, OpenSSL prompts on the terminal.
+        # An empty password, because OpenSSL would otherwise prompt on the terminal.
         context.load_cert_chain(cert, key, password="")
     except ssl.SSLError as error:
         problems.at("key").error(f"{key} {_ENCRYPTED if b'ENCRYPTED' in secret else _fault(error)}")
@@ -130,7 +130,7 @@ def _refused_by(client: ssl.SSLContext, context: ssl.SSLContext) -> str | None:
 
 
 def _trusting(chain: bytes) -> ssl.SSLContext:
-    """Return a client context that trusts a PEM chain. Raises SSLError or ValueError if the chain is invalid."""
+    """Return a client context that trusts a PEM chain. Raise SSLError or ValueError if the chain is invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     # The file rarely contains the root, so trust each certificate in it.

@@ -97,7 +97,7 @@ class ResponseChannel:
         return self._request.accepted.event_stream
 
     def open_if_late(self) -> None:
-        """Open an event stream if the response is late and the client names that type, so that proxies keep waiting."""
+        """Open an event stream if the response is late and `Accept` names that type, so that proxies keep waiting."""
         if self._request.accepted.names_event_stream:
             self._beat_in(SOON_SECONDS)
 

@@ -3,8 +3,8 @@
 2025-11-25 basic/transports, "Resumability and Redelivery": event ids contain the numbers of the stream and the event,
 so they are unique in the session. A stream has at most one connection, which is replaced when the client resumes.
 
-A session that exceeds its limit drops its oldest events, starting with finished streams. If all sessions exceed the
-total limit, the oldest streams lose their events first.
+A session that exceeds its limit drops its oldest events, starting with finished streams. If all sessions together
+exceed the total limit, the oldest streams lose their events first.
 """
 
 import asyncio

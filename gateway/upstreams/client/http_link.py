@@ -97,8 +97,8 @@ class HttpLink:
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Read messages from the GET stream, and reopen the stream when it ends.
 
-        Return if the server offers no GET stream. After a later failure, `ping` ends the session if a restarted server
-        responds with 404.
+        Return if the server offers no GET stream. After a later failure, send a `ping`. If the server has restarted, it
+        responds with 404, which ends the session.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -193,7 +193,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Find the response to a request, or an error without an id if `alone`. Pass other messages to the inbox."""
+        """Return the response to a request, or an error without an id if `alone`. Pass the rest to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):

@@ -21,7 +21,7 @@ MAX_DEPTH: Final = 128
 INTERNAL_ERROR: Final = "failed because of an internal error"
 
 _MAX_REPAIRED: Final = 8 * 2**20
-"""Bytes. Larger messages are not repaired, because Python's own parser would block the event loop."""
+"""The maximum size in bytes of a message to repair, because Python's own parser blocks the event loop."""
 _EXCERPT: Final = 200
 _ENDS: Final = 4096
 """Number of bytes at the start and the end of an unreadable message that are searched for the message id."""
@@ -108,7 +108,7 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
 
 
 def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
-    """Return the messages of a final event without a blank line, if its data is complete."""
+    """Return the messages of the last event if no blank line ended it but its data is complete JSON."""
     if (event := parser.end()) is None:
         return []
     try:

@@ -55,7 +55,7 @@ class RelayedCall:
         offered: JsonObject = {} if is_shared else allowed(config, context.client_capabilities)
         self.capabilities: Final[JsonObject] = offered if may_ask else {}
         """The client's capabilities that the entry allows."""
-        # A principal can have several modern clients with different capabilities.
+        # The modern clients of a principal share a session, but can have different capabilities.
         self.declared: Final = allowed(config, EVERYTHING) if self.is_modern else offered
         """Capabilities of a session that is opened for this call."""
         self.announce: Final = call.announce

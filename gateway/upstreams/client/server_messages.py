@@ -86,7 +86,7 @@ class ServerMessages:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Notify the client once the client is known and the elicitation has completed (`announce=None`)."""
+        """Record a client's `announce` function, or a completion (None). Notify the client once both are recorded."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:

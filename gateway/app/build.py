@@ -70,9 +70,9 @@ from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
-from gateway.telemetry.call_metrics import CallMetrics, RecentClients
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import AccessLog, Logs
+from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
@@ -263,7 +263,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     )
     stack.push_async_callback(pipeline.close)
     await pipeline.open(loaded)
-    store, call_metrics, recent_clients = pipeline.store, CallMetrics(), RecentClients()
+    store, call_metrics = pipeline.store, CallMetrics()
     log_calls = loaded.document.listen.access_log
     access_log = [AccessLog(logs_all=log_calls == "all")] if log_calls else []
     task_store = open_task_store(state)
@@ -274,7 +274,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         keys=state.keys,
         used_states=state.used_states,
         max_depth=loaded.document.limits.request_depth,
-        observers=[*observers, *access_log, call_metrics, recent_clients, audit],
+        observers=[*observers, *access_log, call_metrics, audit],
         observers_of_all=[*([] if tracing is None else [tracing]), *recorders],
         interaction_observer=audit,
         trace=untraced if tracing is None else tracing.trace,
@@ -323,7 +323,6 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         reloader=reloader,
         dispatcher=dispatcher,
         call_metrics=call_metrics,
-        recent_clients=recent_clients,
         health=Health(
             problems=lambda: redactor.json([str(problem) for problem in reloader.status.problems]),
             upstreams=lambda: redactor.json(upstreams.status()),

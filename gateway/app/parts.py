@@ -20,10 +20,9 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.state import DaemonState
-from gateway.telemetry.call_metrics import CallMetrics, RecentClients
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.telemetry.metrics_exposition import MetricsExposition
+from gateway.telemetry.metrics import CallMetrics, MetricsExposition
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http_server import HttpServer
 from gateway.transports.stdio.stdio import Stdio
@@ -46,7 +45,6 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     reloader: Reloader
     dispatcher: Dispatcher
     call_metrics: CallMetrics
-    recent_clients: RecentClients
     health: Health
 
 

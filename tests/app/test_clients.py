@@ -13,7 +13,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
-from gateway.telemetry.call_metrics import RECENT_SECONDS, RecentClients
+from gateway.telemetry.metrics import RECENT_SECONDS, CallMetrics
 from gateway.transports.memory import MemoryClient
 from gateway.wire.meta import title_of
 from tests.protocol.peers import serve_folder
@@ -69,13 +69,13 @@ def test_client_title_is_sanitized(info: JsonObject, title: str) -> None:
 async def test_modern_clients_are_counted_by_recent_calls(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("tools: {hello: {description: H., content: h}}")
     now = [0.0]
-    recent = RecentClients(clock=lambda: now[0])
+    metrics = CallMetrics(clock=lambda: now[0])
     async with serve_folder(tmp_path) as served:
         dispatcher = Dispatcher(
             store=CatalogStore(served.dispatcher.store.current),
             services=served.dispatcher._server.services,
             keys=SigningKeys([b"k"]),
-            observers=[recent],
+            observers=[metrics],
         )
 
         async def call(name: str) -> dict[str, Any]:
@@ -85,9 +85,9 @@ async def test_modern_clients_are_counted_by_recent_calls(tmp_path: Path) -> Non
         now[0] = RECENT_SECONDS / 2
         await call("b")
         await call("b")
-        assert {kind[3]: calls for kind, calls in recent.calls().items()} == {"a": 1, "b": 2}
+        assert {kind[3]: calls for kind, calls in metrics.recent_clients().items()} == {"a": 1, "b": 2}
         now[0] = RECENT_SECONDS + 1
-        assert {kind[3]: calls for kind, calls in recent.calls().items()} == {"b": 2}
+        assert {kind[3]: calls for kind, calls in metrics.recent_clients().items()} == {"b": 2}
         for number in range(500):
             await call(f"n{number}")
-        assert len(recent.calls()) <= 200
+        assert len(metrics.recent_clients()) <= 200

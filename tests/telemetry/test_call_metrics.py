@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.json_types import Json
-from gateway.telemetry.call_metrics import UNKNOWN, CallMetrics
-from gateway.telemetry.metrics_exposition import CallCollector
+from gateway.telemetry.metrics import UNKNOWN, CallMetrics
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from tests.telemetry.calls import call_of
 
@@ -26,7 +25,7 @@ def series(metrics: CallMetrics, sample: str, /, **labels: str) -> Mapping[tuple
 
 
 def _series(metrics: CallMetrics, name: str, wanted: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for family in CallCollector(metrics).collect():
+    for family in metrics.collect():
         for sample in family.samples:
             if sample.name == name and wanted.items() <= sample.labels.items():
                 yield tuple(value for label, value in sample.labels.items() if label not in wanted), sample.value

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.telemetry.metric_definitions import READ
-from gateway.telemetry.metrics_exposition import MetricsExposition, Reading
+from gateway.telemetry.metrics import MetricsExposition, Reading
 
 
 def sources(**readings: Reading) -> Mapping[str, Callable[[], Reading]]:

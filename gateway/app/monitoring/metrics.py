@@ -22,7 +22,7 @@ from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus
 from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
-from gateway.telemetry.metrics_exposition import CallCollector, MetricsExposition, Reading, buckets
+from gateway.telemetry.metrics import MetricsExposition, Reading, buckets
 from gateway.transports.http_server import HttpServer
 from gateway.upstreams.source import UpstreamSource
 
@@ -56,7 +56,7 @@ def metrics_exposition(
         **_store(core.state.replica),
         "mcp_gateway_state_faults_total": lambda: _by_label(core.state.database.connection.faults),
     }
-    return MetricsExposition(sources, counted=[CallCollector(core.call_metrics), UpstreamMetrics(core.upstreams)])
+    return MetricsExposition(sources, counted=[core.call_metrics, UpstreamMetrics(core.upstreams)])
 
 
 class UpstreamMetrics(Collector):

@@ -22,7 +22,7 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.telemetry.call_metrics import Kind
+from gateway.telemetry.metrics import ClientKind
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota, WriteQuota
 from gateway.wire.meta import title_of
@@ -50,7 +50,7 @@ def read_status(
         "missing_facilities": missing_facilities(),
         "clients": {
             "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
-            "recent": listed(core.recent_clients.calls(), counted="calls"),
+            "recent": listed(core.call_metrics.recent_clients(), counted="calls"),
         },
         "limits": {
             **_quotas(quotas(http)),
@@ -243,13 +243,13 @@ def _backend_in(document: Document, absent: Unavailable) -> str:
     return str(definitions[absent.name].backend) if isinstance(definitions, dict) else _OF_SKILLS
 
 
-def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int]:
+def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[ClientKind, int]:
     return Counter(
         (Era.LEGACY, session.revision, binding, title_of(session.client_info)) for binding, session in sessions
     )
 
 
-def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
+def listed(kinds: dict[ClientKind, int], *, counted: str) -> list[Json]:
     """Return the `MAX_CLIENTS` most frequent kinds of clients, and one entry that sums up all other kinds."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
     entries: list[Json] = [

@@ -16,7 +16,7 @@ from gateway.app.parts import App
 from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
 from gateway.app.workers.worker import SOCKET_SUFFIX, Worker, socket_path
 from gateway.json_types import Json, JsonObject
-from gateway.telemetry.metrics_exposition import MetricsExposition
+from gateway.telemetry.metrics import MetricsExposition
 
 RELOAD_SECONDS: Final = 120.0
 _RESPONSE_SECONDS: Final = 5.0

@@ -1,16 +1,15 @@
 """Combines the readiness, status and metrics of all workers. Most numbers are summed, and lists are joined."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.metric_definitions import METRIC_DEFINITIONS
-from gateway.telemetry.metrics_exposition import encoder_for
+from gateway.telemetry.metrics import render
 
 _SUMMED: Final = (
     *("sessions", "streams", "calls_running", "calls_waiting", "children", "children_ending", "orphans"),
@@ -56,8 +55,11 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
     """Combine the workers' metrics in the format that the header `accept` asks for. Call this function in a thread."""
-    encode, media_type = encoder_for(accept)
-    return encode(_Combined(texts)), media_type
+    families: dict[str, list[Metric]] = {}
+    for text in texts:
+        for family in text_string_to_metric_families(text):
+            families.setdefault(family.name, []).append(family)
+    return render(map(_combined, families.values()), accept)
 
 
 def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
@@ -108,18 +110,6 @@ def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
         before = total.get(kind)
         total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}
     return sorted(total.values(), key=lambda entry: (entry["client"] is None, -entry[counted]))
-
-
-class _Combined(Collector):
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = texts
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, list[Metric]] = {}
-        for text in self._texts:
-            for family in text_string_to_metric_families(text):
-                families.setdefault(family.name, []).append(family)
-        yield from map(_combined, families.values())
 
 
 def _combined(families: Sequence[Metric]) -> Metric:

@@ -1,0 +1,173 @@
+"""Counts calls, and renders all metrics in the Prometheus format that the client accepts.
+
+Sources are read on the event loop. Rendering runs in a thread, because it is slow for thousands of series.
+"""
+
+import asyncio
+import math
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.wire.meta import title_of
+from gateway.wire.revisions import Era
+
+Reading = float | Mapping[tuple[str, ...], float]
+
+_BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
+
+
+class MetricsExposition:
+    def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
+        """Read each metric of `READ` from the function under its name in `sources`. Unknown names raise ValueError."""
+        if other := sources.keys() - {metric.name for metric in READ}:
+            raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
+        self._read: Final = [(metric, sources[metric.name]) for metric in READ]
+        # Do not use the global registry, where plugins can register the same names.
+        self._counted: Final = (*counted, ProcessCollector(registry=None))
+
+    async def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return the text of all metrics and the media type of the text, as requested by an `Accept` header."""
+        readings = [(metric, source()) for metric, source in self._read]
+        return await asyncio.to_thread(render, self._families(readings), accept)
+
+    def _families(self, readings: Iterable[tuple[MetricDefinition, Reading]]) -> Iterator[Metric]:
+        for collector in self._counted:
+            yield from collector.collect()
+        yield from (_family(metric, reading) for metric, reading in readings)
+
+
+def render(families: Iterator[Metric], accept: str) -> tuple[bytes, str]:
+    """Return the text of metrics and its media type. This function takes long, so call it in a thread."""
+    try:
+        encode, media_type = choose_encoder(accept)
+    except TypeError:  # Raised for a malformed version.
+        encode, media_type = choose_encoder("")
+    return encode(_Families(families)), media_type
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterator[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families
+
+
+def buckets(within: Iterable[int]) -> list[tuple[str, int]]:
+    """Convert counts per bucket to cumulative histogram buckets with their upper bounds."""
+    return list(zip(_BOUNDS, accumulate(within), strict=True))
+
+
+def _family(metric: MetricDefinition, reading: Reading) -> Metric:
+    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = make(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in (reading if isinstance(reading, Mapping) else {(): reading}).items():
+        family.add_metric(labels, value)
+    return family
+
+
+UNKNOWN: Final = "<unknown>"
+_COMPLETION: Final = "completion"
+_COMPLETES: Final = "completion/complete"
+RECENT_SECONDS: Final = 600.0
+_MAX_CLIENTS: Final = 200
+
+Key = tuple[str, str, str]
+"""The kind and name of a primitive, and the era."""
+ClientKind = tuple[Era, str, str, str]
+"""The era, revision, transport and title of a client."""
+
+
+class CallMetrics(Collector):
+    """Counts calls and their durations by primitive and era, and the recent calls of clients of the modern era.
+
+    Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is
+    bounded. Only the event loop changes the counters, so integers are enough. The thread-safe counters of Prometheus
+    would triple the cost.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._series: Final[dict[Key, _Series]] = {}
+        self._running: Final[dict[str, _Series]] = {}
+        """Series by call id, so that a call is counted in the series where it started, even after a reload."""
+        self._clients: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
+        """The number of recent calls and the time of the last call, by client. The last client is the most recent."""
+
+    def began(self, call: CallFacts) -> None:
+        kind = _COMPLETION if call.method == _COMPLETES else call.kind
+        key = (kind, call.name or UNKNOWN, call.era.value)
+        if key not in self._series:
+            self._series[key] = _Series(key)
+        self._running[call.id] = self._series[key]
+        if call.session_id is None:
+            self._count_client(call)
+
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
+        self._running.pop(call.id).add(ending.outcome, ending.seconds)
+
+    def in_flight(self) -> Mapping[tuple[str, ...], float]:
+        running = Counter(series.key for series in self._running.values())
+        return {key: running[key] for key in self._series}
+
+    def keep(self, names: Mapping[str, frozenset[str]]) -> None:
+        """Drop all series except those of unknown names and of `names`, which maps each kind to its names."""
+        for key in list(self._series):
+            kind, name, _ = key
+            if name != UNKNOWN and name not in names.get(kind, ()):
+                del self._series[key]
+
+    def recent_clients(self) -> dict[ClientKind, int]:
+        """Return the number of calls of each kind of client that has called within `RECENT_SECONDS`."""
+        since = self._clock() - RECENT_SECONDS
+        return {(Era.MODERN, *client): calls for client, (calls, last) in self._clients.items() if last > since}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of completed calls. In another thread, the last call can be partially counted."""
+        calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
+        seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
+        # Iterate over copies, because the event loop continues counting.
+        for series in list(self._series.values()):
+            for outcome, count in list(series.outcomes.items()):
+                calls.add_metric((*series.key, outcome.value), count)
+            if series.outcomes:
+                seconds.add_metric(series.key, buckets(series.within), series.seconds)
+        yield calls
+        yield seconds
+
+    def _count_client(self, call: CallFacts) -> None:
+        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
+        calls, last = self._clients.pop(client, (0, -math.inf))
+        self._clients[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
+        if len(self._clients) > _MAX_CLIENTS:
+            # Clients choose their names, so the dictionary must be bounded.
+            del self._clients[next(iter(self._clients))]
+
+
+class _Series:
+    __slots__ = ("key", "outcomes", "seconds", "within")
+
+    def __init__(self, key: Key) -> None:
+        self.key: Final = key
+        self.outcomes: Final[Counter[Outcome]] = Counter()
+        self.seconds = 0.0
+        self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
+        """The number of calls in each bucket, not cumulative. The last bucket has no upper bound."""
+
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        self.outcomes[outcome] += 1
+        self.seconds += seconds
+        # Buckets include their upper bound (`le` in Prometheus: less or equal).
+        self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1

@@ -9,8 +9,8 @@ are not idempotent. It runs a script at most once, and fails immediately during 
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, Self, TypeVar
@@ -116,29 +116,19 @@ class RedisConnection:
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
         began = asyncio.get_running_loop().time()
-        try:
+        with self._noting_faults():
             async with asyncio.timeout(WAIT_SECONDS), self._permits:
                 answer = await self._evaluate(script, keys, values)
-        except self._errors as error:
-            if not _is_fault(error):
-                raise
-            self._note_unavailable(error)
-            raise StoreUnavailableError(self.problem) from error
         self._count(began)
         return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
         """Wait up to `seconds` for entries after the id `after` of a stream. Return the entries with their ids."""
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
-        try:
+        with self._noting_faults():
             async with asyncio.timeout(seconds + WAIT_SECONDS):
                 # Without a permit, because a blocking read uses a separate connection.
                 found: Json = await self._client.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
-        except self._errors as error:
-            if not _is_fault(error):
-                raise
-            self._note_unavailable(error)
-            raise StoreUnavailableError(self.problem) from error
         entries = found[0][1] if found else []
         return [
             (entry.decode(), {name.decode(errors="replace"): value for name, value in fields.items()})
@@ -167,17 +157,12 @@ class RedisConnection:
         while True:
             await self._wait(deadline)
             began = loop.time()
-            try:
+            # Retry until the deadline, because a failover takes a second or two.
+            with suppress(StoreUnavailableError), self._noting_faults():
                 async with asyncio.timeout_at(deadline), self._permits:
                     answer = await attempt()
-            # Retry until the deadline, because a failover takes a second or two.
-            except self._errors as error:
-                if not _is_fault(error):
-                    raise
-                self._note_unavailable(error)
-                continue
-            self._count(began)
-            return answer
+                self._count(began)
+                return answer
 
     async def _evaluate(self, script: str, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
         from redis.exceptions import NoScriptError  # noqa: PLC0415 - optional dependency
@@ -187,6 +172,17 @@ class RedisConnection:
         # Scripts are lost after a restart or failover (https://redis.io/docs/latest/commands/evalsha).
         except NoScriptError:
             return await self._client.execute_command("EVAL", script, len(keys), *keys, *values)
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        """Note a failure of the store or the connection, and raise StoreUnavailableError. Other errors pass."""
+        try:
+            yield
+        except self._errors as error:
+            if not _is_fault(error):
+                raise
+            self._note_unavailable(error)
+            raise StoreUnavailableError(self.problem) from error
 
     def _count(self, began: float) -> None:
         self.operations += 1

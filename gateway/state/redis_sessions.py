@@ -3,7 +3,7 @@
 With separate fields, two replicas can change a session at the same time. The hash also lists the replicas that hold the
 session (`@name`), which are notified of changes.
 
-While Redis is unavailable, writes are queued (`_write_record`), and replicas use the sessions that they hold.
+While Redis is unavailable, writes are queued (`save`), and replicas use the sessions that they hold.
 """
 
 import asyncio
@@ -86,6 +86,38 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self == SessionChange(nonce=self.nonce)
 
 
+_COUNT: Final = """
+local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+if ARGV[6] == 'new' and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+  if redis.call('ZCARD', KEYS[1]) >= in_all then return 1 end
+  if KEYS[2] and redis.call('ZCARD', KEYS[2]) >= per_caller then
+    for _, nonce in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+      if not redis.call('ZSCORE', KEYS[1], nonce) then redis.call('ZREM', KEYS[2], nonce) end
+    end
+    if redis.call('ZCARD', KEYS[2]) >= per_caller then return 2 end
+  end
+end
+for _, key in ipairs(KEYS) do
+  redis.call('ZADD', key, ARGV[3], ARGV[1])
+  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIRE', key, string.format('%d', expires - now)) end
+end
+return 0
+"""
+"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
+expiry, the limits, and `new` to check the limits for a new member. Times are milliseconds since the epoch.
+"""
+
+_MEMBER_BYTES: Final = 12
+"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for this size."""
+
+
+class SessionAdmission(IntEnum):
+    ADMITTED = 0
+    ALL_TAKEN = 1
+    SHARE_TAKEN = 2
+
+
 class RedisSessionStore:
     is_shared = True
     knows_the_past = False
@@ -105,6 +137,10 @@ class RedisSessionStore:
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
         store.on_return(self._returned)
 
+    @property
+    def is_unavailable(self) -> bool:
+        return self._store.is_unavailable
+
     async def close(self) -> None:
         # Wait for writes, because a session that just ended would otherwise stay valid at other replicas.
         await self._writing.wait()
@@ -122,29 +158,6 @@ class RedisSessionStore:
         return None if record is None or record.expires <= self._clock() else record
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        await self._write_record(nonce, record, before)
-
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
-        for nonce, record in records.items():
-            self._writing.begin(self._write_record(nonce, record, before.get(nonce)), name=_WRITE)
-
-    def release(self, nonce: str) -> None:
-        if not self._store.is_unavailable:
-            self._writing.begin(self._forget(nonce, self._own_field), name=_WRITE)
-
-    def forget_expired(self) -> None:
-        """Do nothing, because Redis deletes expired keys."""
-
-    def _key(self, nonce: str) -> str:
-        return f"{self._store.prefix}session:{nonce}"
-
-    @property
-    def _own_field(self) -> str:
-        return f"{_HOLDER}{self._mailbox.replica}"
-
-    async def _write_record(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         """Write a record and notify the holders. While Redis is unavailable, queue the record instead."""
         if self._store.is_unavailable:
             return self._queue_write(nonce, record, before)
@@ -159,6 +172,54 @@ class RedisSessionStore:
         except StoreUnavailableError:
             self._queue_write(nonce, record, before)
         return None
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        for nonce, record in records.items():
+            self._writing.begin(self.save(nonce, record, before=before.get(nonce)), name=_WRITE)
+
+    def release(self, nonce: str) -> None:
+        if not self._store.is_unavailable:
+            self._writing.begin(self._forget(nonce, self._own_field), name=_WRITE)
+
+    def forget_expired(self) -> None:
+        """Do nothing, because Redis deletes expired keys."""
+
+    async def count(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
+        """Count a new session unless a limit is reached. While the store is unavailable, return ADMITTED."""
+        try:
+            return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
+        except StoreUnavailableError:
+            return SessionAdmission.ADMITTED
+
+    async def keep_counted(self, nonce: str, caller: str, *, expires: float) -> None:
+        # After an outage, the session is counted at its next use.
+        with suppress(StoreUnavailableError):
+            await self._count(nonce, caller, expires, 0, 0, "old")
+
+    async def uncount(self, nonce: str) -> None:
+        """Remove an ended session from the set of all sessions. The set of its caller is cleaned up when full."""
+        # After an outage, the session counts until it expires.
+        with suppress(StoreUnavailableError):
+            await self._store.command("ZREM", self._count_key(""), _member(nonce))
+
+    async def _count(self, nonce: str, caller: str, expires: float, *values: str | int) -> int:
+        keys = [self._count_key(""), *([self._count_key(caller)] if caller else [])]
+        now, until = round(self._clock() * 1000), round(expires * 1000)
+        found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)
+        return found
+
+    def _count_key(self, caller: str) -> str:
+        # The hash tag puts all sets into one slot, because the script writes two of them.
+        return f"{self._store.prefix}{{limits}}:sessions:{caller}"
+
+    def _key(self, nonce: str) -> str:
+        return f"{self._store.prefix}session:{nonce}"
+
+    @property
+    def _own_field(self) -> str:
+        return f"{_HOLDER}{self._mailbox.replica}"
 
     async def _notify_holder(self, nonce: str, holder: str, body: bytes) -> None:
         # A slow holder reads the change later. A dead holder is removed.
@@ -196,9 +257,9 @@ class RedisSessionStore:
     async def _write_queued(self) -> None:
         begun = []
         for nonce, (record, before) in list(self._queued.items()):
-            # Remove the record first, because `_write_record` queues it again if the store is unavailable.
+            # Remove the record first, because `save` queues it again if the store is unavailable.
             self._queued.discard(nonce)
-            begun.append(self._writing.begin(self._write_record(nonce, record, before), name=_WRITE))
+            begun.append(self._writing.begin(self.save(nonce, record, before=before), name=_WRITE))
         # Wait only for these writes, because a busy process always has other writes.
         if begun:
             await asyncio.wait(begun)
@@ -259,80 +320,6 @@ def _change(nonce: str, record: SessionRecord, before: SessionRecord | None) -> 
         removed=known.subscriptions - record.subscriptions,
         is_ended=record.is_ended,
     )
-
-
-_COUNT: Final = """
-local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if ARGV[6] == 'new' and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
-  if redis.call('ZCARD', KEYS[1]) >= in_all then return 1 end
-  if KEYS[2] and redis.call('ZCARD', KEYS[2]) >= per_caller then
-    for _, nonce in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-      if not redis.call('ZSCORE', KEYS[1], nonce) then redis.call('ZREM', KEYS[2], nonce) end
-    end
-    if redis.call('ZCARD', KEYS[2]) >= per_caller then return 2 end
-  end
-end
-for _, key in ipairs(KEYS) do
-  redis.call('ZADD', key, ARGV[3], ARGV[1])
-  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIRE', key, string.format('%d', expires - now)) end
-end
-return 0
-"""
-"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
-expiry, the limits, and `new` to check the limits for a new member. Times are milliseconds since the epoch.
-"""
-
-_MEMBER_BYTES: Final = 12
-"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for this size."""
-
-
-class SessionAdmission(IntEnum):
-    ADMITTED = 0
-    ALL_TAKEN = 1
-    SHARE_TAKEN = 2
-
-
-class RedisSessionCount:
-    def __init__(self, store: RedisConnection, *, clock: Callable[[], float]) -> None:
-        self._store: Final = store
-        self._clock: Final = clock
-
-    @property
-    def is_unavailable(self) -> bool:
-        return self._store.is_unavailable
-
-    async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session unless a limit is reached. While the store is unavailable, return ADMITTED."""
-        try:
-            return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
-        except StoreUnavailableError:
-            return SessionAdmission.ADMITTED
-
-    async def keep(self, nonce: str, caller: str, *, expires: float) -> None:
-        try:
-            await self._count(nonce, caller, expires, 0, 0, "old")
-        except StoreUnavailableError:
-            return  # The session is counted at its next use.
-
-    async def remove(self, nonce: str) -> None:
-        """Remove an ended session from the set of all sessions. The set of its caller is cleaned up when full."""
-        try:
-            await self._store.command("ZREM", self._key(""), _member(nonce))
-        except StoreUnavailableError:
-            return  # The session counts until it expires.
-
-    async def _count(
-        self, nonce: str, caller: str, expires: float, *values: str | int
-    ) -> int:  # Arguments of the script.
-        keys = [self._key(""), *([self._key(caller)] if caller else [])]
-        now, until = round(self._clock() * 1000), round(expires * 1000)
-        found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)
-        return found
-
-    def _key(self, caller: str) -> str:
-        # The hash tag puts all sets into one slot, because the script writes two of them.
-        return f"{self._store.prefix}{{limits}}:sessions:{caller}"
 
 
 def _member(nonce: str) -> bytes:

@@ -14,7 +14,7 @@ from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_semaphores import RedisSemaphores
-from gateway.state.redis_sessions import RedisSessionCount, RedisSessionStore
+from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.redis_url import RedisUrl
 
 
@@ -28,7 +28,6 @@ class Replica:
         self.store: Final = _connect(url, replica=self.name)
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
-        self.session_count: Final = RedisSessionCount(self.store, clock=clock)
         self.rates: Final = RedisRates(self.store)
         self.semaphores: Final = RedisSemaphores(self.store, self.mailbox)
         self._stack: Final = AsyncExitStack()

@@ -1,4 +1,4 @@
-"""The `SessionStore` interface for the changeable part of sessions, and the store in memory.
+"""The `SessionStore` interface for the changeable part of sessions.
 
 Each record is stored under the nonce of the session id. The session id itself contains the constant part of a session.
 A record is written when it changes, and occasionally after uses, but not for every call.
@@ -10,8 +10,6 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
-
-from gateway.bounded_map import BoundedMap
 
 
 class SteadyClock:
@@ -29,9 +27,6 @@ class SteadyClock:
         self._last = max(self._system(), self._last + (monotonic - self._last_monotonic))
         self._last_monotonic = monotonic
         return self._last
-
-
-MAX_IN_MEMORY: Final = 100_000
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,32 +72,3 @@ class SessionStore(Protocol):
         """Stop serving a session in this process."""
 
     def forget_expired(self) -> None: ...
-
-
-class MemorySessionStore:
-    is_shared = False
-    knows_the_past = False
-
-    def __init__(self, *, clock: Callable[[], float]) -> None:
-        self._records: Final[BoundedMap[str, SessionRecord]] = BoundedMap(MAX_IN_MEMORY, clock=clock)
-
-    async def load(self, nonce: str) -> SessionRecord | None:
-        return self._records.get(nonce)
-
-    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        del before
-        self.save_soon({nonce: record})
-
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
-        del before
-        for nonce, record in records.items():
-            if (known := self._records.get(nonce)) is None or not known.is_ended:
-                self._records.put(nonce, record, expires=record.expires)
-
-    def release(self, nonce: str) -> None:
-        """Do nothing, because no other process serves the session."""
-
-    def forget_expired(self) -> None:
-        """Do nothing, because `BoundedMap` evicts expired entries."""

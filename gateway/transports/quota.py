@@ -18,7 +18,7 @@ from gateway.config.models.server import Quota, SizeShares
 from gateway.errors import ExecutionError
 from gateway.limits.fair_semaphore import FairSemaphore, Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
-from gateway.state.redis_sessions import RedisSessionCount
+from gateway.state.redis_sessions import RedisSessionStore
 from gateway.transports.errors import RETRY, HttpError
 
 log: Final = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class ResourceQuota(Usage):
         self.refusals: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_REFUSALS)
         """The Unix times and callers of the last refusals."""
         self._noun: Final = noun
-        self.store: RedisSemaphores | RedisSessionCount | None = None
+        self.store: RedisSemaphores | RedisSessionStore | None = None
         """The shared count of all replicas, or None if the quota applies per process."""
         self._shared: tuple[Semaphores, Semaphores] | None = None
         """The semaphores that all replicas share: one for each caller, and one for the total."""
@@ -125,7 +125,7 @@ class ResourceQuota(Usage):
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
-    def count_in(self, store: RedisSessionCount) -> None:
+    def count_in(self, store: RedisSessionStore) -> None:
         """Set the store in which `Sessions` counts the sessions of all replicas."""
         self.store = store
 

@@ -244,8 +244,8 @@ async def test_session_counts_once_across_replicas(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
 
         async def add(limits: Limits, nonce: str, caller: str = "ada") -> SessionAdmission:
-            count, expires = limits.replica.session_count, time.time() + 60
-            return await count.add(nonce, caller, expires=expires, in_all=3, per_caller=2)
+            count, expires = limits.replica.sessions, time.time() + 60
+            return await count.count(nonce, caller, expires=expires, in_all=3, per_caller=2)
 
         assert [await add(a, "1"), await add(b, "2"), await add(b, "2")] == [SessionAdmission.ADMITTED] * 3
         assert await add(a, "3") is SessionAdmission.SHARE_TAKEN
@@ -253,7 +253,7 @@ async def test_session_counts_once_across_replicas(store: RedisServer) -> None:
             SessionAdmission.ADMITTED,
             SessionAdmission.ALL_TAKEN,
         ]
-        await b.replica.session_count.remove("1")
+        await b.replica.sessions.uncount("1")
         assert await add(b, "6") is SessionAdmission.ADMITTED
         assert await add(b, "7", "bob") is SessionAdmission.ALL_TAKEN
         assert all([await store.client.pttl(key) > 0 async for key in store.client.scan_iter("*sessions:*")])
@@ -268,7 +268,7 @@ async def test_limits_are_shared_over_a_cluster(tmp_path: Path) -> None:
         waiting = asyncio.create_task(b.begin(of_caller=limit, of_all=limit))
         held.release()
         (await waiting).release()
-        count = a.replica.session_count
+        count = a.replica.sessions
         assert (
-            await count.add("1", "ada", expires=time.time() + 60, in_all=1, per_caller=1) is SessionAdmission.ADMITTED
+            await count.count("1", "ada", expires=time.time() + 60, in_all=1, per_caller=1) is SessionAdmission.ADMITTED
         )

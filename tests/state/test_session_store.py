@@ -10,7 +10,7 @@ import pytest
 
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.replica import Replica
-from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord, SessionStore
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SessionStore
 from gateway.state.state import DaemonState
 from tests.redis_server import redis_server
 
@@ -34,9 +34,6 @@ class Now:
 
 @asynccontextmanager
 async def opened(kind: str, now: Now, folder: Path) -> AsyncIterator[SessionStore]:
-    if kind == "memory":
-        yield MemorySessionStore(clock=now)
-        return
     if kind == "redis":
         async with asyncio.timeout(60), redis_server(folder / "redis") as server, Replica(server.url, clock=now) as it:
             await it.open()
@@ -73,7 +70,7 @@ class InTurn:
         self._store.forget_expired()
 
 
-@pytest.fixture(params=["memory", "sqlite in memory", "file", "redis"])
+@pytest.fixture(params=["memory", "file", "redis"])
 async def store(request: pytest.FixtureRequest, now: Now, tmp_path: Path) -> AsyncIterator[SessionStore]:
     async with opened(request.param, now, tmp_path) as it:
         yield it
@@ -128,9 +125,8 @@ async def test_session_file_survives_a_restart_and_drops_expired_rows(tmp_path: 
 
 
 async def test_memory_store_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
-    for kind in ("memory", "sqlite in memory"):
-        async with opened(kind, now, tmp_path) as store:
-            assert not store.knows_the_past
+    async with opened("memory", now, tmp_path) as store:
+        assert not store.knows_the_past
 
 
 async def test_constant_writes_do_not_delay_return_callbacks(tmp_path: Path, now: Now) -> None:

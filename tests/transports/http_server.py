@@ -14,6 +14,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
+from gateway.bounded_map import BoundedMap
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.primitives import Tool
@@ -31,7 +32,7 @@ from gateway.net.clients import HttpClients
 from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys, random_keys
-from gateway.state.session_store import MemorySessionStore, SteadyClock
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SteadyClock
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
@@ -324,6 +325,33 @@ def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, 
     name = {"Mcp-Name": params["name"]} if "name" in params else {}
     standard = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **name}
     return standard | {key.replace("_", "-"): value for key, value in fields.items()}
+
+
+class MemorySessionStore:
+    is_shared = False
+    knows_the_past = False
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._records: BoundedMap[str, SessionRecord] = BoundedMap(1000, clock=clock)
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        return self._records.get(nonce)
+
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        del before
+        self.save_soon({nonce: record})
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        del before
+        for nonce, record in records.items():
+            if (known := self._records.get(nonce)) is None or not known.is_ended:
+                self._records.put(nonce, record, expires=record.expires)
+
+    def release(self, nonce: str) -> None: ...
+
+    def forget_expired(self) -> None: ...
 
 
 def in_memory() -> SessionPersistence:

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.config.models.auth import Auth
 from gateway.state.keys import SigningKeys
-from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 from gateway.state.state import DaemonState
 from gateway.transports.streamable_http.sessions import SessionPersistence
-from tests.transports.http_server import RunningServer, call, http_server, legacy_request
+from tests.transports.http_server import MemorySessionStore, RunningServer, call, http_server, legacy_request
 from tests.transports.test_resuming import next_message, rest
 from tests.transports.test_streamable_http import event, in_session, settled
 
@@ -25,8 +25,7 @@ Restart = Callable[[], SessionPersistence]
 async def restart(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Restart]:
     """The state that a process finds."""
     async with DaemonState(tmp_path if request.param == "file" else None) as state:
-        store = MemorySessionStore(clock=state.clock) if request.param == "memory" else state.sessions
-        yield lambda: SessionPersistence(keys=KEYS, store=store, clock=state.clock)
+        yield lambda: SessionPersistence(keys=KEYS, store=state.sessions, clock=state.clock)
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
-from gateway.state.redis_sessions import RedisSessionCount, SessionAdmission, SessionChange
+from gateway.state.redis_sessions import RedisSessionStore, SessionAdmission, SessionChange
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
@@ -79,7 +79,7 @@ class Sessions:
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
         """The copies of events for other replicas, or None for a single process."""
-        self._count: Final = self.replica.session_count if self.replica is not None and quota.is_written else None
+        self._count: Final = self.replica.sessions if self.replica is not None and quota.is_written else None
         if self._count is not None:
             quota.count_in(self._count)
         self._counting: Final = BackgroundTasks()
@@ -204,7 +204,7 @@ class Sessions:
             self._close(session_id)
             await self._store.save(live.nonce, ended)
             if self._count is not None:
-                await self._count.remove(live.nonce)
+                await self._count.uncount(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
         """End the sessions of callers without a valid credential or view. Call `identified` for all other sessions."""
@@ -221,7 +221,7 @@ class Sessions:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._record_end(live.nonce)})
             if self._count is not None:
-                self._counting.begin(self._count.remove(live.nonce), name="session count: remove")
+                self._counting.begin(self._count.uncount(live.nonce), name="session count: remove")
 
     def _stop_serving(self, session_id: str) -> None:
         """Release an idle session, which other replicas can continue. Without a shared store, end the session."""
@@ -348,7 +348,7 @@ class Sessions:
         if self._count is None:
             return None
         quota, expires = self.quota, self._clock() + self._record_seconds
-        admission = await self._count.add(
+        admission = await self._count.count(
             nonce, caller, expires=expires, in_all=quota.in_all, per_caller=quota.per_caller
         )
         if admission is SessionAdmission.ADMITTED:
@@ -357,9 +357,9 @@ class Sessions:
 
     def _keep_counted(self, sessions: Iterable[LiveSession]) -> None:
 
-        async def keep(count: RedisSessionCount, counted: Sequence[tuple[str, str]]) -> None:
+        async def keep(count: RedisSessionStore, counted: Sequence[tuple[str, str]]) -> None:
             for nonce, caller in counted:
-                await count.keep(nonce, caller, expires=self._clock() + self._record_seconds)
+                await count.keep_counted(nonce, caller, expires=self._clock() + self._record_seconds)
 
         if self._count is not None:
             counted = [(each.nonce, each.caller) for each in sessions]

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.errors import OverLimitError
 from gateway.limits.fair_semaphore import FairSemaphore, Limit, Semaphores
-from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_limits import RedisSemaphores
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):

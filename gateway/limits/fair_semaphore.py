@@ -19,7 +19,7 @@ import structlog
 
 from gateway.errors import ExecutionError, OverLimitError, StoreUnavailableError
 from gateway.limits.rate_limiter import bounded
-from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_limits import RedisSemaphores
 
 log: Final = structlog.get_logger(__name__)
 

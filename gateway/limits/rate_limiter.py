@@ -19,7 +19,7 @@ import msgspec
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.quantities import ParsedRate, RateLimit
 from gateway.errors import OverLimitError, StoreUnavailableError
-from gateway.state.redis_rates import RedisRates
+from gateway.state.redis_limits import RedisRates
 
 MAX_LOGS: Final = 65_536
 """The maximum number of logs. The least recently used log is dropped, so a caller with many names can exceed limits."""

@@ -28,8 +28,7 @@ from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import detailed
 from gateway.state.keys import SigningKeys
-from gateway.state.redis_rates import RedisRates
-from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_limits import RedisRates, RedisSemaphores
 from gateway.state.used_request_states import UsedStates
 from gateway.tasks.runner import TaskChanged, TaskProgressed, TaskRunner
 from gateway.tasks.store import MemoryTaskStore, TaskStore

@@ -12,8 +12,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
-from gateway.state.redis_rates import RedisRates
-from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_limits import RedisRates, RedisSemaphores
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.redis_url import RedisUrl
 

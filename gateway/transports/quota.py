@@ -17,7 +17,7 @@ import structlog
 from gateway.config.models.server import Quota, SizeShares
 from gateway.errors import ExecutionError
 from gateway.limits.fair_semaphore import FairSemaphore, Semaphores
-from gateway.state.redis_semaphores import RedisSemaphores
+from gateway.state.redis_limits import RedisSemaphores
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.transports.errors import RETRY, HttpError
 

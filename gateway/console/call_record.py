@@ -67,7 +67,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     seconds: float | None = None
     response: Body | None = None
     waits: Sequence[Wait] = ()
-    reported: Sequence[ProgressReport] = ()
+    reports: Sequence[ProgressReport] = ()
     log: list[JsonObject] | None = None
     """The first log lines of the call, with secrets masked."""
     log_size: int = 0
@@ -78,8 +78,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
         """Record the end of the call, and release the data of the call."""
         if self.call is not None:
-            activity = self.call.activity
-            self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
+            self.trace, self.waits, self.reports = self.call.trace, self.call.waits, self.call.reports
         self.call = None
         self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit or ""
         # Masking the message of a large error would take too long. The call details contain the message.
@@ -119,11 +118,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         }
 
     def detail(self) -> dict[str, Json]:
-        running, trace = self.call, self.trace
-        waits, reported = self.waits, self.reported
-        if running is not None:
-            trace, waits, reported = running.trace, running.activity.waits, running.activity.reports
-        response = self.response
+        found, response = self.call or self, self.response
         return {
             **self.summary(),
             "request": self.request.shown(self.redactor),
@@ -131,8 +126,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             "response": None if response is None else response.shown(self.redactor),
             "responseTruncated": response is not None and response.is_truncated,
             "log": list(self.log or ()),
-            "traceId": None if trace is None else trace.trace_id,
-            "waits": [{"for": each.cause, "ms": milliseconds(each.seconds)} for each in waits],
+            "traceId": None if found.trace is None else found.trace.trace_id,
+            "waits": [{"for": each.cause, "ms": milliseconds(each.seconds)} for each in found.waits],
             "progress": [
                 {
                     "at": timestamp(each.at),
@@ -140,7 +135,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
                     "total": each.total,
                     "message": None if each.message is None else self.redactor.text(each.message),
                 }
-                for each in reported
+                for each in found.reports
             ],
             "limit": self.limit or None,
         }

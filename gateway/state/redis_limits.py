@@ -1,6 +1,7 @@
 """Limits that replicas share. All times come from the clock of Redis, because the clocks of replicas can differ.
 
-Rate limits have a hash per rate and caller with the number of calls by time. All hashes of a limit share a Cluster slot.
+Rate limits have a hash per rate and caller with the number of calls by time. All hashes of a limit are in one slot
+of a Cluster.
 
 Semaphores, for example for concurrent calls, have a hash per limit with a field per replica. A replica reports how many
 slots it uses and wants, and receives the number that it can use. A free slot goes to the replica that has waited

@@ -33,18 +33,14 @@ class Health:
         self._missing: Final = missing
         self._warnings: Final = warnings
         self._started: Final = time.monotonic()
-        self._state = "starting"
+        self.state = "starting"
         self._asked_at: float | None = None
 
     def become_ready(self) -> None:
-        self._state = "ready"
+        self.state = "ready"
 
     def begin_stopping(self) -> None:
-        self._state = "stopping"
-
-    @property
-    def state(self) -> str:
-        return self._state
+        self.state = "stopping"
 
     @property
     def uptime_seconds(self) -> float:
@@ -57,11 +53,11 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        return self._state == "ready" and not self._missing()
+        return self.state == "ready" and not self._missing()
 
     @property
     def is_stopping(self) -> bool:
-        return self._state == "stopping"
+        return self.state == "stopping"
 
     @property
     def is_watched(self) -> bool:
@@ -73,7 +69,7 @@ class Health:
         self._asked_at = time.monotonic()
         missing = [f"the upstream {name} is required but unreachable" for name in self._missing()]
         problems = [*self._problems(), *missing]
-        readiness: dict[str, Json] = {"ready": self.is_ready, "state": self._state, "problems": problems}
+        readiness: dict[str, Json] = {"ready": self.is_ready, "state": self.state, "problems": problems}
         if warnings := [*self._unreachable(), *self._warnings()]:
             readiness["warnings"] = warnings
         return readiness

@@ -66,15 +66,6 @@ class CatalogFacts(Protocol):
     def redactor(self) -> Redactor: ...
 
 
-class ActivityFacts(Protocol):
-    """The progress of a call."""
-
-    @property
-    def waits(self) -> Sequence[Wait]: ...
-    @property
-    def reports(self) -> Sequence[ProgressReport]: ...
-
-
 class CallerFacts(Protocol):
     """The sender of a call. See `gateway.protocol.exchange.Caller`."""
 
@@ -146,7 +137,9 @@ class CallFacts(Protocol):
     @property
     def catalog(self) -> CatalogFacts: ...
     @property
-    def activity(self) -> ActivityFacts: ...
+    def waits(self) -> Sequence[Wait]: ...
+    @property
+    def reports(self) -> Sequence[ProgressReport]: ...
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,11 +29,6 @@ class ObservedCatalog(NamedTuple):
     redactor: Redactor = Redactor()
 
 
-class ObservedActivity(NamedTuple):
-    waits: Sequence[Wait] = ()
-    reports: Sequence[ProgressReport] = ()
-
-
 class ObservedCall(NamedTuple):
     """A call with fixed facts."""
 
@@ -51,7 +46,8 @@ class ObservedCall(NamedTuple):
     caller: Caller
     trace: TraceContext | None
     catalog: ObservedCatalog = ObservedCatalog()
-    activity: ObservedActivity = ObservedActivity()
+    waits: Sequence[Wait] = ()
+    reports: Sequence[ProgressReport] = ()
     caller_facts: JsonObject = MappingProxyType({})
 
     @property

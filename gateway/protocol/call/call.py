@@ -140,6 +140,14 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return read_trace(fields) or read_trace(headers)
 
     @property
+    def waits(self) -> Sequence[Wait]:
+        return self.activity.waits
+
+    @property
+    def reports(self) -> Sequence[ProgressReport]:
+        return self.activity.reports
+
+    @property
     def caller_facts(self) -> JsonObject:
         return facts_of(self.caller.identity, self.terms.client_info)
 

@@ -249,7 +249,7 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
             f"`{host}` has {refused.kind}, which is blocked. The operator can allow it: "
             f"{permission_for(host)}, or `true` for every address, in the tool's `http`, its connection or its upstream"
         )
-    # aiohttp rejects `br` and `zstd` without their libraries. A proxy error is different: it quotes the proxy.
+    # aiohttp cannot decode `br` and `zstd` without their libraries. Messages of proxy errors are reason phrases.
     is_message = isinstance(error, aiohttp.ClientResponseError) and not isinstance(error, aiohttp.ClientHttpProxyError)
     if is_message and "content-encoding" in getattr(error, "message", ""):
         return ExecutionError(f"The response of {host} has a content encoding that is not supported")

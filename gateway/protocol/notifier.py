@@ -156,7 +156,7 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return fingerprints of the lists that a client knows: `before`, while a list has a queued notification."""
+        """Return the fingerprints that a client knows, by list. A list with a queued notification keeps `before`."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, so the session is about to end

@@ -107,7 +107,7 @@ class Run(msgspec.Struct, eq=False):
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
-        """Wait for a permit. Raise ExecutionError if no permit is free before the deadline."""
+        """Wait for a permit, and return the invocation. Raise ExecutionError if the deadline passes first."""
         primitive = self.primitive
         self.arguments, self.variables = arguments, self.with_caller(arguments)
         # The deadline includes the wait for the permit.

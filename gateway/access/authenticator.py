@@ -93,7 +93,7 @@ class Authenticator:
     def set_audiences(self, names: Iterable[str]) -> None:
         """Accept tokens for these URLs of this server, unless an entry sets `audience`.
 
-        A URL with the name of a view appended is the audience of the view.
+        The audience of a view is such a URL followed by the name of the view.
         """
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()

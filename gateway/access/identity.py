@@ -54,7 +54,7 @@ class Subject(msgspec.Struct, frozen=True):
     """The caller for whom the gateway sends requests to other servers."""
 
     key: str | None
-    """`Identity.subject_key`, or an empty string for local callers without authentication. None for other callers."""
+    """`Identity.subject_key`. For anonymous callers, an empty string on this machine and None elsewhere."""
     access_token: Credential | None = None
     issuer: str = ""
     """The issuer of the access token."""

@@ -64,7 +64,6 @@ class JwksCache:
         self._failures = 0
         self._fetching: asyncio.Task[None] | None = None
         self.error: str | None = None
-        """Error of the last fetch, or None."""
         self.version = 0
         """Number of successful fetches. Cached tokens are verified again after each fetch."""
 

@@ -95,7 +95,7 @@ _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the first letter from another, similar-looking script than the first letter of the same word."""
+    """Find a word that mixes similar-looking scripts, and describe the first letter of its second script."""
     if name.isascii():
         return None
     # Check each word separately, because a name can contain words in different scripts.

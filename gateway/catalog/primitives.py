@@ -53,7 +53,6 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     """Number of all matching values, or None if the number is unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
-    """`_meta` of the result."""
 
 
 Completer = Callable[[str, Mapping[str, str], Invocation], Awaitable[Suggestions]]

@@ -1,4 +1,4 @@
-"""Holds the served catalog, and notifies subscribers when it is replaced."""
+"""Holds the served catalog, and notifies subscribers when the catalog is replaced."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,6 +1,6 @@
 """Records the last reloads with their changes, affected clients and problems.
 
-A thread computes the changes as `mcp-gateway plan` does, because comparing ten thousand tools is slow.
+The changes are the same as in `mcp-gateway plan`. A thread computes them, because comparing ten thousand tools is slow.
 """
 
 import asyncio

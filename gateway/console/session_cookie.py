@@ -85,7 +85,7 @@ def cookie_name(endpoint: ClientEndpoint) -> str:
 
 
 def place_of(raw: web.Request, endpoint: ClientEndpoint) -> str:
-    """Return the listener and the daemon's URL as the client sees it. A cookie is valid only for this pair."""
+    """Return the listener's port or socket, and the client's URL of the daemon. A cookie is only valid for both."""
     socket_name = raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {endpoint.base_url}"

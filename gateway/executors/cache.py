@@ -75,5 +75,5 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if self.key_of is not None:
             return await self.key_of(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
-        # The cache limits only the size of outcomes, so the key contains a digest of the arguments.
+        # Use a digest of the arguments, because the cache does not count the size of keys.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

@@ -49,7 +49,7 @@ class InvokedCall(Protocol):
 
     @property
     def client_key(self) -> str:
-        """The id of the session, or the principal without a session. Empty if the client is unknown."""
+        """The id of the session, or the principal if there is no session. Empty if the client is unknown."""
 
     @property
     def wants_progress(self) -> bool: ...
@@ -59,7 +59,7 @@ class InvokedCall(Protocol):
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """A function that queues a notification, even after the call has ended. None without a session."""
+        """A function that queues a notification, even after the call has ended. None if there is no session."""
 
 
 class Invocation(Protocol):

@@ -1,7 +1,7 @@
 """Implements a semaphore with a bounded queue that is fair between callers, for one event loop.
 
 Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call displaces the last
-call of the caller with the most queued calls. If the new call's caller has about as many, the new call is refused.
+call of the caller with the most queued calls, or is refused if its own caller would then have as many.
 
 A shared limit is divided between the semaphores of all replicas. Each semaphore reports its used and wanted slots to
 the store, one claim at a time, and the store returns the semaphore's capacity. While the store is unavailable, each
@@ -222,7 +222,7 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """Return the caller with the most turns, or None if `than` would have as many turns after one more call."""
+        """Return the caller with the most turns, or None if `than` would have at least as many with one more turn."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 

@@ -295,7 +295,7 @@ def _compile_sign_in(
 
 
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return the path of the private key file, so that the file can be watched. Empty without such a file."""
+    """Return a list with the path of the private key file, if any, so that the file can be watched."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []

@@ -97,7 +97,7 @@ class SharedFetches(Generic[V]):
         return result
 
     def discard(self, key: bytes, is_bad: Callable[[V], bool]) -> None:
-        """Remove the cached value of a key if `is_bad` returns True for the value."""
+        """Remove the cached value of a key if `is_bad(value)` is true."""
         kept = self._kept.get(key)
         if kept is not None and is_bad(kept):
             self._kept.discard(key)

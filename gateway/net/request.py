@@ -26,7 +26,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a body that is not text, for `explain`."""
     has_secret_body: bool = False
     home: tuple[str, str | None, int | None] | None = None
-    """The origin that receives the client certificate. None for the origin of `url`."""
+    """The origin that receives the client certificate. None means the origin of `url`."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ _LIFETIME: Final = 300.0
 """The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""How long before its expiry a token is replaced, but at most a tenth of the token's lifetime."""
+"""A token is replaced this long before it expires. For short-lived tokens, it is a tenth of the lifetime."""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies `invalid_client`. Some servers
@@ -287,7 +287,7 @@ def note_nonce(nonces: Nonces, url: URL, headers: MultiMapping[str]) -> bool:
 
 
 def with_token(request: Request, token: str, *, key: str, nonces: Nonces) -> Request:
-    """Add an access token to a request. `key` is empty for a bearer token. Redirects to other origins omit it."""
+    """Add an access token to a request. `key` is empty for a bearer token. Other origins never receive the token."""
     headers = {"Authorization": f"Bearer {token}"}
     if key:
         text = _proof(key, request.method, request.url, access_token=token, nonces=nonces)

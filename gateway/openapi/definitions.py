@@ -165,7 +165,7 @@ class DocumentDefinitions:
             # A configuration error, reported once for all affected operations.
             if isinstance(error, UnusableServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
-            # The override can be the cause, so the error is also reported at its key.
+            # Report the error at the override too, because the override can be the cause.
             if key is not None and (override.hide or override.set):
                 self.errors.append((("override", key), str(error)))
             return

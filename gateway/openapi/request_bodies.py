@@ -217,7 +217,7 @@ class _Flattening:
         self._seen = 0
 
     def members(self, schema: Node) -> _Members | None:
-        """Return the members of a body, or None if it is not a plain object.
+        """Return the members of a body, or None if the body is not a plain object.
 
         Raises:
             DocumentError: a reference cannot be resolved.

@@ -13,7 +13,7 @@ _WIDTH: Final = 110
 
 
 def as_yaml(value: Mapping[str, Json]) -> str:
-    """Return YAML 1.2 that the configuration reads as the same value, without interpolation."""
+    """Return YAML 1.2 that the configuration reads as the same value. `${` is escaped."""
     text = yaml.dump(
         _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
     )

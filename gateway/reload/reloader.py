@@ -123,7 +123,7 @@ class Reloader:
     async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> ReloadStatus:
         """Load the files and serve them if they are valid. A started reload completes even if the caller is cancelled.
 
-        Requests share a reload that has not started. A started reload could have read the files before the latest edit.
+        Requests share a reload until it starts, because a started reload could have missed the latest edit.
         """
         if self._waiting is None:
             self._waiting = self._requested.begin(self._reload_now(trigger), name="reload on request")

@@ -162,8 +162,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def differs_from(self, earlier: "Snapshot") -> bool:
         """Return whether something has changed since the earlier snapshot. This method blocks.
 
-        A path of only one plan has just one state. A new path counts as changed if its change time is not before the
-        earlier snapshot, or if it has been removed. A dropped path counts as changed if it has been removed.
+        A path that only one of the plans contains counts as changed if it was removed after the earlier snapshot. A
+        path that only this plan contains also counts as changed if it was modified.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states

@@ -101,7 +101,7 @@ LEASE_SECONDS: Final = 15
 # A third of the lease, so that one renewal can fail.
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
-"""Unused limits expire after this time. Replicas renew the limits that they use more often."""
+"""Unused limits expire after this time. Limits in use are renewed earlier."""
 _WAIT_SECONDS: Final = 2
 """How long a replica counts as waiting after a claim. A waiting replica repeats its claim sooner."""
 

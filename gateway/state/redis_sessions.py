@@ -199,7 +199,7 @@ class RedisSessionStore:
             await self._count(nonce, caller, expires, 0, 0, "old")
 
     async def uncount(self, nonce: str) -> None:
-        """Remove an ended session from the set of all sessions. The set of its caller is cleaned up when full."""
+        """Remove an ended session from the set of all sessions. The caller's set is only cleaned up when it is full."""
         # After an outage, the session counts until it expires.
         with suppress(StoreUnavailableError):
             await self._store.command("ZREM", self._count_key(""), _member(nonce))

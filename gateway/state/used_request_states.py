@@ -40,7 +40,7 @@ class UsedStates:
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         """States that this process has claimed but not used. The states of refused calls stay until they expire."""
         self.shared: Final = shared
-        """The shared store; None for a single process."""
+        """The shared store, or None for a single process."""
 
     def __len__(self) -> int:
         return len(self._used)

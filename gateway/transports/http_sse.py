@@ -43,7 +43,7 @@ _SILENT: Final = HttpError(
 
 
 class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for another replica, with its sender but without the secret headers and tokens."""
+    """A message for another replica, with facts about its sender but without the sender's credentials."""
 
     session_id: str
     message: bytes
@@ -178,7 +178,7 @@ class HttpSse:
     async def _forward(
         mailbox: Mailbox, holder: str, session_id: str, message: bytes, caller: Caller
     ) -> HttpError | None:
-        """Forward a message to the replica that holds its stream. Return an error if the replica rejects it."""
+        """Forward a message to the replica that holds the session. Return an error if the message is rejected."""
         passed_on = StreamMessage(
             session_id=session_id,
             message=message,
@@ -223,7 +223,7 @@ class HttpSse:
         return None
 
     def end(self, session: Session) -> bool:
-        """End a session and its stream. Return False if no client here has the session."""
+        """End a session and its stream. Return False if this replica does not hold the session."""
         client = next((each for each in self._clients.values() if each.channel.session is session), None)
         if client is not None:
             client.ended.set()

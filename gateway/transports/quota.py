@@ -86,7 +86,7 @@ class Usage:
 
 
 class ResourceQuota(Usage):
-    """Limits the number of sessions, streams or connections. New ones over the limit are refused."""
+    """Limits the number of sessions, streams or connections by refusing new ones."""
 
     def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
         """`noun` is the quota's key under `limits`, and `default` is the total if the key is not set.

@@ -93,7 +93,7 @@ class UpstreamServer:
 
     @property
     def _digest(self) -> str:
-        """Identifies the server by a digest, because arguments and URLs may contain secrets."""
+        """A digest that identifies the server without its arguments and URL, which may contain secrets."""
         facts = (self.config.argv, self.config.cwd, self.config.url, self.config.connection, self.config.kind)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 

@@ -133,7 +133,7 @@ class UpstreamSource:
         await self._closing.cancel()
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
-        """Watch exactly these resources, given as server names and URIs at the server."""
+        """Watch exactly these resources. Each pair contains the name of a server and a URI of that server."""
         wanted: dict[str, set[str]] = {name: set() for name in self._servers}
         for name, uri in uris:
             if name in wanted:

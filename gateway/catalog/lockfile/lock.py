@@ -82,9 +82,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report problems of the lock and all differences. Identical differences share one warning.
+        """Report problems of the lock, and warn about differences. Identical differences share one warning.
 
-        Pages, and definitions that an error hides (`is_hidden`), do not count as removed.
+        A missing page, or a definition that is missing because of an error (`is_hidden`), does not count as removed.
         """
         place = problems.at("server", "lock")
         if self.pins is None:
@@ -125,7 +125,7 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
     """Parse the pins in a lock file.
 
     Raises:
-        ValueError: the file is malformed, or a different version wrote it.
+        ValueError: the file is malformed, or was written by a different version of the gateway.
     """
     content = json.loads(text)
     if not isinstance(content, dict) or "version" not in content:

@@ -91,7 +91,7 @@ class Plugins:
     def code_of(self, reference: str) -> str:
         """Return a digest or version of the code of `module:callable` without importing it.
 
-        The digest covers all Python files of a plugin directory, or one other file. Entry points have a version.
+        The digest covers a whole plugin directory, or one file outside of them. Entry points have a version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -199,7 +199,7 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The modules that one generation of the configuration can use, and the modules that it does use."""
+    """The plugin modules that are available to one generation of the configuration, and those that it uses."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS

@@ -185,7 +185,7 @@ class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """The services of a configuration file, for the user of servers on stdio."""
+    """The services of a configuration file, and the sign-ins of the local user to these services."""
 
     sign_ins: SignIns
     entries: list[ServiceEntry]

@@ -1,4 +1,4 @@
-"""`/-/api/catalog` lists all definitions and shows each definition as every protocol revision lists it."""
+"""`/-/api/catalog` lists all definitions, and shows how a definition is listed in each protocol revision."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

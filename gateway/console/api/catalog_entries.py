@@ -147,7 +147,7 @@ def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry
 
 
 def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
-    """Return the facts of an unavailable definition. An entry for an available definition overwrites some facts."""
+    """Return the facts of an unavailable definition, which are also the defaults for available definitions."""
     definitions = getattr(snapshot.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {

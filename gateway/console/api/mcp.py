@@ -134,7 +134,7 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
-    """Return the view that `?view=` names, None without a view, or a 404 error if the caller cannot use the view."""
+    """Return the view in `?view=`, or None if there is none. If the caller cannot use the view, return a 404 error."""
     name = request.raw.query.get("view") or None
     is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
     return name if is_admitted else _NO_VIEW

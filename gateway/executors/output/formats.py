@@ -24,7 +24,7 @@ from gateway.json_types import Json
 TextFormat = Literal["lines", "jsonl", "csv", "yaml"]
 
 _CELL_COST: Final = 16
-"""The number of characters that each value counts, in addition to its column name."""
+"""Estimated characters of each value in a row, in addition to the column name."""
 
 
 def parsed(text: str, text_format: str) -> Json:

@@ -1,7 +1,7 @@
 """Implements `gateway.plugin.SyncContext` for functions that run in a thread.
 
-Each method runs the `Context` method of this name on the event loop and waits for the result. After the call has ended,
-every method raises ToolError, so that a function that exceeded its deadline stops.
+Each method runs the `Context` method of the same name on the event loop and waits for the result. After the end of the
+call, every method raises ToolError, so that a function that exceeded its deadline stops.
 """
 
 import asyncio

@@ -123,7 +123,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    """Compiles the items of a command, and collects the words as if all conditions were true."""
+    """Compiles the items of a command, and collects the words of all items, with and without conditions."""
 
     scope: Scope
     words: list[Word] = msgspec.field(default_factory=list)

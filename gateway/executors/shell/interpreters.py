@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Map the index of each word whose expression would be run as code to the reason."""
+    """Find the words whose expressions would be run as code. Return the reason by the index of the word."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))
@@ -51,7 +51,7 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
-    """Yield the name, the description and the index of the first argument of each interpreter in a command."""
+    """Yield each interpreter in a command: its name, its description, and the index of its first argument."""
     for index, name in chain(_commands(words), _specific_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
@@ -170,7 +170,7 @@ def _specific_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
 
 
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:
-    """Yield the index of each word whose expression the interpreter runs as code. `start` is its first argument."""
+    """Yield the index of each word whose expression the interpreter runs as code. `start` is the first argument."""
     operands, seen, options_end = 0, set[str](), False
     rest = iter(range(start, len(words)))
     for index in rest:

@@ -156,7 +156,7 @@ class TrustedProxies:
 
 def plain_address(text: str) -> str:
     """Convert an IPv4-mapped IPv6 address to IPv4."""
-    # Dual-stack sockets report IPv4 peers as `::ffff:192.0.2.1`, which older Python versions do not treat as loopback.
+    # Dual-stack sockets report IPv4 peers as `::ffff:127.0.0.1`, which older Python versions do not treat as loopback.
     # Skip parsing for all other addresses.
     if not text.startswith("::"):
         return text

@@ -195,7 +195,7 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Identify the caller of an unauthenticated request, and return whether the caller has these scopes."""
+        """Return whether the caller has these scopes, for paths that do not require authentication."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 

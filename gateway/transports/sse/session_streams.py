@@ -307,7 +307,7 @@ class EventStore:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return the number of streams with a number: those that have sent an event."""
+        """Return the number of stored streams. A stream is stored when it sends its first event."""
         return len(self._streams)
 
     def add(self, stream: SessionStream) -> int:

@@ -31,7 +31,7 @@ class LineReader:
         """Completes when more input arrives or the input ends."""
 
     async def next(self) -> bytes | None:
-        """Return the next line, or None at the end of input. Truncate a longer line to one byte over the limit."""
+        """Return the next line, or None at the end of input. A line over the limit is cut to `limit` + 1 bytes."""
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()

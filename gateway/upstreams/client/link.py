@@ -85,7 +85,7 @@ class Link(Protocol):
 def messages_in(data: bytes) -> list[Incoming | Response]:
     """Return the messages of a line, an event or a body.
 
-    A malformed message is repaired if its meaning is clear. Otherwise, the request that it responds to fails.
+    A malformed message is repaired if its meaning is clear. Otherwise, the corresponding request fails.
     """
     messages: list[Incoming | Response] = []
     read: list[jsonrpc.Message | InvalidMessageError]

@@ -22,3 +22,8 @@ def empty() -> Mapping[str, Any]:
 
 ABSENT: Final[Json] = object()
 """A missing value, as opposed to JSON null."""
+
+
+def present(value: JsonObject) -> JsonObject:
+    """Return an object without its null members. Some clients send null instead of omitting a member."""
+    return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

@@ -14,10 +14,10 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
-from gateway.telemetry.logs import title_of
 from gateway.transports.errors import HttpError
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota
+from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
 _LISTEN: Final = "subscriptions/listen"

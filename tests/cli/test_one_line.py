@@ -66,6 +66,16 @@ def test_printed_config_is_followed_by_its_warnings(run: Run, directory: Path) -
     assert "warning" not in finished.out
 
 
+def test_printed_config_is_followed_by_its_errors(run: Run, directory: Path) -> None:
+    with closing(sqlite3.connect(directory / "shop.db")) as connection:
+        connection.executescript(f"CREATE TABLE {'long' * 40} (id INTEGER PRIMARY KEY)")
+    served = run("serve", "--sqlite", "shop.db")
+    printed = run("serve", "--print-config", "--sqlite", "shop.db")
+    assert (served.code, printed.code) == (2, 2)
+    assert "error: tools.find_longlong" in printed.hints
+    assert "databases:" in printed.out
+
+
 @pytest.mark.parametrize("source", ["mcp-json", "openapi", "sqlite", "command"])
 def test_printed_configuration_is_valid_and_has_the_served_tools(run: Run, directory: Path, source: str) -> None:
     words, tool = sources()[source]
@@ -127,6 +137,7 @@ def test_tool_of_a_command_can_be_called(run: Run, directory: Path) -> None:
         (("--sqlite", "shop.db", "--mcp-json", ".mcp.json"), "--mcp-json: cannot be combined with --sqlite"),
         (("--sqlite", "missing.db"), "missing.db: no such file"),
         (("--print-config",), "--print-config: needs one of"),
+        (("--", "uvx", "\udcff"), "\N{REPLACEMENT CHARACTER}: is not valid UTF-8"),
         (("--print-config", "--openapi", "https://u:s3cr3t-value-9@x.example/a"), "--openapi: contains a secret"),
         (("--print-config", "--openapi", "https://x.example/a?api_key=s3cr3t-value-9"), "--openapi: contains a secret"),
     ],
@@ -149,7 +160,9 @@ def test_missing_packages_are_named_with_the_flag(run: Run, directory: Path, mon
 
 def test_secrets_of_a_command_are_not_printed(run: Run) -> None:
     tokens = [f"--api-key={SECRET}", "--token", SECRET, f"AUTH_TOKEN={SECRET}", "ghp_" + "a" * 36, "${HOME}"]
-    printed = run("serve", "--print-config", "--", "uvx", "mcp-server-time", *tokens).out
+    finished = run("serve", "--print-config", "--", "uvx", "mcp-server-time", *tokens)
+    printed = finished.out
+    assert (finished.code, finished.hints) == (0, "")
     assert SECRET not in printed
     assert "ghp_" not in printed
     assert '"--api-key=${env:API_KEY}", "--token", "${env:TOKEN}", "AUTH_TOKEN=${env:AUTH_TOKEN}"' in printed

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from gateway.cli.commands.init import text_of
 from gateway.cli.parser import AddArgument, Parser
+from gateway.cli.user_input import check_text
 from gateway.config.secrets.literal_secrets import is_secret, is_secret_key
 from gateway.errors import ConfigError
 
@@ -74,6 +75,11 @@ def written(text: str, directory: str) -> str:
     return str(path)
 
 
+def with_variables_set(text: str) -> str:
+    """Add a default to the variables that replace secrets, so that the configuration can be checked without them."""
+    return re.sub(r"(\$\{env:[A-Z0-9_]+)\}", r"\1:-unset}", text)
+
+
 def _has_secret(url: str) -> bool:
     return is_secret(url, (), belongs_here=False) or any(
         is_secret_key(name) for name, _ in parse_qsl(urlsplit(url).query)
@@ -81,6 +87,8 @@ def _has_secret(url: str) -> bool:
 
 
 def _of_command(command: Sequence[str], *, hides_secrets: bool) -> str:
+    for word in command:
+        check_text(word)
     shown = _without_secrets(command) if hides_secrets else [_literal(word) for word in command]
     named = next((word for word in shown[1:] if not word.startswith("-") and "${" not in word), shown[0])
     name = re.sub(r"[^a-z0-9]+", "_", Path(named).name.lower()).strip("_")

@@ -92,23 +92,25 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if text is None:
         return await _serve(settings_of(options), options, hints)
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-") as directory:
-        settings = settings_of(options, config=one_line.written(text, directory))
+        written = one_line.with_variables_set(text) if options.print_config else text
+        settings = settings_of(options, config=one_line.written(written, directory))
         if options.print_config:
             out.foreign(text)
-            for warning in _warnings_of(settings):
-                hints.foreign(f"{warning.severity.value}: {warning.path}: {warning.message}")
-            return 0
+            problems = _problems_of(settings)
+            for problem in problems:
+                hints.foreign(f"{problem.severity.value}: {problem.path}: {problem.message}")
+            return 2 if any(problem.severity is Severity.ERROR for problem in problems) else 0
         if settings.state_dir is None:  # the default belongs to the path of the file
             settings = settings.model_copy(update={"state_dir": NO_STATE})
         return await _serve(settings, options, hints)
 
 
-def _warnings_of(settings: Settings) -> list[Problem]:
+def _problems_of(settings: Settings) -> Sequence[Problem]:
     try:
         with dry_run(settings) as dry:
-            return [*dry.catalog.warnings]
-    except ConfigError as error:  # for example variables that replace secrets, and are not set here
-        return [problem for problem in error.problems if problem.severity is Severity.WARNING]
+            return dry.catalog.warnings
+    except ConfigError as error:
+        return error.problems
 
 
 async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:

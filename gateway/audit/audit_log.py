@@ -44,9 +44,14 @@ class AuditLog(BackgroundWriter):
 
     def __init__(self, path: Path, *, most_bytes: int = MAX_QUEUED_BYTES, retry_seconds: float = RETRY_SECONDS) -> None:
         self.path: Final = path
-        self._file: Final = _File(path)
+        self.problem: str | None = None
+        self._descriptor = -1
+        self._must_reopen = False
+        """Whether the file must be reopened before the next line."""
+        self._is_mid_line = False
+        """Whether the last line was written only partially, for example because the disk was full."""
         super().__init__(
-            self._file.write,
+            self._write,
             name="audit log",
             max_bytes=most_bytes,
             on_drop=lambda count: _line({"time": timestamp(time.time()), "event": "dropped", "records": count}),
@@ -63,21 +68,9 @@ class AuditLog(BackgroundWriter):
         if not self.has_ended:  # The disk hangs. A thread that ends reports lost records itself.
             self._report_lost()
 
-    def _finish(self) -> None:
-        self._file.close()
-        self._report_lost()
-
-    def _report_lost(self) -> None:
-        if lost := self.waiting + self.unreported:
-            log.error("audit records lost", file=str(self.path), records=lost)
-
     def reopen(self) -> None:
-        self._file.leave()
+        self._must_reopen = True
         self.retry()
-
-    @property
-    def problem(self) -> str | None:
-        return self._file.problem
 
     def append(self, record: JsonObject) -> None:
         """Add the current time to a record and queue the record, without waiting or raising."""
@@ -87,45 +80,31 @@ class AuditLog(BackgroundWriter):
         if had_room and self.unreported:
             log.error("audit records dropped", file=str(self.path), reason=self.problem or "the disk is too slow")
 
+    def _finish(self) -> None:
+        self._close()
+        self._report_lost()
 
-class _File:
-    def __init__(self, path: Path) -> None:
-        self.problem: str | None = None
-        self._path: Final = path
-        self._descriptor = -1
-        self._has_left = False
-        """Whether the file must be reopened before the next line."""
-        self._is_mid_line = False
-        """Whether the last line was written only partially, for example because the disk was full."""
+    def _report_lost(self) -> None:
+        if lost := self.waiting + self.unreported:
+            log.error("audit records lost", file=str(self.path), records=lost)
 
-    def open(self) -> None:
-        descriptor = os.open(self._path, _FLAGS, _MODE)
-        # Check the open file, because the path can change.
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError("is not a regular file")
-        self._descriptor, self._has_left = descriptor, False
-        # A new or truncated file contains no partial line.
-        self._is_mid_line = self._is_mid_line and os.fstat(descriptor).st_size > 0
-
-    def leave(self) -> None:
-        self._has_left = True
-
-    def write(self, lines: Iterator[bytes]) -> None:
+    def _write(self, lines: Iterator[bytes]) -> None:
         try:
-            if self._has_left or not self._is_where_it_was():
-                self.close()
-                self.open()
+            if self._must_reopen or not self._is_where_it_was():
+                self._close()
+                self._descriptor, self._must_reopen = _opened(self.path), False
+                # A new or truncated file contains no partial line.
+                self._is_mid_line = self._is_mid_line and os.fstat(self._descriptor).st_size > 0
             for line in lines:
-                self._append(line)
+                self._write_line(line)
         except OSError as error:
             self._report(error)
             raise
         if self.problem is not None:
-            log.info("audit log is writable again", file=str(self._path))
+            log.info("audit log is writable again", file=str(self.path))
             self.problem = None
 
-    def _append(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         # End a partial line first, because the line would otherwise corrupt the next record.
         rest = b"\n" + line if self._is_mid_line else line
         while rest:
@@ -133,7 +112,7 @@ class _File:
             rest = rest[written:]
             self._is_mid_line = bool(rest)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -142,26 +121,33 @@ class _File:
         problem = (error.strerror or str(error)).lower()
         if problem != self.problem:
             self.problem = problem
-            log.error("audit log cannot be written", file=str(self._path), reason=problem)
+            log.error("audit log cannot be written", file=str(self.path), reason=problem)
 
     def _is_where_it_was(self) -> bool:
         if self._descriptor < 0:
             return False
         try:
-            there = self._path.stat()
+            there = self.path.stat()
         except OSError:
             return False
         return os.path.samestat(there, os.fstat(self._descriptor))
 
 
+def _opened(path: Path) -> int:
+    descriptor = os.open(path, _FLAGS, _MODE)
+    # Check the open file, because the path can change.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("is not a regular file")
+    return descriptor
+
+
 def refusal_of(path: Path) -> str | None:
     """Create the audit log file if it is missing. Return why the file cannot be written, or None."""
-    file = _File(path)
     try:
-        file.open()
+        os.close(_opened(path))
     except (OSError, ValueError) as error:
         return (getattr(error, "strerror", None) or str(error)).lower()
-    file.close()
     return None
 
 

@@ -34,11 +34,6 @@ _SESSION_PREFIX: Final = 8
 _KEY_LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
 
-_DENIED: Final = "denied"
-"""The outcome of a call whose target exists but is not accessible to the caller."""
-_OVER_LIMIT: Final = "over_limit"
-"""The outcome of a call that a rate or concurrency limit refused."""
-
 
 def digest_key(secret: bytes) -> bytes:
     """Derive the key for argument digests from the gateway's secret."""
@@ -162,12 +157,12 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
     error = ending.error
     code = {} if error is None else {"code": int(error.code)}
     if ending.limit is not None:
-        return {"outcome": _OVER_LIMIT, **code}
+        return {"outcome": "over_limit", **code}
     if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
         return {"outcome": ending.outcome.value}
     # Hidden and unknown tools return the same error (MCP 2025-11-25 server/tools "Error Handling").
     is_denied = isinstance(error, InsufficientScopeError) or (is_hidden and error.code == ErrorCode.INVALID_PARAMS)
-    return {"outcome": _DENIED if is_denied else ending.outcome.value, **code}
+    return {"outcome": "denied" if is_denied else ending.outcome.value, **code}
 
 
 def _caller(call: CallFacts) -> dict[str, Json]:

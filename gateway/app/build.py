@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import OPERATORS
-from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.listeners import is_exposed, open_sessions
-from gateway.app.monitoring.metrics import metrics_exposition
-from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
-from gateway.app.monitoring.tasks import TaskProgress, TaskReport
+from gateway.app.metrics import metrics_exposition
 from gateway.app.parts import App, Core
 from gateway.app.reload_requests import ReloadRequests
-from gateway.app.shared_changes import SharedChanges
+from gateway.app.replicas import AnnouncementsDue, CatalogAgreement, SharedChanges
+from gateway.app.status import daemon_info, endpoint_url, read_status
 from gateway.app.systemd_notify import ServiceManager
+from gateway.app.task_report import TaskReport
 from gateway.app.workers.all_workers import AllWorkers
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
@@ -161,10 +160,8 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
 
     reloads = ReloadRequests(core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager)
     workers = None if worker is None else AllWorkers(worker, status=status, metrics=metrics)
-    console, console_worker, progress = None, None, None
+    console, console_worker = None, None
     if http is not None and page is not None and calls is not None:
-        progress = TaskProgress()
-        core.events.subscribe(TaskProgressed, progress.record)
         console, console_worker = _console(
             stack,
             page,
@@ -177,6 +174,9 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
             ask_others=_no_others if workers is None else workers.ask_console,
             shared_keys=keys,
         )
+    tasks = TaskReport(dispatcher.tasks, redactor=redactor, is_for_console=console is not None)
+    if console is not None:
+        core.events.subscribe(TaskProgressed, tasks.record)
     admin_api = AdminApi(
         health=core.health,
         status=status,
@@ -184,7 +184,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         logs=logs,
         reload=reloads.reload if workers is None else partial(workers.reload, reloads.reload),
         config=served_config,
-        tasks=TaskReport(dispatcher.tasks, redactor=redactor, progress=progress),
+        tasks=tasks,
         about=partial(daemon_info, core=core, http=http, has_console=console is not None),
         workers=workers,
         console=console,
@@ -294,8 +294,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         await stack.enter_async_context(agreement)
     events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
     events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))
-    events.subscribe(ReplicasAgreed, lambda _: notifier.announce_held())
-    events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
+    events.subscribe(AnnouncementsDue, lambda event: _announce(event, notifier))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
     # Forget the metrics and databases of removed definitions.
@@ -490,6 +489,12 @@ def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalo
         return
     origins = (upstreams.origin_of(catalog, uri) for uri in notifier.watched)
     upstreams.watch([origin for origin in origins if origin is not None])
+
+
+def _announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:
+    notifier.announce_held()
+    for kind in event.repeated:
+        notifier.list_changed(kind)
 
 
 def _resource_updated(

@@ -18,9 +18,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.logs import title_of
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 Reading = float | Mapping[tuple[str, ...], float]
@@ -28,24 +28,34 @@ Reading = float | Mapping[tuple[str, ...], float]
 _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
+_FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+"""The kinds of metrics that have a single reading. A histogram has none."""
+
+
 class MetricsExposition:
-    def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """Read each metric of `READ` from the function under its name in `sources`. Unknown names raise ValueError."""
+    def __init__(
+        self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Callable[[], Iterable[Metric]]]
+    ) -> None:
+        """Read each metric of `READ` from the function under its name in `sources`. Unknown names raise ValueError.
+
+        The functions in `counted` return further metrics. These functions run in another thread.
+        """
         if other := sources.keys() - {metric.name for metric in READ}:
             raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
-        self._read: Final = [(metric, sources[metric.name]) for metric in READ]
+        self._read: Final = [(metric, _FAMILIES[metric.kind], sources[metric.name]) for metric in READ]
         # Do not use the global registry, where plugins can register the same names.
-        self._counted: Final = (*counted, ProcessCollector(registry=None))
+        self._counted: Final = (*counted, ProcessCollector(registry=None).collect)
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return the text of all metrics and the media type of the text, as requested by an `Accept` header."""
-        readings = [(metric, source()) for metric, source in self._read]
-        return await asyncio.to_thread(render, self._families(readings), accept)
+        readings = [(metric, family, source()) for metric, family, source in self._read]
 
-    def _families(self, readings: Iterable[tuple[MetricDefinition, Reading]]) -> Iterator[Metric]:
-        for collector in self._counted:
-            yield from collector.collect()
-        yield from (_family(metric, reading) for metric, reading in readings)
+        def families() -> Iterator[Metric]:
+            for collect in self._counted:
+                yield from collect()
+            yield from (_family(metric, family, reading) for metric, family, reading in readings)
+
+        return await asyncio.to_thread(render, families(), accept)
 
 
 def render(families: Iterator[Metric], accept: str) -> tuple[bytes, str]:
@@ -70,8 +80,7 @@ def buckets(within: Iterable[int]) -> list[tuple[str, int]]:
     return list(zip(_BOUNDS, accumulate(within), strict=True))
 
 
-def _family(metric: MetricDefinition, reading: Reading) -> Metric:
-    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+def _family(metric: MetricDefinition, make: type[CounterMetricFamily | GaugeMetricFamily], reading: Reading) -> Metric:
     family = make(metric.name, metric.meaning, labels=metric.labels)
     for labels, value in (reading if isinstance(reading, Mapping) else {(): reading}).items():
         family.add_metric(labels, value)
@@ -90,7 +99,7 @@ ClientKind = tuple[Era, str, str, str]
 """The era, revision, transport and title of a client."""
 
 
-class CallMetrics(Collector):
+class CallMetrics:
     """Counts calls and their durations by primitive and era, and the recent calls of clients of the modern era.
 
     Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import ANONYMOUS
-from gateway.app.monitoring.status import MAX_CLIENTS, listed, with_sessions
+from gateway.app.status import MAX_CLIENTS, listed, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
-from gateway.telemetry.logs import title_of
 from gateway.telemetry.metrics import RECENT_SECONDS, CallMetrics
 from gateway.transports.memory import MemoryClient
+from gateway.wire.meta import title_of
 from tests.protocol.peers import serve_folder
 
 

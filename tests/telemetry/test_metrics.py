@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
-from gateway.telemetry.metric_definitions import READ
+from gateway.telemetry import metrics as metrics_module
+from gateway.telemetry.metric_definitions import READ, MetricDefinition
 from gateway.telemetry.metrics import MetricsExposition, Reading
 
 
@@ -18,24 +19,19 @@ def sources(**readings: Reading) -> Mapping[str, Callable[[], Reading]]:
     }
 
 
-class Slow(Collector):
-    """Enough series to take a while."""
-
-    def __init__(self, is_asked: Callable[[], object]) -> None:
-        self._is_asked = is_asked
-
-    def collect(self) -> Iterator[Metric]:
-        self._is_asked()
-        family = CounterMetricFamily("many", "Many.", labels=["number"])
-        for number in range(30_000):
-            family.add_metric([str(number)], number)
-        yield family
+def slow(is_asked: Callable[[], object]) -> Iterator[Metric]:
+    """Yield enough series to take a while."""
+    is_asked()
+    family = CounterMetricFamily("many", "Many.", labels=["number"])
+    for number in range(30_000):
+        family.add_metric([str(number)], number)
+    yield family
 
 
 async def test_rendering_metrics_does_not_block_the_loop() -> None:
     loop = asyncio.get_running_loop()
     turns, writing = 0, asyncio.Event()
-    metrics = MetricsExposition(sources(), counted=[Slow(lambda: loop.call_soon_threadsafe(writing.set))])
+    metrics = MetricsExposition(sources(), counted=[partial(slow, lambda: loop.call_soon_threadsafe(writing.set))])
     scrape = asyncio.create_task(metrics.exposition(""))
     async with asyncio.timeout(10):
         await writing.wait()
@@ -80,3 +76,9 @@ async def test_label_values_cannot_break_out_of_their_line() -> None:
 def test_source_without_a_definition_is_an_error() -> None:
     with pytest.raises(ValueError, match="without a definition: mcp_gateway_stream"):
         MetricsExposition({**sources(), "mcp_gateway_stream": lambda: 7}, counted=[])
+
+
+def test_histogram_cannot_be_read_from_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "READ", [MetricDefinition("seconds", "histogram", "Seconds.")])
+    with pytest.raises(KeyError, match="histogram"):
+        MetricsExposition({"seconds": lambda: 7}, counted=[])

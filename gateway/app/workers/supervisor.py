@@ -19,7 +19,7 @@ import structlog
 
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.all_workers import RELOAD_SECONDS, ask_workers
-from gateway.app.workers.worker_process import WorkerProcess
+from gateway.app.workers.worker import WorkerProcess
 from gateway.config.loader import load
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen

@@ -1,16 +1,15 @@
 """Collects the metrics of a daemon. Most metrics are computed at each scrape."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import Metric
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from gateway import __version__
-from gateway.app.monitoring.status import quotas, refusals
 from gateway.app.parts import Core
+from gateway.app.status import quotas, refusals
 from gateway.catalog.catalog import Catalog
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
@@ -56,21 +55,16 @@ def metrics_exposition(
         **_store(core.state.replica),
         "mcp_gateway_state_faults_total": lambda: _by_label(core.state.database.connection.faults),
     }
-    return MetricsExposition(sources, counted=[core.call_metrics, UpstreamMetrics(core.upstreams)])
+    return MetricsExposition(sources, counted=[core.call_metrics.collect, partial(_upstream_seconds, core.upstreams)])
 
 
-class UpstreamMetrics(Collector):
-    """Collects a histogram of request durations for each upstream server. `collect` runs in another thread."""
-
-    def __init__(self, upstreams: UpstreamSource) -> None:
-        self._upstreams: Final = upstreams
-
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
-        # Iterate over a copy, because a reload can change the dictionary during the iteration.
-        for name, server in list(self._upstreams.servers.items()):
-            family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
-        yield family
+def _upstream_seconds(upstreams: UpstreamSource) -> Iterable[Metric]:
+    """Return the histogram of request durations of each upstream server. This function can run in another thread."""
+    family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
+    # Iterate over a copy, because a reload can change the dictionary during the iteration.
+    for name, server in list(upstreams.servers.items()):
+        family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
+    return [family]
 
 
 def _work(services: Services, dispatcher: Dispatcher) -> Sources:

@@ -1,6 +1,5 @@
 """Reports tasks to operators. Past progress and questions are reported only if the console is served."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
@@ -11,27 +10,8 @@ from gateway.rfc3339 import timestamp
 from gateway.tasks.runner import TaskProgressed, TaskRunner
 from gateway.tasks.task import Task, TaskStatus
 
-MAX_TASKS: Final = 1000
+_MAX_TASKS: Final = 1000
 _MAX_REPORTS: Final = 20
-
-
-class TaskProgress:
-    """Keeps the latest progress reports of each task."""
-
-    def __init__(self) -> None:
-        self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
-
-    def record(self, event: TaskProgressed) -> None:
-        task = event.task
-        before = self._reports.get(task.id) or ()
-        self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
-
-    def shown(self, task_id: str) -> Sequence[JsonObject]:
-        """Return the progress reports of a task, oldest first."""
-        return [{"at": timestamp(at), "message": message} for at, message in self._reports.get(task_id) or ()]
-
-
-MAX_LISTED: Final = 1000
 _CANCELLED: Final = "Cancelled by the server's operator"
 
 
@@ -40,19 +20,20 @@ def task_counts(runner: TaskRunner) -> dict[str, Json]:
 
 
 class TaskReport:
-    def __init__(
-        self,
-        runner: TaskRunner,
-        *,
-        redactor: LiveRedactor,
-        progress: TaskProgress | None,
-    ) -> None:
+    def __init__(self, runner: TaskRunner, *, redactor: LiveRedactor, is_for_console: bool) -> None:
         self._runner: Final = runner
         self._mask: Final = redactor.text
-        self._progress: Final = progress
+        self._is_for_console: Final = is_for_console
+        self._progress: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(_MAX_TASKS)
+        """The times and messages of the latest progress reports of each task, oldest first."""
+
+    def record(self, event: TaskProgressed) -> None:
+        task = event.task
+        before = self._progress.get(task.id) or ()
+        self._progress.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
 
     async def listed(self) -> JsonObject:
-        tasks = await self._runner.newest(MAX_LISTED)
+        tasks = await self._runner.newest(_MAX_TASKS)
         return {"tasks": [self._facts(task) for task in tasks], "counts": task_counts(self._runner)}
 
     async def shown(self, task_id: str) -> JsonObject | None:
@@ -62,12 +43,16 @@ class TaskReport:
         asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
         # Progress and questions contain call content, which only console users may see.
         in_console: dict[str, Json] = {}
-        if self._progress is not None:
+        if self._is_for_console:
+            reports = self._progress.get(task.id) or ()
             questions = [
                 {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
                 for key, question in asked.items()
             ]
-            in_console = {"progress": list(self._progress.shown(task.id)), "questions": questions}
+            in_console = {
+                "progress": [{"at": timestamp(at), "message": message} for at, message in reports],
+                "questions": questions,
+            }
         return {
             **self._facts(task),
             "realm": task.caller.identity.realm or None,

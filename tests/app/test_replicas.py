@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.app import shared_changes
-from gateway.app.shared_changes import SharedChanges
+from gateway.app import replicas
+from gateway.app.replicas import SharedChanges
 from gateway.catalog.catalog import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.events import Events, SignInsChanged
@@ -76,7 +76,7 @@ async def until(reached: Callable[[], bool]) -> None:
 async def test_late_refresh_does_not_disable_an_enabled_primitive(
     stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(replicas, "_REFRESH_SECONDS", 0.05)
     here, deaf = await joined(stack, server), await joined(stack, server)
     here.disable("one")
     await until(lambda: "one" not in deaf.offered)
@@ -120,7 +120,7 @@ async def test_concurrent_switches_converge_at_all_replicas(stack: AsyncExitStac
 async def test_disabled_primitive_is_shared_once_the_store_is_back(
     stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(replicas, "_REFRESH_SECONDS", 0.05)
     here, there = await joined(stack, server), await joined(stack, server)
     here.store.disable("prompts", "one")
     await until(lambda: "one" not in there.offered)

@@ -1,0 +1,266 @@
+"""Keeps the catalogs of all replicas equal, and tells their clients about changes."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import structlog
+
+from gateway.background_tasks import BackgroundTasks
+from gateway.catalog.store import CatalogStore
+from gateway.errors import ExecutionError, StoreUnavailableError
+from gateway.events import Events, PluginChange, SignInsChanged
+from gateway.json_types import Json
+from gateway.plugin import ListKind
+from gateway.protocol.notifier import ChangeNotifier
+from gateway.state.replica import Replica
+
+log: Final = structlog.get_logger(__name__)
+
+_SERVED: Final = "catalog served"
+_FOLLOW_SECONDS: Final = 5.0
+_RESPONSE_SECONDS: Final = 2.0
+"""The maximum time that a call waits for other replicas after enabling or disabling a primitive."""
+_LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
+_ANNOUNCEMENT: Final = "announcement"
+_SIGN_IN: Final = "sign-in"
+# This is several refresh intervals, so that one lost refresh does not enable a primitive again.
+_KEPT_SECONDS: Final = 60
+_REFRESH_SECONDS: Final = 20.0
+_SWITCHES: Final = frozenset({"enabled", "disabled"})
+
+
+class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
+    replica: str
+    fingerprints: Mapping[str, str] | None
+    """Fingerprints by list, or None if the replica has stopped."""
+    wants_reply: bool = False
+
+
+class AnnouncementsDue(msgspec.Struct, frozen=True):
+    """Event: held announcements can be sent, because all replicas agree or the timeout has passed."""
+
+    repeated: Sequence[ListKind] = ()
+    """Lists to announce again, because clients could have read an old list from a replica that has now caught up."""
+
+
+class CatalogAgreement:
+    """Delays announcements of changed lists until all replicas serve the new lists.
+
+    A notified client can reach any replica with its next request. A replica that has not reloaded yet would return
+    the old list, and the client would miss the change. Replicas therefore exchange the fingerprints of their lists, and
+    announce changes once all fingerprints are equal or a timeout has passed. If a replica catches up after the timeout,
+    the changed lists are announced again.
+    """
+
+    def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
+        self._replica: Final = replica
+        self._store: Final = store
+        self._events: Final = events
+        self._others: Final[dict[str, Mapping[str, str]]] = {}
+        self._differing: frozenset[str] = frozenset()
+        """Lists of which another replica serves a different version."""
+        self._owed: frozenset[str] = frozenset()
+        """Lists to announce again, because clients could have read an old version."""
+        self._is_agreed: Final = asyncio.Event()
+        self._is_agreed.set()
+        self._following: asyncio.Task[None] | None = None
+        self._tasks: Final = BackgroundTasks()
+        replica.mailbox.on(_SERVED, self._take)
+        replica.store.on_return(lambda: self._publish(wants_reply=True))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.cancel()
+        if not self._replica.store.is_unavailable:
+            await self._publish(is_over=True)
+
+    def holds_announcements(self) -> bool:
+        self._tasks.begin(self._publish(), name="catalog agreement")
+        self._compare()
+        # Replicas cannot agree without the store, so clients are notified at once.
+        if self._is_agreed.is_set() or self._replica.store.is_unavailable:
+            return False
+        if self._following is None or self._following.done():
+            self._following = self._tasks.begin(self._follow(), name="catalog agreement")
+        return True
+
+    async def _follow(self) -> None:
+        with suppress(TimeoutError, StoreUnavailableError):
+            async with asyncio.timeout(_FOLLOW_SECONDS):
+                await self._forget_dead()
+                await self._is_agreed.wait()
+        # From here on, `_compare` announces changes.
+        self._following = None
+        self._events.publish(AnnouncementsDue())
+        self._owed = self._differing
+
+    async def wait(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                await self._is_agreed.wait()
+
+    async def _take(self, body: bytes) -> bytes:
+        message = _DECODER.decode(body)
+        if message.fingerprints is None:
+            self._others.pop(message.replica, None)
+        else:
+            self._others[message.replica] = message.fingerprints
+        self._compare()
+        if message.wants_reply:
+            await self._replica.mailbox.tell(message.replica, _SERVED, self._message())
+        return b""
+
+    def _compare(self) -> None:
+        own = self._store.current.fingerprints
+        self._differing = frozenset(
+            kind for kind in _LISTS if any(other.get(kind) != own.get(kind) for other in self._others.values())
+        )
+        if self._differing:
+            self._is_agreed.clear()
+        else:
+            self._is_agreed.set()
+        if self._following is None:
+            if repeated := [kind for name, kind in _LISTS.items() if name in self._owed - self._differing]:
+                self._events.publish(AnnouncementsDue(repeated))
+            self._owed = self._differing
+
+    async def _forget_dead(self) -> None:
+        own = self._store.current.fingerprints
+        for name in [name for name, other in self._others.items() if other != own]:
+            if not await self._replica.mailbox.is_there(name):
+                self._others.pop(name, None)
+        self._compare()
+
+    async def _publish(self, *, wants_reply: bool = False, is_over: bool = False) -> None:
+        with suppress(StoreUnavailableError):
+            await self._replica.mailbox.tell_all(_SERVED, self._message(wants_reply=wants_reply, is_over=is_over))
+
+    def _message(self, *, wants_reply: bool = False, is_over: bool = False) -> bytes:
+        fingerprints = None if is_over else dict(self._store.current.fingerprints)
+        return msgspec.msgpack.encode(
+            ServedCatalog(replica=self._replica.name, fingerprints=fingerprints, wants_reply=wants_reply)
+        )
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(ServedCatalog)
+
+
+class SharedChanges:
+    """Tells other replicas about changes that plugins make at run time and about sign-ins of users.
+
+    For replicas that start later, the store records whether a plugin has enabled or disabled a primitive. If several
+    replicas change a primitive at once, all replicas apply the state in the store.
+    """
+
+    def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier, events: Events) -> None:
+        self._replica: Final = replica
+        self._store: Final = store
+        self._notifier: Final = notifier
+        self._events: Final = events
+        self._key: Final = f"{replica.store.prefix}switched"
+        self._in_order: Final = asyncio.Lock()
+        self._tasks: Final = BackgroundTasks()
+        events.subscribe(PluginChange, self.tell)
+        events.subscribe(SignInsChanged, self._tell_of_sign_in)
+        replica.mailbox.on(_ANNOUNCEMENT, self._take)
+        replica.mailbox.on(_SIGN_IN, self._take_sign_in)
+        replica.store.on_return(self._take_disabled)
+
+    async def __aenter__(self) -> Self:
+        self._tasks.begin(self._refresh(), name="shared changes")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.cancel()
+
+    def tell(self, change: PluginChange) -> None:
+        self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
+
+    def _tell_of_sign_in(self, change: SignInsChanged) -> None:
+        if not change.is_of_replica:
+            self._tasks.begin(self._send_sign_in(change.entry), name="shared changes")
+
+    async def _send_sign_in(self, entry: str) -> None:
+        # If the message is lost, other replicas find the sign-in when they next connect to the upstream server.
+        with suppress(StoreUnavailableError):
+            await self._replica.mailbox.tell_all(_SIGN_IN, entry.encode())
+
+    async def _take_sign_in(self, entry: bytes) -> bytes:
+        self._events.publish(SignInsChanged(entry.decode(), is_of_replica=True))
+        return b""
+
+    async def _tell(self, what: str, kind: str, name: str) -> None:
+        try:
+            # Send one change at a time, because concurrent commands may arrive in a different order.
+            async with self._in_order:
+                if what in _SWITCHES:
+                    # Store the state before sending it, because a replica may start between these two steps.
+                    await self._keep("HSET", f"{kind} {name}", what)
+                await self._replica.mailbox.tell_all(_ANNOUNCEMENT, f"{what} {kind} {name}".encode())
+                if what in _SWITCHES:
+                    # Apply the stored state, because another replica could have stored a newer state.
+                    await self._switch(what, kind, name)
+        except StoreUnavailableError as error:
+            log.warning("change not sent to other replicas", what=what, name=name, reason=error.message)
+
+    async def _take(self, body: bytes) -> bytes:
+        # The name comes last because it may contain spaces.
+        what, kind, name = body.decode().split(" ", 2)
+        if what in _SWITCHES:
+            await self._switch(what, kind, name)
+        else:
+            self._apply(what, kind, name)
+        return b""
+
+    async def _switch(self, what: str, kind: str, name: str) -> None:
+        """Apply the stored state of a primitive, or `what` if no state is stored."""
+        kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
+        self._apply(what if kept is None else kept.decode(), kind, name)
+
+    def _apply(self, what: str, kind: str, name: str) -> None:
+        with suppress(ExecutionError):  # the primitive does not exist here yet
+            self._changes[what](_LISTS[kind], name)
+
+    @property
+    def _changes(self) -> dict[str, Callable[[ListKind, str], None]]:
+        return {
+            "changed": lambda kind, _: self._notifier.list_changed(kind),
+            "updated": lambda _, uri: self._updated(uri),
+            "enabled": self._store.enable,
+            "disabled": self._store.disable,
+        }
+
+    def _updated(self, uri: str) -> None:
+        for name in self._store.current.uris_of(uri):
+            self._notifier.resource_updated(name)
+
+    async def _take_disabled(self) -> None:
+        found = await self._replica.store.command("HGETALL", self._key)
+        for field, what in found.items():
+            if what == b"disabled":
+                self._apply("disabled", *field.decode().split(" ", 1))
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            for kind, name in self._store.disabled:
+                with suppress(StoreUnavailableError):
+                    # HSETNX keeps the stored value if another replica has enabled the primitive.
+                    if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
+                        # The store had lost the value, so other replicas could have missed the change.
+                        await self._replica.mailbox.tell_all(_ANNOUNCEMENT, f"disabled {kind} {name}".encode())
+
+    async def _keep(self, command: str, field: str, what: str) -> Json:
+        answer = await self._replica.store.command(command, self._key, field, what)
+        await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
+        return answer

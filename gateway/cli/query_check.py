@@ -49,7 +49,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
 async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, problems: Problems) -> None:
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
-    for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
+    for statement, report in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
         # Bind a list with one item, because the number of items determines the number of placeholders.
         bound = statement.bind({piece.text: [None] for piece in statement.pieces if piece.is_list})
         first = first_word(bound.text, dialect_of(profile.dialect))
@@ -57,7 +57,7 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
             await session.prepare(bound)
         except StatementError as error:
             offset = bound.written_offset(first.start if error.offset is None else error.offset)
-            text.report(offset, f"the database rejected the statement: {error}")
+            report(offset, f"the database rejected the statement: {error}")
         if first.text.upper() in _DEFINING:
             return
 

@@ -1,11 +1,10 @@
 """Compiles the text of a query into statements."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems, TextOffset
@@ -34,89 +33,74 @@ _READS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIB
 """The first words of statements that read."""
 
 
-class QueryText(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    place: Problems
-    """The location of the text in the configuration, or the location of `query_file`."""
-    file: Path | None = None
-
-    def report(self, offset: int, message: str) -> None:
-        if self.file is None:
-            self.place.at(TextOffset(offset)).error(message)
-            return
-        line_start = self.text.rfind("\n", 0, offset) + 1
-        line = self.text.count("\n", 0, offset) + 1
-        self.place.add(
-            Problem(
-                message=message,
-                path=self.place.path,
-                location=Location(file=self.file, line=line, column=offset - line_start + 1),
-                source_line=self.text[line_start:].partition("\n")[0].rstrip(),
-            )
-        )
+Report = Callable[[int, str], None]
+"""Reports a problem at an offset in the text of a query."""
 
 
 def compile_query(
     config: SqlCompletion, *, dialect: Dialect, scope: Scope, writes: bool = False
-) -> tuple[tuple[Statement, QueryText], ...]:
+) -> tuple[tuple[Statement, Report], ...]:
     statements = []
-    for text in _texts_of(config, scope.problems):
-        found = list(_statements(text, dialect))
+    for text, report in _texts_of(config, scope.problems):
+        found = _statements(text, dialect, report)
         if not found:
-            text.report(0, "contains no statement")
+            report(0, "contains no statement")
         for tokens in found:
-            _check_start(tokens, text, must_read=not writes and not dialect.reads_only)
+            _check_start(tokens, report, must_read=not writes and not dialect.reads_only)
             # Values of `bind` have an empty schema, because any JSON is possible.
             schemas = {**{name: {} for name in config.bind}, **scope.inputs.schemas}
             statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas)
-            _check_names(statement, text, scope)
-            statements.append((statement, text))
+            _check_names(statement, report, scope)
+            statements.append((statement, report))
     return tuple(statements)
 
 
-def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
-    for index, text in enumerate(config.query or ()):
-        yield QueryText(text=str(text), place=problems.at("query", index))
+def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[tuple[str, Report]]:
+    for index, query in enumerate(config.query or ()):
+        yield str(query), partial(_report, problems.at("query", index))
     if config.query_file is not None:
-        place = problems.at("query_file")
-        path = query_path(config, problems)
-        text, error = _read(path)
-        if error:
+        place, path = problems.at("query_file"), query_path(config, problems)
+        try:
+            text = decode(read_bytes(path))
+        except UnreadableError as error:
             place.error(f"`{config.query_file}`: {error}")
         else:
-            yield QueryText(text=text, place=place, file=path)
+            yield text, partial(_report_in_file, place, path, text)
+
+
+def _report(place: Problems, offset: int, message: str) -> None:
+    place.at(TextOffset(offset)).error(message)
+
+
+def _report_in_file(place: Problems, file: Path, text: str, offset: int, message: str) -> None:
+    line_start = text.rfind("\n", 0, offset) + 1
+    location = Location(file=file, line=text.count("\n", 0, offset) + 1, column=offset - line_start + 1)
+    source_line = text[line_start:].partition("\n")[0].rstrip()
+    place.add(Problem(message=message, path=place.path, location=location, source_line=source_line))
 
 
 def query_path(config: SqlCompletion, problems: Problems) -> Path:
     return problems.at("query_file").directory / (config.query_file or "")
 
 
-def _read(path: Path) -> tuple[str, str]:
-    """Return the text of a file and an error. One of them is empty."""
+def _statements(text: str, dialect: Dialect, report: Report) -> list[list[Token]]:
     try:
-        return decode(read_bytes(path)), ""
-    except UnreadableError as error:
-        return "", str(error)
-
-
-def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
-    try:
-        tokens = list(tokens_of(text.text, dialect))
+        tokens = list(tokens_of(text, dialect))
     except StatementError as error:
-        text.report(error.offset or 0, str(error))
+        report(error.offset or 0, str(error))
         return [[Token("other", "", 0, 0)]]  # an empty statement avoids further errors
     for token in tokens:
         if token.kind == "position":
-            text.report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
+            report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
     commented = {(token.start, token.end) for token in tokens if token.kind in {"comment", "block"}}
-    for match in _TEMPLATE.finditer(text.text):
+    for match in _TEMPLATE.finditer(text):
         if not any(start <= match.start() < end for start, end in commented):
             bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
-            text.report(match.start(), f"`{match[0]}` is a template, but queries bind values. Write {bound}")
+            report(match.start(), f"`{match[0]}` is a template, but queries bind values. Write {bound}")
     return statements_of(tokens)
 
 
-def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -> None:
+def _check_start(tokens: Sequence[Token], report: Report, *, must_read: bool) -> None:
     words = words_of(tokens)
     if not words:
         return
@@ -132,10 +116,10 @@ def _check_start(tokens: Sequence[Token], text: QueryText, *, must_read: bool) -
     elif must_read and keyword and keyword not in _READS:
         reason = "it can change data, which requires `writes: true`"
     if reason is not None:
-        text.report(first.start, f"{keyword} is not allowed in a query: {reason}")
+        report(first.start, f"{keyword} is not allowed in a query: {reason}")
 
 
-def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
+def _check_names(statement: Statement, report: Report, scope: Scope) -> None:
     known = statement.schemas
     for piece in statement.pieces:
         if piece.kind == "sql":
@@ -143,9 +127,9 @@ def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
         name = piece.text
         scope.used.add(name)
         if name not in known and not scope.inputs.is_open:
-            text.report(piece.start, f"`:{name}` is not an input{did_you_mean(name, [*known])}")
+            report(piece.start, f"`:{name}` is not an input{did_you_mean(name, [*known])}")
         elif not piece.is_list and _is_array(known.get(name)) and _follows_in(statement, piece):
-            text.report(piece.start, f"a list must be the only item in its brackets: IN (:{name})")
+            report(piece.start, f"a list must be the only item in its brackets: IN (:{name})")
 
 
 def _is_array(schema: object) -> bool:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from types import ModuleType
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -70,12 +70,13 @@ def items_of(schema: Json) -> JsonObject:
     return items if isinstance(items, Mapping) else {}
 
 
-class ValueForm(Enum):
-    NATIVE = auto()
-    UTC_TEXT = auto()
-    """Dates and UUIDs as text (`2026-01-02 03:04:05`, in UTC), other values as Python objects."""
-    TEXT = auto()
-    """Scalars as JSON text, which the database parses, and arrays as lists."""
+ValueForm = Literal["native", "utc_text", "text"]
+"""The form of values that a driver expects.
+
+- `native`: Python objects
+- `utc_text`: dates and UUIDs as text (`2026-01-02 03:04:05`, in UTC), other values as Python objects
+- `text`: scalars as JSON text, which the database parses, and arrays as lists
+"""
 
 
 def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> Json:
@@ -87,14 +88,18 @@ def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> 
     if isinstance(value, FileArgument):
         return value.data
     if isinstance(value, dict | list | tuple):
-        written = _written(name, value)
-        is_list = binding is ValueForm.TEXT and not isinstance(value, dict) and kind is not InputType.JSON
-        return json_with_files(value) if is_list else written
+        try:
+            plain = json_with_files(value)
+            written = exact_json.dumps(plain).decode()
+        except TypeError as error:
+            raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
+        is_list = binding == "text" and not isinstance(value, dict) and kind is not InputType.JSON
+        return plain if is_list else written
     if isinstance(value, str) and kind in _PARSERS:
         value = _parsed(name, value, kind, binding)
     elif isinstance(value, float) and kind is InputType.INTEGER and value.is_integer():
         value = int(value)  # 3.0 is an integer in JSON Schema
-    if binding is ValueForm.TEXT and isinstance(value, int | float):
+    if binding == "text" and isinstance(value, int | float):
         value = exact_json.dumps(value).decode()
     if isinstance(value, str):
         try:
@@ -104,22 +109,14 @@ def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> 
     return value
 
 
-def _written(name: str, value: Json) -> str:
-    try:
-        return exact_json.dumps(json_with_files(value)).decode()
-    except TypeError as error:
-        raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
-
-
 def _parsed(name: str, value: str, kind: InputType, binding: ValueForm) -> Json:
-    parse, utc_text = _PARSERS[kind]
     try:
-        found = parse(value)
-        return (
-            found if binding is ValueForm.NATIVE else utc_text(found) if binding is ValueForm.UTC_TEXT else str(found)
-        )
+        found = _PARSERS[kind](value)
+        if binding == "utc_text" and isinstance(found, dt.datetime):
+            found = found.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ")
     except (ValueError, OverflowError) as error:
         raise ExecutionError(f"`{name}` cannot be bound: {error}") from error
+    return found if binding == "native" else str(found)
 
 
 def _date_time(value: str) -> dt.datetime:
@@ -128,14 +125,10 @@ def _date_time(value: str) -> dt.datetime:
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
-def _utc_text(value: Json) -> str:
-    return str(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" "))
-
-
-_PARSERS: Final[Mapping[InputType, tuple[Callable[[str], Json], Callable[[Json], str]]]] = {
-    InputType.DATE: (dt.date.fromisoformat, str),
-    InputType.DATE_TIME: (_date_time, _utc_text),
-    InputType.UUID: (uuid.UUID, str),
+_PARSERS: Final[Mapping[InputType, Callable[[str], Json]]] = {
+    InputType.DATE: dt.date.fromisoformat,
+    InputType.DATE_TIME: _date_time,
+    InputType.UUID: uuid.UUID,
 }
 
 
@@ -172,7 +165,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     empty_not_in: str
     escape: Callable[[str], str] = str
     """Escapes the SQL between parameters, as the driver requires."""
-    binding: ValueForm = ValueForm.NATIVE
+    binding: ValueForm = "native"
     reads_only: bool = True
     """Whether the database rejects changes in queries without `writes: true`."""
     can_write: bool = True
@@ -219,11 +212,6 @@ def _tokens(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join((_SPACE, *patterns, _COMMON)), re.DOTALL)
 
 
-def _with_escaped_colons(text: str) -> str:
-    # SQLAlchemy's `text()` reads `:name` as a parameter unless it is escaped.
-    return re.sub(r":(?=\w)", r"\\:", text)
-
-
 _SQLALCHEMY: Final = ("sqlalchemy.ext.asyncio", "greenlet")
 _INSTALL_SQLALCHEMY: Final = "pip install 'sqlalchemy[asyncio]'"
 POSTGRESQL: Final = Dialect(
@@ -256,7 +244,7 @@ POSTGRESQL: Final = Dialect(
     # An array literal takes the type of the compared value. A subquery with NULL would have the type text.
     empty_in="= ANY ('{}')",
     empty_not_in="<> ALL ('{}')",
-    binding=ValueForm.TEXT,
+    binding="text",
     has_settings=True,
     find="strpos",
     columns_query="""
@@ -286,7 +274,7 @@ SQLITE: Final = Dialect(
     # SQLite allows an empty list ("The IN and NOT IN Operators").
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
-    binding=ValueForm.UTC_TEXT,
+    binding="utc_text",
     has_type_affinity=True,
     columns_query="""
 SELECT t.name AS "table", c.name AS "column", c.type AS type, c.pk > 0 AS is_key
@@ -303,7 +291,8 @@ _STANDARD: Final = Dialect(
     tokens=_tokens(_LINE_COMMENT, _BLOCK, rf"(?P<quoted>{_QUOTES})"),
     placeholder=":p{}",  # replaced by SQLAlchemy's `text()`
     reuses=True,
-    escape=_with_escaped_colons,
+    # SQLAlchemy's `text()` reads `:name` as a parameter unless it is escaped.
+    escape=lambda text: re.sub(r":(?=\w)", r"\\:", text),
     empty_in=f"IN {_NO_ROWS}",
     empty_not_in=f"NOT IN {_NO_ROWS}",
     reads_only=False,
@@ -332,7 +321,7 @@ MYSQL: Final = Dialect(
     escape=lambda text: text.replace("%", "%%"),
     empty_in=f"IN {_NO_ROWS}",
     empty_not_in=f"NOT IN {_NO_ROWS}",
-    binding=ValueForm.UTC_TEXT,
+    binding="utc_text",
     quotes_values=True,
     quote="`",
     columns_query="""
@@ -355,7 +344,7 @@ DUCKDB: Final = replace(
     casts={InputType.JSON: "json"},
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
-    binding=ValueForm.NATIVE,
+    binding="native",
     can_write=False,
     has_settings=False,
     columns_query="""

@@ -12,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -70,10 +71,15 @@ _PREPARED: Final = "mcp-gateway prepared statements"
 
 def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
     async def new_session(raw: Any) -> Session:
+        connection = raw.driver_connection
         if _PREPARED not in raw.info:
-            await exchange_times_exactly(raw.driver_connection)
+            # Use SET, because PgBouncer rejects unknown parameters in the startup packet.
+            await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
+            # Read times as ISO 8601 text, because Python's types have no infinity and end with year 9999.
+            for name, read in _TIMES.items():
+                await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
             raw.info[_PREPARED] = OrderedDict()
-        return PostgresqlSession(raw.driver_connection, raw.info[_PREPARED], read_only=read_only)
+        return PostgresqlSession(connection, raw.info[_PREPARED], read_only=read_only)
 
     settings = {"server_settings": {"application_name": "mcp-gateway"}}
     return PooledEngine(profile.url, size=profile.size, connect_args=settings, new_session=new_session)
@@ -108,7 +114,8 @@ class PostgresqlSession:
         values = [encoded(value, types.get(number)) for number, value in enumerate(bound, start=1)]
         if not columns:
             await prepared.fetch(*values)
-            rows.note_affected(_affected(prepared.get_statusmsg()))
+            last = prepared.get_statusmsg().rpartition(" ")[2]  # of a command tag, such as `INSERT 0 3`
+            rows.note_affected(int(last) if last.isdigit() else -1)
             return
         rows.begin(
             [column.name for column in columns],
@@ -221,7 +228,17 @@ class PostgresqlSession:
         try:
             return await self._connection.prepare(text)
         except asyncpg.UnsupportedClientFeatureError:
-            await describe_rows(self._connection)
+            # Register codecs for types that asyncpg cannot decode. The codecs are never used, because columns of such
+            # types are cast to text.
+            types = await self._connection.fetch(
+                "SELECT nspname, typname FROM pg_catalog.pg_type JOIN pg_catalog.pg_namespace n ON n.oid = typnamespace"
+                " WHERE typtype = 'b' AND typelem = 0 AND NOT (nspname = 'pg_catalog' AND typname = ANY($1))",
+                _LOSSLESS,
+            )
+            for schema, name in types:
+                await self._connection.set_type_codec(
+                    name, schema=schema, encoder=bytes, decoder=bytes, format="binary"
+                )
             return await self._connection.prepare(text)
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
@@ -248,12 +265,6 @@ class PostgresqlSession:
         return text if not hint else f"{text}. {hint}"
 
 
-def _affected(status: str) -> int:
-    """Return the number of changed rows from a command tag (`INSERT 0 3`, `UPDATE 3`), or -1."""
-    last = status.rpartition(" ")[2]
-    return int(last) if last.isdigit() else -1
-
-
 # fmt: off
 _LOSSLESS: Final = frozenset({
     "bool", "int2", "int4", "int8", "oid", "float8", "numeric", "text", "varchar", "bpchar", "name", "xml", "unknown",
@@ -269,28 +280,6 @@ _DAY: Final = 86_400_000_000
 _EPOCH: Final = dt.date(2000, 1, 1).toordinal()
 _FOUR_CENTURIES: Final = 146_097
 """The period of the Gregorian calendar in days."""
-
-
-async def exchange_times_exactly(connection: Any) -> None:
-    """Read dates and times as ISO 8601 text, because Python's types have no infinity and end with year 9999."""
-    # Use SET, because PgBouncer rejects unknown parameters in the startup packet.
-    await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
-    for name, read in (("date", _date), ("timestamp", _timestamp), ("timestamptz", _timestamptz)):
-        await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
-
-
-async def describe_rows(connection: Any) -> None:
-    """Register codecs for types that asyncpg cannot decode, so that asyncpg accepts rows with these types.
-
-    The codecs are never used, because columns of such types are cast to text.
-    """
-    types = await connection.fetch(
-        "SELECT nspname, typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = typnamespace"
-        " WHERE typtype = 'b' AND typelem = 0 AND NOT (nspname = 'pg_catalog' AND typname = ANY($1))",
-        _LOSSLESS,
-    )
-    for schema, name in types:
-        await connection.set_type_codec(name, schema=schema, encoder=bytes, decoder=bytes, format="binary")
 
 
 def is_text(kind: Type) -> bool:
@@ -360,7 +349,7 @@ def _main_statement(text: str) -> tuple[int, str]:
 
 
 def _date(value: tuple[int]) -> str:
-    """Convert days since 2000-01-01 to PostgreSQL's JSON format (asyncpg manual, `set_type_codec`)."""
+    """Convert days since 2000-01-01 to PostgreSQL's JSON format."""
     [days] = value
     if days in {-(2**31), 2**31 - 1}:
         return "infinity" if days > 0 else "-infinity"
@@ -378,12 +367,12 @@ def _timestamp(value: tuple[int], zone: str = "") -> str:
     return f"{date}T{time.isoformat()}{zone}{era}"
 
 
-def _timestamptz(value: tuple[int]) -> str:
-    return _timestamp(value, "+00:00")
-
-
 def _calendar(days: int) -> tuple[str, str]:
     cycles, day = divmod(_EPOCH - 1 + days, _FOUR_CENTURIES)
     date = dt.date.fromordinal(day + 1)
     year = date.year + 400 * cycles
     return f"{year if year > 0 else 1 - year:04}-{date:%m-%d}", "" if year > 0 else " BC"
+
+
+_TIMES: Final = {"date": _date, "timestamp": _timestamp, "timestamptz": partial(_timestamp, zone="+00:00")}
+"""Decoders by type (asyncpg manual, `set_type_codec`)."""

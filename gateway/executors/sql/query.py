@@ -14,7 +14,6 @@ from gateway.executors.sql.dialects import (
     Dialect,
     InputType,
     Token,
-    ValueForm,
     bound_value,
     items_of,
     type_of,
@@ -172,7 +171,7 @@ class _StatementBuilder:
         if cast is None:
             fallback = "numeric" if kind is InputType.NUMBER else fallback
             self._uncast.append((self._length, number, fallback))
-        elif self._dialect.binding is ValueForm.TEXT and kind is not InputType.FILE:
+        elif self._dialect.binding == "text" and kind is not InputType.FILE:
             placeholder = f"CAST({placeholder} AS text)"
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
 

@@ -84,7 +84,7 @@ class RowCollector:
         self._fetched += len(fetched)
         for values in fetched:
             row = {
-                name: self._json(index, value)
+                name: parsed(value) if index in self._texts else _json_value(value, self._decimals)
                 for index, (name, value) in enumerate(zip(self.columns, values, strict=True))
             }
             # Count the comma between two rows.
@@ -105,9 +105,6 @@ class RowCollector:
     def note_affected(self, count: int) -> None:
         if count >= 0:
             self.affected = (self.affected or 0) + count
-
-    def _json(self, index: int, value: Json) -> Json:
-        return parsed(value) if index in self._texts else _json_value(value, self._decimals)
 
 
 def _unique_names(columns: Sequence[str]) -> list[str]:

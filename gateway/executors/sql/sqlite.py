@@ -39,21 +39,15 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
     url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
 
     async def new_session(raw: Any) -> Session:
+        connection = raw.driver_connection
         if _SECURED not in raw.info:  # kept as long as the connection
-            await _secure(raw.driver_connection, read_only=read_only)
+            await connection.set_authorizer(_authorize)
+            # SQLite enforces foreign keys only if the connection enables the check.
+            await connection.execute(f"PRAGMA {'query_only' if read_only else 'foreign_keys'} = ON")
             raw.info[_SECURED] = True
-        return SqliteSession(raw.driver_connection, read_only=read_only)
+        return SqliteSession(connection, read_only=read_only)
 
     return PooledEngine(url, size=profile.size, connect_args={"timeout": _LOCK_SECONDS}, new_session=new_session)
-
-
-async def _secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
-    await connection.set_authorizer(_authorize)
-    if read_only:
-        await connection.execute("PRAGMA query_only = ON")
-    else:
-        # SQLite enforces foreign keys only if the connection enables the check.
-        await connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _authorize(action: int, *_: object) -> int:

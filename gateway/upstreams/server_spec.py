@@ -16,7 +16,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.environment import inherited_environment
+from gateway.executors.shell.argv import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
@@ -56,7 +56,7 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     directory = config.cwd or os.getcwd()  # noqa: PTH109 - a path as text
     sandbox = compile_sandbox(config.sandbox, cwd=directory, env=config.env, problems=problems.at("sandbox"))
     launcher = Launcher(sandbox=sandbox)
-    environment = {**inherited_environment(()), **config.env}
+    environment = {**inherited_environment(), **config.env}
 
     def command(lasting: InputBuffer) -> Command:
         return launcher.confined(

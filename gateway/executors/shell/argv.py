@@ -1,11 +1,12 @@
-"""Builds the arguments of a command. A single value never becomes more than one argument.
+"""Builds the arguments and the environment of a command. A single value never becomes more than one argument.
 
 Threats: a value that an interpreter runs as code (rejected at load, see `interpreters`), a value with a leading `-`
 that is read as an option (rejected unless it follows a literal `--`), and a value that selects the program (its
 input must have an `enum`).
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,9 +20,12 @@ from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import text_of
 from gateway.language.templates.templating import Condition, TextTemplate, compile_condition, compile_text
+from gateway.telemetry.trace import TraceContext
 
 MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
-"""The limit in bytes. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
+"""The limit in bytes, also for `NAME=value`. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
+INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
+"""Variables that every child process inherits, in addition to `LC_*`."""
 
 _SOME_PROGRAM: Final = "a program"
 """Placeholder for an invalid `enum`, which is reported elsewhere."""
@@ -174,3 +178,40 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
             self.places[index].problems.error(
                 f"an expression here would be read as code by {why}. Use `script:`, where inputs are variables"
             )
+
+
+EnvironmentTemplate = Callable[[JsonObject, TraceContext | None], dict[str, str]]
+"""Returns the environment of a call. Raises `ExecutionError` for a value that is too long or contains NUL."""
+
+
+def inherited_environment(names: Sequence[str] = ()) -> dict[str, str]:
+    wanted = INHERITED.union(names)
+    return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
+
+
+def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], scope: Scope) -> EnvironmentTemplate:
+    for name in added:
+        if not name or "=" in name or "\0" in name:
+            scope.at(name).problems.error("the name of an environment variable must not be empty or contain `=`")
+    inherited = inherited_environment(inherit)
+    templates = {name: compile_text(value, scope.at(name)) for name, value in added.items()}
+
+    def environment(variables: JsonObject, trace: TraceContext | None) -> dict[str, str]:
+        # Trace context: OpenTelemetry "Environment Variables as Context Propagation Carriers".
+        fields = {} if trace is None else {name.upper(): value for name, value in trace.fields.items()}
+        found = {**inherited, **fields}
+        for name, template in templates.items():
+            value = template.render_element(variables)
+            if value is None:  # absent
+                continue
+            if not fits(name, value):
+                raise ExecutionError(f"the environment variable {name} contains a NUL character or exceeds 128 KiB")
+            found[name] = value
+        return found
+
+    return environment
+
+
+def fits(name: str, value: str) -> bool:
+    """Return whether the variable is short enough and contains no NUL character."""
+    return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= MAX_ARGUMENT_LENGTH

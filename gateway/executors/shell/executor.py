@@ -1,7 +1,7 @@
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -13,8 +13,8 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.shell.argv import Argv, compile_argv
-from gateway.executors.shell.environment import EnvironmentTemplate, compile_environment
+from gateway.executors.shared_services import Services
+from gateway.executors.shell.argv import Argv, EnvironmentTemplate, compile_argv, compile_environment
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.shell.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
@@ -202,20 +202,11 @@ def _described(exit_code: int) -> str:
         return f"The command was ended by signal {-exit_code}."
 
 
-class ShellServices(Protocol):
-    @property
-    def processes(self) -> Processes: ...
-    @property
-    def scratch(self) -> Scratch: ...
-    @property
-    def worker_threads(self) -> DaemonThreadPool: ...
-
-
 def compile_shell(  # noqa: PLR0913 - the configuration and its context
     config: Shell,
     *,
     scope: Scope,
-    services: ShellServices,
+    services: Services,
     redactor: Redactor,
     max_output: int = MAX_OUTPUT,
     launcher: Launcher | None = None,

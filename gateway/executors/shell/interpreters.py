@@ -77,11 +77,11 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
             if interpreter.has_no_script:
                 continue
             return not word.has_expression  # the value of an expression can be absent
-        option = _option(interpreter, word.shape)
+        names, is_code, takes_next = _option(interpreter, word.shape)
         # `python -m module`: the module reads standard input as data.
-        if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
+        if is_code or interpreter.operand_if in names or "m" in names:
             return True
-        if option.takes_next:
+        if takes_next:
             next(rest, None)
     return False
 
@@ -162,13 +162,6 @@ def _matching(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> froz
     return frozenset(option for option in listed if option.startswith(start))
 
 
-def _specific_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
-    for index, word in enumerate(words):
-        yield from (
-            (index, name) for name in _names(word.programs) if name in INTERPRETERS and INTERPRETERS[name].is_specific
-        )
-
-
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:
     """Yield the index of each word whose expression the interpreter runs as code. `start` is the first argument."""
     operands, seen, options_end = 0, set[str](), False
@@ -190,10 +183,10 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
         elif word.shape == "--":
             options_end = True
         else:
-            option = _option(interpreter, word.shape)
-            seen |= option.names
-            value = next(rest, index) if option.takes_next else index
-            if option.is_code and words[value].has_expression:
+            names, is_code, takes_next = _option(interpreter, word.shape)
+            seen |= names
+            value = next(rest, index) if takes_next else index
+            if is_code and words[value].has_expression:
                 yield value
 
 
@@ -207,26 +200,21 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
     return number == interpreter.operand or interpreter.is_rest
 
 
-class _Option(msgspec.Struct, frozen=True, kw_only=True):
-    names: frozenset[str]
-    is_code: bool = False
-    takes_next: bool = False
-
-
-def _option(interpreter: Interpreter, shape: str) -> _Option:
+def _option(interpreter: Interpreter, shape: str) -> tuple[frozenset[str], bool, bool]:
+    """Return the names of the options in a word, whether their value is code, and whether it is the next word."""
     name, equals, _ = shape.partition("=")
     meant = _matching(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
     if name in interpreter.code or meant or shape.startswith("--"):
         is_code = name in interpreter.code or not meant.isdisjoint(interpreter.code)
         is_whole = bool(equals) or EXPRESSION in name
         takes_next = not is_whole and (is_code or not meant.isdisjoint(interpreter.long_valued))
-        return _Option(names=meant or frozenset({name}), is_code=is_code, takes_next=takes_next)
+        return meant or frozenset({name}), is_code, takes_next
     for at, letter in enumerate(shape[1:], start=2):
         names, is_last = frozenset(shape[1:at]), at == len(shape)
         if letter in interpreter.code or letter == EXPRESSION:  # an expression can be any letter
-            return _Option(names=names, is_code=True, takes_next=is_last and letter != EXPRESSION)
+            return names, True, is_last and letter != EXPRESSION
         if letter in interpreter.valued:
-            return _Option(names=names, takes_next=is_last)
+            return names, False, is_last
         if letter in interpreter.attached:
-            return _Option(names=names)
-    return _Option(names=frozenset(shape[1:]))
+            return names, False, False
+    return frozenset(shape[1:]), False, False

@@ -74,19 +74,16 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
         """Return the command line that precedes a command. `folder` is the scratch directory of the call, if any."""
         arguments = list(self.base)
-        if folder is not None and not self._shows(folder):
+        if folder is not None and not _is_shown(folder, self.visible):
             arguments += _shown(folder)
         place = os.path.normpath(Path(directory, program))
-        if "/" in program and not self._shows(place) and is_file(place):
+        if "/" in program and not _is_shown(place, self.visible) and is_file(place):
             arguments += _shown(place)
-        if os.path.normpath(directory) == self.home and not self._shows(self.home):
+        if os.path.normpath(directory) == self.home and not _is_shown(self.home, self.visible):
             # Make the directory read-only, because files written there would be lost.
             arguments += ("--dir", directory, "--chmod", "0555", directory)
         # Make the root read-only: it is a tmpfs without the size limit (bwrap(1)).
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
-
-    def _shows(self, path: str) -> bool:
-        return _is_shown(path, self.visible)
 
 
 def compile_sandbox(

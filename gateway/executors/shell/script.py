@@ -15,7 +15,7 @@ from gateway.config.diagnostics.problems import Problems, TextOffset
 from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import Shell
 from gateway.errors import ExecutionError
-from gateway.executors.shell.environment import fits
+from gateway.executors.shell.argv import fits
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import json_of, text_of
@@ -149,7 +149,9 @@ def warn_of_variables(
     inputs = {variable: name for name, variable in variables.items()}
     for found in _REFERENCE.finditer(text):
         name = found[1]
-        if name not in inputs and not (scope.inputs.is_open or name in environment or _is_set_in(text, name)):
+        if name in inputs or scope.inputs.is_open or name in environment:
+            continue
+        if re.search(rf"(?<![\w${{#!]){name}\b", text) is None:  # the script does not set the variable itself
             meant = nearest(name.removeprefix(_PREFIX), [each.removeprefix(_PREFIX) for each in inputs])
             hint = f"; did you mean `${_PREFIX}{meant}`?" if meant else ""
             scope.problems.at(TextOffset(found.start())).warning(f"`${name}` is not an input{hint}")
@@ -166,7 +168,3 @@ def _is_one_word(schema: Mapping[str, Json]) -> bool:
         return True
     choices = schema.get("enum")
     return isinstance(choices, list) and all(_ONE_WORD.fullmatch(str(choice)) for choice in choices)
-
-
-def _is_set_in(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w${{#!]){name}\b", text) is not None

@@ -8,7 +8,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.executors.cache import MAX_BYTES, ResponseCache
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OutputCounters
-from gateway.executors.shell.scratch import Scratch
+from gateway.executors.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.net.clients import HttpClients
 from gateway.net.outbound_tokens import OutboundTokens

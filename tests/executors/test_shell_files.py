@@ -14,9 +14,9 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
+from gateway.executors.scratch import Scratch
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
-from gateway.executors.shell.scratch import Scratch
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.scope import Inputs, Scope
@@ -168,7 +168,7 @@ async def test_leftover_directories_are_removed_by_the_next_daemon(
     code = f"""
 import asyncio, tempfile, signal
 tempfile.tempdir = {str(tmp_path)!r}
-from gateway.executors.shell.scratch import Scratch
+from gateway.executors.scratch import Scratch
 async def main():
     async with Scratch() as scratch:
         scratch.new_folder().joinpath("photo").write_text("x")

@@ -26,7 +26,7 @@ from gateway.config.models.server import Listen
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import Settings, flag_of, own_secrets
 from gateway.errors import ConfigError, Problem
-from gateway.executors.shell.scratch import locked_directory, remove_leftovers
+from gateway.executors.scratch import locked_directory, remove_leftovers
 from gateway.held_signals import came_early
 from gateway.json_types import Json
 from gateway.state.keys import SigningKeys, own_keys

@@ -13,11 +13,11 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import Argv, EnvironmentTemplate, compile_argv, compile_environment
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.shell.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
 from gateway.executors.shell.script import ShellScript, compile_script
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope

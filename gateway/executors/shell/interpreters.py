@@ -52,7 +52,13 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
     """Yield each interpreter in a command: its name, its description, and the index of its first argument."""
-    for index, name in chain(_commands(words), _specific_names(words)):
+    specific = (
+        (index, name)
+        for index, word in enumerate(words)
+        for name in _names(word.programs)
+        if name in INTERPRETERS and INTERPRETERS[name].is_specific
+    )
+    for index, name in chain(_commands(words), specific):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
         for phrase in _SUBCOMMANDS.get(name, ()):

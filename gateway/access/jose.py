@@ -162,7 +162,7 @@ def encoded(data: bytes) -> str:
 
 
 def read_claims(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str) -> JsonObject:
-    """Return the claims of a token. Check the signature, `iss`, `exp`, `nbf`, `iat` and `sub`, or raise TokenError."""
+    """Check the signature, `iss`, `exp`, `nbf`, `iat` and `sub`. Return the claims, or raise TokenError."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:

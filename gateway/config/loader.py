@@ -75,7 +75,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owners(self) -> Mapping[DocumentPath, DocumentPath]:
-        """Path of the source entry, such as `("upstreams", "github")`, of each merged definition."""
+        """Maps each merged definition to its source entry, such as `("upstreams", "github")`."""
         return {name: origin.path[:2] for name, origin in self.origins.items()}
 
     @property

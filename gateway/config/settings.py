@@ -122,7 +122,7 @@ class Settings(BaseSettings):
         """Return the secret keys, newest first.
 
         Raises:
-            ConfigError: both fields are set, or the file is unreadable or empty.
+            ConfigError: `secret_key` and its file are both set, or the file is unreadable or empty.
         """
         return keys_in(self._secret("secret_key"))
 
@@ -130,7 +130,7 @@ class Settings(BaseSettings):
         """Return the URL of the store, or None if no store is set.
 
         Raises:
-            ConfigError: both fields are set, or the file is unreadable or empty.
+            ConfigError: `store` and `store_file` are both set, or the file is unreadable or empty.
         """
         try:
             return self._secret("store").decode() or None

@@ -127,7 +127,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
-        """Return an error unless the identity holds the scopes (403) and is not limited to a view (401)."""
+        """Return the identity, or an error if it lacks the scopes (403) or is limited to a view (401)."""
         if not identity.may_enter(None):
             return invalid_token("The token is only valid for a view of this server")
         if identity.holds(self.scopes) or identity.holds(self.operators):

@@ -134,7 +134,7 @@ class BackgroundWriter:
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write all data, and block until then. Return False if a write fails, for example without a reader."""
+    """Write all data, even if this blocks. Return False if a write fails, for example without a reader."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]

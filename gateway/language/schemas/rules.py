@@ -161,7 +161,7 @@ def _target(resolver: Json, reference: str) -> Json:
 
 
 def _resolver_of(schema: JsonObject, dialect: str) -> tuple[Json, Json]:
-    """Return the specification of the dialect and the resolver of the schema. Without references, return two None."""
+    """Return the dialect's specification and the schema's resolver, or `(None, None)` if there are no references."""
     if not _mentions(schema, frozenset(_REFERENCES)):
         return None, None
     from referencing import Registry  # noqa: PLC0415 - slow, and few schemas have references

@@ -3,12 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
 import structlog
+from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
@@ -34,20 +35,20 @@ from gateway.config.secrets.redactor import LiveRedactor, Redactor
 from gateway.config.settings import Settings, variable_of
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
-from gateway.console.api.config import ConfigApi, ConfigFileReader
+from gateway.console.api.config import ConfigApi
 from gateway.console.api.mcp import McpApi
-from gateway.console.api.overview import OverviewApi, snippets
+from gateway.console.api.overview import overview, snippets
 from gateway.console.call_rates import CallRates
-from gateway.console.console import WebConsole
+from gateway.console.console import READ, Route, WebConsole
 from gateway.console.console_access import ConsoleAccess, printed_token
-from gateway.console.event_endpoint import EventEndpoint, StatusTicker
-from gateway.console.event_feed import EventFeed, SequenceNumbers
+from gateway.console.event_endpoint import EventEndpoint
+from gateway.console.event_feed import EventFeed
 from gateway.console.recorded_calls import RecordedCalls
 from gateway.console.reload_history import ReloadHistory
-from gateway.console.reports import OpenSessions
+from gateway.console.responses import current_problems
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
-from gateway.console.this_worker import AskOthers, ThisWorker
+from gateway.console.this_worker import AskOthers, OpenSessions, ThisWorker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
@@ -114,7 +115,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     with gc_paused():
         loaded = load(settings.config)
     page = loaded.document.listen.console or (ConsolePage() if opens_console else None)
-    calls, feed = None, EventFeed(SequenceNumbers(worker=number))
+    calls, feed = None, EventFeed(worker=number)
     if page is not None:
         calls = RecordedCalls(feed, rates=CallRates())
         logs.subscribe(calls.heard)
@@ -394,51 +395,29 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         health=core.health,
         redactor=redactor,
     )
-    ticker = StatusTicker(feed, upstreams=upstreams, own=own, ask_others=ask_others)
-    stack.push_async_callback(ticker.close)
-    activity = ActivityApi(
-        calls=calls,
-        feed=feed,
-        stream=EventEndpoint(
-            feed=feed,
-            calls=calls,
-            reloads=history,
-            ticker=ticker,
-            store=pipeline.store,
-            active_requests=http.active_requests,
-        ),
-        own=own,
-        upstreams=upstreams,
-        status=status,
-        ask_others=ask_others,
-        redactor=redactor,
-    )
+    stream = EventEndpoint(feed, own=own, ask_others=ask_others, reloads=history, active_requests=http.active_requests)
+    stack.push_async_callback(stream.close)
+    activity = ActivityApi(feed=feed, stream=stream, own=own, status=status, ask_others=ask_others)
     activity.subscribe(events)
-    files = ConfigFileReader(pipeline, reloader)
+    config = ConfigApi(pipeline, reloader, reloads=history, redactor=redactor)
+    catalog = CatalogApi(config=config, pipeline=pipeline, upstreams=upstreams, redactor=redactor)
+    mcp = McpApi(endpoint=http.streamable_http, store=pipeline.store, services=core.services, views=views)
 
-    def clients(request: HttpRequest) -> Iterable[JsonObject]:
+    async def show_overview(request: HttpRequest) -> web.Response:
         served = pipeline.served.document
         # A separate admin listener has a different URL than the MCP endpoint.
         is_main = pipeline.first.listen.admin is None
         url = endpoint_url(pipeline.first.listen, http, request.client_endpoint.base_url if is_main else None)
-        return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
-
-    catalog = CatalogApi(files=files, pipeline=pipeline, upstreams=upstreams, redactor=redactor)
-    apis = (
-        activity,
-        OverviewApi(
-            status=status,
-            reloader=reloader,
-            store=pipeline.store,
-            rates=activity.rates,
-            clients=clients,
-            counts=catalog.counts,
+        return await overview(
+            request,
+            status=await status(),
+            rates=await activity.rates(),
+            problems=current_problems(reloader, pipeline.store),
+            clients=() if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None),
+            counts=catalog.counts(request),
             redactor=redactor,
-        ),
-        catalog,
-        ConfigApi(files=files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
-        McpApi(endpoint=http.streamable_http, store=pipeline.store, services=core.services, views=views),
-    )
+        )
+
     access = ConsoleAccess(
         authenticator=core.authenticator,
         scopes=frozenset(page.scopes),
@@ -446,8 +425,11 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         token=printed_token(shared_keys),
         cookies=SessionCookies(core.state.keys, clock=core.state.clock),
     )
-    web = WebConsole(access=access, files=read_static_files(), routes=[route for api in apis for route in api.routes()])
-    return web, own
+    routes: list[Route] = [("/overview", READ, show_overview)]
+    for api in (activity, catalog, config, mcp):
+        routes += api.routes()
+    console = WebConsole(access=access, files=read_static_files(), routes=routes)
+    return console, own
 
 
 def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:

@@ -26,26 +26,6 @@ _MAX_NAME: Final = 200
 _MAX_REASON: Final = 300
 
 
-# With gc=False, the garbage collector skips bodies, which contain no references. There can be thousands of bodies.
-class Body(msgspec.Struct, frozen=True, gc=False):
-    text: bytes
-    size: int
-    """Size of the body before truncation, in bytes."""
-
-    @property
-    def is_truncated(self) -> bool:
-        return self.size > len(self.text)
-
-    def shown(self, redactor: Redactor) -> Json:
-        """Return the masked value of the body, or the masked start of its JSON text if the body is truncated."""
-        if self.is_truncated:
-            return redactor.before_gap(redactor.text(self.text.decode(errors="ignore")))
-        try:
-            return redactor.json(exact_json.loads(self.text))
-        except orjson.JSONDecodeError:  # too deeply nested to parse
-            return redactor.text(self.text.decode(errors="replace"))
-
-
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     seq: int
     call: CallFacts | None
@@ -56,7 +36,10 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     """The requested name or URI if the caller's catalog has no such primitive."""
     session_id: str | None
     redactor: Redactor
-    request: Body
+    request: bytes
+    """The first `MAX_BODY` bytes of the request."""
+    request_size: int
+    """Size of the request before truncation, in bytes."""
     trace: TraceContext | None = None
     outcome: Outcome | None = None
     limit: str = ""
@@ -65,7 +48,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     ended_seq: int = 0
     """The sequence number of the end of the call, or 0 while the call runs."""
     seconds: float | None = None
-    response: Body | None = None
+    response: bytes | None = None
+    response_size: int | None = None
     waits: Sequence[Wait] = ()
     reports: Sequence[ProgressReport] = ()
     log: list[JsonObject] | None = None
@@ -75,7 +59,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     """The size in bytes that `count_bytes` last returned. Later log lines can increase the actual size."""
     is_left_out: bool = False
 
-    def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
+    def end(self, ending: CallResult, *, seq: int) -> None:
         """Record the end of the call, and release the data of the call."""
         if self.call is not None:
             self.trace, self.waits, self.reports = self.call.trace, self.call.waits, self.call.reports
@@ -84,7 +68,9 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         # Masking the message of a large error would take too long. The call details contain the message.
         if ending.response is None or len(ending.response) <= MAX_BODY:
             self.reason = self.redactor.text(ending.reason)[:_MAX_REASON]
-        self.ended_seq, self.response = seq, response
+        self.ended_seq = seq
+        if ending.response is not None:
+            self.response, self.response_size = ending.response[:MAX_BODY], len(ending.response)
 
     def add_line(self, line: JsonObject) -> None:
         if self.log is None:
@@ -96,12 +82,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.is_left_out = True
 
     def count_bytes(self) -> int:
-        self.counted = self.kept_bytes
+        self.counted = self.log_size + len(self.request) + len(self.response or b"")
         return self.counted
-
-    @property
-    def kept_bytes(self) -> int:
-        return self.log_size + len(self.request.text) + (0 if self.response is None else len(self.response.text))
 
     def summary(self) -> dict[str, Json]:
         name = None if self.asked is None else self.redactor.text(self.asked)[:_MAX_NAME]
@@ -112,19 +94,21 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             "ms": milliseconds(self.seconds),
             "outcome": RUNNING if self.outcome is None else self.outcome.value,
             "reason": self.reason or None,
-            "requestBytes": self.request.size,
-            "responseBytes": None if self.response is None else self.response.size,
+            "requestBytes": self.request_size,
+            "responseBytes": self.response_size,
             "sessionId": None if self.session_id is None else short_id(self.session_id),
         }
 
     def detail(self) -> dict[str, Json]:
         found, response = self.call or self, self.response
+        is_request_cut = self.request_size > MAX_BODY
+        is_response_cut = self.response_size is not None and self.response_size > MAX_BODY
         return {
             **self.summary(),
-            "request": self.request.shown(self.redactor),
-            "requestTruncated": self.request.is_truncated,
-            "response": None if response is None else response.shown(self.redactor),
-            "responseTruncated": response is not None and response.is_truncated,
+            "request": shown_body(self.request, self.redactor, is_cut=is_request_cut),
+            "requestTruncated": is_request_cut,
+            "response": None if response is None else shown_body(response, self.redactor, is_cut=is_response_cut),
+            "responseTruncated": is_response_cut,
             "log": list(self.log or ()),
             "traceId": None if found.trace is None else found.trace.trace_id,
             "waits": [{"for": each.cause, "ms": milliseconds(each.seconds)} for each in found.waits],
@@ -141,5 +125,11 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         }
 
 
-def kept(text: bytes) -> Body:
-    return Body(text if len(text) <= MAX_BODY else text[:MAX_BODY], len(text))
+def shown_body(text: bytes, redactor: Redactor, *, is_cut: bool) -> Json:
+    """Return the masked value of a body, or the masked start of the JSON text of a truncated body."""
+    if is_cut:
+        return redactor.before_gap(redactor.text(text.decode(errors="ignore")))
+    try:
+        return redactor.json(exact_json.loads(text))
+    except orjson.JSONDecodeError:  # too deeply nested to parse
+        return redactor.text(text.decode(errors="replace"))

@@ -37,11 +37,8 @@ _TOO_LARGE: Final = HttpError(
 )
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-    """Path below `/-/api`, which can contain placeholders of the router, as in `/calls/{seq}`."""
-    endpoint: Endpoint
-    methods: tuple[str, ...] = READ
+Route = tuple[str, Sequence[str], Endpoint]
+"""A path below `/-/api`, such as `/calls/{seq}`, with its methods and its endpoint."""
 
 
 class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +69,8 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         return f"{base_url}{PAGE}/{token}"
 
     def _handlers(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
-        for route in self.routes:
-            yield f"{API}{route.path}", middleware.checked(self._admitted(_limited(route.methods, route.endpoint)))
+        for path, methods, endpoint in self.routes:
+            yield f"{API}{path}", middleware.checked(self._admitted(_limited(methods, endpoint)))
         public = {
             f"{API}/session": _limited(("POST", "DELETE"), self._session),
             PAGE: _limited(READ, _to_page),

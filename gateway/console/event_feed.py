@@ -19,20 +19,6 @@ from gateway.transports.sse.response_channel import encode_event
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
 """A sequence number modulo 32 identifies the worker. Sequence numbers reach 2**53 in 2059."""
-
-
-class SequenceNumbers:
-    def __init__(self, *, worker: int = 0, clock: Callable[[], float] = time.time) -> None:
-        self._worker: Final = worker % _WORKERS
-        self._clock: Final = clock
-        self._last = 0
-
-    def next(self) -> int:
-        now = int(self._clock() * _UNITS_PER_SECOND)
-        self._last = max(self._last + 1, now)
-        return self._last * _WORKERS + self._worker
-
-
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
 MAX_CALLS: Final = 500
@@ -94,9 +80,10 @@ class EventQueue:
 
 
 class EventFeed:
-    def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.numbers: Final = numbers
+    def __init__(self, *, worker: int = 0, clock: Callable[[], float] = time.time) -> None:
+        self._worker: Final = worker % _WORKERS
         self._clock: Final = clock
+        self._last = 0
         self._queues: Final[list[EventQueue]] = []
         self._second = 0
         self._told = 0
@@ -106,9 +93,10 @@ class EventFeed:
     def __len__(self) -> int:
         return len(self._queues)
 
-    @property
-    def has_room(self) -> bool:
-        return len(self._queues) < MAX_WATCHERS
+    def next_number(self) -> int:
+        """Return a new sequence number, which is greater than all earlier numbers of this worker."""
+        self._last = max(self._last + 1, int(self._clock() * _UNITS_PER_SECOND))
+        return self._last * _WORKERS + self._worker
 
     @property
     def wants_calls(self) -> bool:
@@ -129,7 +117,7 @@ class EventFeed:
         """Send an event to all watchers. A state event (`is_state`) replaces a queued event of the same kind."""
         if not self._queues:
             return
-        number = self.numbers.next() if number is None else number
+        number = self.next_number() if number is None else number
         event = framed(kind, value, number)
         for queue in self._queues:
             queue.put(kind if is_state else number, event)

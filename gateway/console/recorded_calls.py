@@ -12,7 +12,7 @@ from typing import Final, Self
 import msgspec
 
 from gateway.console.call_rates import CallRates
-from gateway.console.call_record import CallRecord, kept
+from gateway.console.call_record import MAX_BODY, CallRecord
 from gateway.console.event_feed import EventFeed
 from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
@@ -104,7 +104,6 @@ class RecordedCalls:
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.numbers: Final = feed.numbers
         self._feed: Final = feed
         self.rates: Final = rates
         self._max_calls: Final = max_calls
@@ -123,7 +122,7 @@ class RecordedCalls:
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
             return
-        session_id, seq = call.session_id, self.numbers.next()
+        session_id, seq, request = call.session_id, self._feed.next_number(), _encoded(call)
         facts = {
             "seq": seq,
             "id": call.id,
@@ -146,7 +145,8 @@ class RecordedCalls:
             asked=None if call.name is not None else _asked(call.params),
             session_id=session_id,
             redactor=call.catalog.redactor,
-            request=kept(_encoded(call)),
+            request=request[:MAX_BODY],
+            request_size=len(request),
         )
         self._running[id(call)] = self._by_id[call.id] = record
         if session_id is not None:
@@ -158,8 +158,7 @@ class RecordedCalls:
         record = self._running.pop(id(call), None)
         if record is None:
             return
-        response = None if ending.response is None else kept(ending.response)
-        record.end(ending, seq=self.numbers.next(), response=response)
+        record.end(ending, seq=self._feed.next_number())
         if call.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
         # Keep refused calls separately, so that other calls do not displace them.
@@ -203,10 +202,6 @@ class RecordedCalls:
     @property
     def running(self) -> list[CallRecord]:
         return [*self._running.values()]
-
-    @property
-    def kept_bytes(self) -> int:
-        return self._bytes
 
     def use_of(self, session_id: str) -> tuple[int, str]:
         return self._sessions.get(session_id, (0, ""))

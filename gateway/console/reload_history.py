@@ -84,7 +84,7 @@ class ReloadHistory:
                 log.exception("reload not recorded")
                 return
             reload = {**reload, "problems": self._redactor.json(reload["problems"])}
-            number = self._feed.numbers.next()
+            number = self._feed.next_number()
             self._reloads.append((number, reload))
             self._feed.publish("reload", reload, number=number)
 

@@ -15,7 +15,6 @@ from gateway.console.event_feed import (
     MAX_OTHERS,
     MAX_WATCHERS,
     EventFeed,
-    SequenceNumbers,
 )
 from gateway.console.recorded_calls import RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
@@ -227,7 +226,7 @@ def run(calls: RecordedCalls, count: int) -> None:
 
 
 async def test_calls_are_sampled_and_the_others_are_counted() -> None:
-    feed = EventFeed(SequenceNumbers(), clock=lambda: 1.0)
+    feed = EventFeed(clock=lambda: 1.0)
     calls = RecordedCalls(feed, rates=CallRates())
     with feed.watch() as watcher:
         run(calls, CALLS_PER_SECOND + 30)
@@ -240,7 +239,7 @@ async def test_calls_are_sampled_and_the_others_are_counted() -> None:
 
 async def test_queue_of_a_slow_watcher_is_bounded() -> None:
     seconds = 0.0
-    feed = EventFeed(SequenceNumbers(), clock=lambda: seconds)
+    feed = EventFeed(clock=lambda: seconds)
     calls = RecordedCalls(feed, rates=CallRates())
     with feed.watch() as watcher:
         for _ in range(100):

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
-from gateway.console.call_record import MAX_BODY, Body, kept
-from gateway.console.event_feed import EventFeed, SequenceNumbers
+from gateway.console.call_record import MAX_BODY, shown_body
+from gateway.console.event_feed import EventFeed
 from gateway.console.recorded_calls import MAX_BYTES, MAX_CALLS, CallFilter, RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
@@ -61,7 +61,7 @@ def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"
 
 
 def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
-    return RecordedCalls(EventFeed(SequenceNumbers()), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
+    return RecordedCalls(EventFeed(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
 
 
 def names(calls: RecordedCalls, **query: str) -> list[str]:
@@ -161,7 +161,7 @@ def test_bodies_are_bounded() -> None:
     calls = recorder(max_bytes=4 * MAX_BODY)
     for number in range(50):
         run(calls, call_of("tools/call", f"t{number}"), response=b'"%b"' % (b"x" * MAX_BODY * 2))
-    assert calls.kept_bytes <= 4 * MAX_BODY
+    assert calls._bytes <= 4 * MAX_BODY
     assert len(names(calls)) == 3
 
 
@@ -169,7 +169,7 @@ def test_bodies_are_bounded() -> None:
 def test_cut_body_shows_no_part_of_a_secret(padding: int) -> None:
     secret = "hunter2-and-more"
     body = jsonrpc.encode({"text": "x" * padding + secret + "y" * 2 * MAX_BODY, "number": 7})
-    shown = kept(body).shown(Redactor([secret]))
+    shown = shown_body(body[:MAX_BODY], Redactor([secret]), is_cut=True)
     assert isinstance(shown, str)
     assert "hunter" not in shown
     assert shown.startswith('{"text":"')
@@ -179,7 +179,7 @@ def test_cut_body_shows_no_part_of_a_secret(padding: int) -> None:
 def test_cut_body_shows_no_part_of_an_escaped_secret(secret: str) -> None:
     whole = json.dumps({"text": "x" * 1000, "secret": secret, "more": "y" * 1000})
     for cut in range(1000, len(whole)):
-        shown = Body(whole[:cut].encode(), MAX_BODY).shown(Redactor([secret]))
+        shown = shown_body(whole[:cut].encode(), Redactor([secret]), is_cut=True)
         assert isinstance(shown, str)
         assert json.dumps(secret)[1:5] not in shown
 
@@ -208,11 +208,11 @@ def test_recording_cost_is_constant() -> None:
 
 def test_sequence_numbers_increase_and_identify_workers() -> None:
     moments = iter([5.0, 5.0, 4.0, 6.0])
-    numbers = SequenceNumbers(worker=3, clock=lambda: next(moments))
-    first = [numbers.next() for _ in range(4)]
+    numbers = EventFeed(worker=3, clock=lambda: next(moments))
+    first = [numbers.next_number() for _ in range(4)]
     assert first == sorted(set(first))
     assert {each % 32 for each in first} == {3}
-    assert SequenceNumbers().next() < 2**53
+    assert EventFeed().next_number() < 2**53
 
 
 def test_rates_cover_the_last_hour() -> None:

@@ -11,8 +11,8 @@ from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.api.catalog_entries import KINDS, SECTIONS, CatalogEntry, CatalogSnapshot, counts, entries
-from gateway.console.api.config import ConfigFileReader
-from gateway.console.console import Route
+from gateway.console.api.config import ConfigApi
+from gateway.console.console import READ, Route
 from gateway.console.responses import error_response, json_response, json_response_by_thread
 from gateway.json_types import Json, JsonObject
 from gateway.reload.pipeline import ReloadPipeline
@@ -34,14 +34,14 @@ _NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
 
 
 class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
-    files: ConfigFileReader
+    config: ConfigApi
     pipeline: ReloadPipeline
     upstreams: UpstreamSource
     redactor: LiveRedactor
 
     def routes(self) -> Iterator[Route]:
-        yield Route(path="/catalog", endpoint=self._catalog)
-        yield Route(path="/catalog/{kind}", endpoint=self._definition)
+        yield "/catalog", READ, self._catalog
+        yield "/catalog/{kind}", READ, self._definition
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
         return counts(self._snapshot(request))
@@ -72,7 +72,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request)
-        definition, written = _written(found, snapshot), await self.files.written()
+        definition, written = _written(found, snapshot), await self.config.written()
         answer = {
             "entry": found.facts,
             "definitions": _definitions(found),

@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.console import Route
+from gateway.console.console import READ, Route
 from gateway.console.reload_history import ReloadHistory
 from gateway.console.responses import current_problems, json_response_by_thread, problem_json
 from gateway.errors import ConfigError
@@ -45,14 +45,21 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(line[depth:] for line in lines[:end]).rstrip()
 
 
-class ConfigFileReader:
+class ConfigApi:
     """Reads the configuration files again after each reload, because the gateway does not keep their text in memory."""
 
-    def __init__(self, pipeline: ReloadPipeline, reloader: Reloader) -> None:
+    def __init__(
+        self, pipeline: ReloadPipeline, reloader: Reloader, *, reloads: ReloadHistory, redactor: LiveRedactor
+    ) -> None:
         self._pipeline: Final = pipeline
         self._reloader: Final = reloader
+        self._reloads: Final = reloads
+        self._redactor: Final = redactor
         self._lock: Final = asyncio.Lock()
         self._read: tuple[object, ConfigFiles] | None = None
+
+    def routes(self) -> Iterator[Route]:
+        yield "/config", READ, self._config
 
     async def written(self) -> ConfigFiles:
         """Return the configuration files, or empty `ConfigFiles` if the files cannot be read."""
@@ -68,20 +75,9 @@ class ConfigFileReader:
         except ConfigError:
             return ConfigFiles()
 
-
-class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
-    files: ConfigFileReader
-    pipeline: ReloadPipeline
-    reloader: Reloader
-    reloads: ReloadHistory
-    redactor: LiveRedactor
-
-    def routes(self) -> Iterator[Route]:
-        yield Route(path="/config", endpoint=self._config)
-
     async def _config(self, request: HttpRequest) -> web.Response:
-        written, served = await self.files.written(), self.pipeline.served
-        problems, reloads = current_problems(self.reloader, self.pipeline.store), list(self.reloads.listed())
+        written, served = await self.written(), self._pipeline.served
+        problems, reloads = current_problems(self._reloader, self._pipeline.store), list(self._reloads.listed())
         wants_effective = request.raw.query.get("effective") != "0"
 
         def made() -> Json:
@@ -90,16 +86,16 @@ class ConfigApi(msgspec.Struct, frozen=True, kw_only=True):
                     {"path": str(path), "text": text, "digest": written.digests.get(path, "")}
                     for path, text in written.texts.items()
                 ],
-                "effective": _effective(served, self.redactor) if wants_effective else None,
+                "effective": _effective(served, self._redactor) if wants_effective else None,
                 "problems": [problem_json(each) for each in problems],
                 "reloads": reloads,
                 "lock": {
                     "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
                     "differs": list(served.lock_differences),
                 },
-                "restartRequired": self.pipeline.restart_required,
+                "restartRequired": self._pipeline.restart_required,
             }
-            return self.redactor.json(answer)
+            return self._redactor.json(answer)
 
         return await json_response_by_thread(made, request)
 

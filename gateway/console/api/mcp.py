@@ -48,9 +48,9 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
     views: ServedViews
 
     def routes(self) -> Iterator[Route]:
-        yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
-        yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
-        yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
+        yield "/mcp", ("POST",), self._answer
+        yield "/validate", ("POST",), self._validate
+        yield "/explain", ("POST",), self._explain
 
     async def _answer(self, request: HttpRequest) -> web.StreamResponse:
         """Handle an MCP message.

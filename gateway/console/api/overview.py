@@ -1,21 +1,17 @@
 """`/-/api/overview` returns the health, the call rates of the last hour, and client configurations."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
 from aiohttp import web
 
-from gateway.catalog.store import CatalogStore
 from gateway.client_configs.clients import CLIENTS, HttpServerEntry
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import TOKEN_VARIABLE
-from gateway.console.console import Route
-from gateway.console.responses import current_problems, json_response_by_thread, number_of, problem_json
+from gateway.console.responses import json_response_by_thread, number_of, problem_json
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
-from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
 _MOST_ALIKE: Final = 20
@@ -23,44 +19,36 @@ _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out"
 """Keys of the status that list definitions by name. With `?names=0`, each list is replaced by its length."""
 
 
-class OverviewApi(msgspec.Struct, frozen=True, kw_only=True):
-    status: Callable[[], Awaitable[JsonObject]]
-    reloader: Reloader
-    store: CatalogStore
-    rates: Callable[[], Awaitable[JsonObject]]
-    clients: Callable[[HttpRequest], Iterable[JsonObject]]
-    counts: Callable[[HttpRequest], JsonObject]
-    redactor: LiveRedactor
+async def overview(  # noqa: PLR0913 - the parts of the overview
+    request: HttpRequest,
+    *,
+    status: JsonObject,
+    rates: JsonObject,
+    problems: Sequence[Problem],
+    clients: Iterable[JsonObject],
+    counts: JsonObject,
+    redactor: LiveRedactor,
+) -> web.Response:
+    most = number_of(request.raw.query.get("problems"))
+    # Thousands of tools can have a warning each. The page refreshes every ten seconds and shows only a few.
+    if most is not None:
+        status = {**status, "warnings": []}
+    if request.raw.query.get("names") == "0":
+        status = {**status, **{key: len(status[key]) for key in _NAMES & status.keys()}}
+    answer = {
+        "status": status,
+        "rates": rates,
+        "problemCounts": dict(Counter(each.severity.value for each in problems)),
+        "clients": list(clients),
+        "counts": counts,
+    }
 
-    def routes(self) -> Iterator[Route]:
-        yield Route(path="/overview", endpoint=self._overview)
+    def made() -> Json:
+        errors_first = sorted(problems, key=lambda each: each.severity is not Severity.ERROR)
+        shown = list(_grouped(errors_first).values())[:most]
+        return {**answer, "problems": redactor.json([_group_json(each) for each in shown])}
 
-    async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = current_problems(self.reloader, self.store), number_of(request.raw.query.get("problems"))
-        status = await self.status()
-        # Thousands of tools can have a warning each. The page refreshes every ten seconds and shows only a few.
-        if most is not None:
-            status = {**status, "warnings": []}
-        if request.raw.query.get("names") == "0":
-            status = {**status, **{key: len(status[key]) for key in _NAMES & status.keys()}}
-        answer = {
-            "status": status,
-            "rates": await self.rates(),
-            "problemCounts": dict(Counter(each.severity.value for each in problems)),
-            "clients": list(self.clients(request)),
-            "counts": self.counts(request),
-        }
-
-        def made() -> Json:
-            shown = list(_grouped(sorted(problems, key=lambda each: each.severity is not Severity.ERROR)).values())[
-                :most
-            ]
-            return {
-                **answer,
-                "problems": self.redactor.json([_group_json(each) for each in shown]),
-            }
-
-        return await json_response_by_thread(made, request)
+    return await json_response_by_thread(made, request)
 
 
 def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:

@@ -128,7 +128,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 def shown_body(text: bytes, redactor: Redactor, *, is_cut: bool) -> Json:
     """Return the masked value of a body, or the masked start of the JSON text of a truncated body."""
     if is_cut:
-        return redactor.before_gap(redactor.text(text.decode(errors="ignore")))
+        # The margin of `before_gap` covers JSON within JSON. The body adds another level, and thus longer escapes.
+        return redactor.before_gap(redactor.before_gap(redactor.text(text.decode(errors="ignore"))))
     try:
         return redactor.json(exact_json.loads(text))
     except orjson.JSONDecodeError:  # too deeply nested to parse

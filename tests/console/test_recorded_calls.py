@@ -184,6 +184,15 @@ def test_cut_body_shows_no_part_of_an_escaped_secret(secret: str) -> None:
         assert json.dumps(secret)[1:5] not in shown
 
 
+def test_cut_body_shows_no_part_of_a_secret_in_json_within_json() -> None:
+    secret = "éàüöñçßø"
+    whole = json.dumps({"text": json.dumps({"text": json.dumps({"secret": secret})})})
+    for cut in range(len(whole)):
+        shown = shown_body(whole[:cut].encode(), Redactor([secret]), is_cut=True)
+        assert isinstance(shown, str)
+        assert "u00e9" not in shown
+
+
 def test_ended_record_does_not_keep_the_catalog() -> None:
     calls = recorder()
     run(calls, call_of("tools/call", "greet"))

@@ -11,7 +11,7 @@ Threats (RFC 8725, RFC 9068 §4):
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -141,15 +141,9 @@ class AccessTokens:
             raise TokenError("The token was issued for another server")
 
     async def _verify(self, token: str) -> Identity | AuthError:
-        try:
-            claims = await self._verified_claims(token)
-        except TokenError as error:
-            return invalid_token(str(error))
-        except KeysUnavailableError as error:
-            seconds = math.ceil(error.seconds)
-            return temporarily_unavailable(
-                "The keys of the authorization server cannot be fetched at the moment", retry_after=seconds
-            )
+        claims = await _claims_or_error(self._verified_claims(token))
+        if isinstance(claims, AuthError):
+            return claims
         identity = self._identity(claims, views=self._views_of(claims))
         if isinstance(identity, AuthError):
             return identity
@@ -166,14 +160,9 @@ class AccessTokens:
         identity with the roles of the ID token and `scopes`, the scopes in the token response. RFC 6749 §5.1 allows a
         response without scopes. The identity then has the scopes of the ID token.
         """
-        try:
-            claims = await self._signed_claims(id_token)
-            _check_id_token(claims, client_id=client_id, nonce=nonce)
-        except TokenError as error:
-            return invalid_token(str(error))
-        except KeysUnavailableError as error:
-            seconds = math.ceil(error.seconds)
-            return temporarily_unavailable("The keys of the issuer cannot be fetched", retry_after=seconds)
+        claims = await _claims_or_error(self._id_claims(id_token, client_id=client_id, nonce=nonce))
+        if isinstance(claims, AuthError):
+            return claims
         found = await self.identify(access_token) if is_signed_token(access_token) else None
         if isinstance(found, AuthError) and found.status != 401:  # such as 403: a required scope is missing
             return found
@@ -189,6 +178,18 @@ class AccessTokens:
             raise TokenError("The token is not an access token")
         if self._views_of(claims) == frozenset():
             raise TokenError("The token was issued for another server")
+        return claims
+
+    async def _id_claims(self, id_token: str, *, client_id: str, nonce: str) -> JsonObject:
+        """Return the claims of an ID token for this sign-in (OpenID Connect Core §3.1.3.7)."""
+        claims = await self._signed_claims(id_token)
+        if claims.get("nonce") != nonce:
+            raise TokenError("The ID token belongs to another sign-in")
+        audiences = strings_of(claims.get("aud"))
+        if client_id not in audiences or claims.get("azp", client_id) != client_id:
+            raise TokenError("The ID token was issued for another client")
+        if len(audiences) > 1 and "azp" not in claims:
+            raise TokenError("The ID token does not name its client")
         return claims
 
     async def _signed_claims(self, token: str) -> JsonObject:
@@ -232,15 +233,14 @@ class AccessTokens:
         return frozenset(self._views[each] for each in audiences if each in self._views)
 
 
-def _check_id_token(claims: JsonObject, *, client_id: str, nonce: str) -> None:
-    """Check the claims of an ID token that are specific to one sign-in (OpenID Connect Core §3.1.3.7)."""
-    if claims.get("nonce") != nonce:
-        raise TokenError("The ID token belongs to another sign-in")
-    audiences = strings_of(claims.get("aud"))
-    if client_id not in audiences or claims.get("azp", client_id) != client_id:
-        raise TokenError("The ID token was issued for another client")
-    if len(audiences) > 1 and "azp" not in claims:
-        raise TokenError("The ID token does not name its client")
+async def _claims_or_error(reading: Awaitable[JsonObject]) -> JsonObject | AuthError:
+    try:
+        return await reading
+    except TokenError as error:
+        return invalid_token(str(error))
+    except KeysUnavailableError as error:
+        message = "The keys of the authorization server cannot be fetched at the moment"
+        return temporarily_unavailable(message, retry_after=math.ceil(error.seconds))
 
 
 def normal_audience(text: str) -> str:

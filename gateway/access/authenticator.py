@@ -50,7 +50,7 @@ class Authenticator:
         post: Post,
         key: bytes,
         used_proofs: UsedStates | None = None,
-        on_denied: OnDenied | None = None,
+        on_denied: OnDenied = lambda _error, _address, _path: None,
     ) -> None:
         """Accept all requests until `configure` is called.
 
@@ -58,7 +58,7 @@ class Authenticator:
         """
         self._post: Final = post
         self._proofs: Final = ProofVerifier(key, used=UsedStates() if used_proofs is None else used_proofs)
-        self._on_denied: Final = on_denied
+        self.record_denial: Final = on_denied
         self._fetch: Final = fetch
         self._auth: Auth | None = None
         self._keys = ApiKeys({})
@@ -144,23 +144,8 @@ class Authenticator:
             return await of_issuer.identify(token)
         return error or invalid_token(_reason_for(token))
 
-    async def identify_user(  # noqa: PLR0913 - the facts of a sign-in
-        self,
-        issuer: str,
-        id_token: str,
-        *,
-        client_id: str,
-        nonce: str,
-        access_token: str,
-        scopes: Sequence[str] | None,
-    ) -> Identity | AuthError:
-        """Identify a user who has signed in at an issuer. See `AccessTokens.identify_user`."""
-        tokens = self._tokens.get(issuer)
-        if tokens is None:
-            return invalid_token(FOREIGN_ISSUER)
-        return await tokens.identify_user(
-            id_token, client_id=client_id, nonce=nonce, access_token=access_token, scopes=scopes
-        )
+    def tokens_of(self, issuer: str) -> AccessTokens | None:
+        return self._tokens.get(issuer)
 
     async def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
@@ -181,10 +166,6 @@ class Authenticator:
 
     def _unproven(self, message: str) -> AuthError:
         return replace(invalid_token(message), is_for_proof=True, nonce=self._proofs.nonce())
-
-    def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
-        if self._on_denied is not None:
-            self._on_denied(auth_error, address, path)
 
     def revalidate(self, identity: Identity) -> Identity | None:
         """Return the current identity for the caller's credential, or None if the credential has become invalid."""

@@ -85,7 +85,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
             identity = await self.access.identify(request)
             if isinstance(identity, AuthError):
                 address, path = request.client_endpoint.address, request.raw.path
-                self.access.authenticator.record_denial(identity, address=address, path=path)
+                self.access.authenticator.record_denial(identity, address, path)
             if isinstance(identity, AuthError | HttpError):
                 return error_response(identity, _of_api(request))
             return await endpoint(_of_api(request, identity))
@@ -157,7 +157,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(found, Identity):
             found = self.access.permitted(found)
         if isinstance(found, AuthError):
-            self.access.authenticator.record_denial(found, address=address, path=request.raw.path)
+            self.access.authenticator.record_denial(found, address, request.raw.path)
             log.warning("console sign-in denied", address=address, reason=found.error or "invalid")
         return found
 

@@ -175,7 +175,8 @@ class RecordedCalls:
         if record is None:
             return
         if len(record.log or ()) < _MAX_LINES and record.log_size < _MAX_LOG:
-            record.add_line(_bounded_line(line))
+            facts = {name: _bounded(value) for name, value in line.items() if name not in _OWN_KEYS}
+            record.add_line({"at": line.get("timestamp"), **facts})
 
     def listed(self, wanted: CallFilter) -> JsonObject:
         """Return the latest calls that match the filter, or the first calls after `wanted.after`, oldest first."""
@@ -248,11 +249,6 @@ def _encoded(call: CallFacts) -> bytes:
     return jsonrpc.encode(
         {"jsonrpc": jsonrpc.VERSION, "id": call.request_id, "method": call.method, "params": call.described_params}
     )
-
-
-def _bounded_line(line: Mapping[str, Json]) -> JsonObject:
-    facts = {name: _bounded(value) for name, value in line.items() if name not in _OWN_KEYS}
-    return {"at": line.get("timestamp"), **facts}
 
 
 def _bounded(value: Json) -> Json:

@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.access.auth_error import AuthError
+from gateway.access.auth_error import AuthError, invalid_token
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import Identity
+from gateway.access.jose import FOREIGN_ISSUER
 from gateway.config.models.auth import OAuth
 from gateway.errors import ExecutionError
 from gateway.net.authorization_code import PAGES, authorization_url, check_response, digest_of
@@ -137,8 +138,10 @@ class BrowserSignIns:
                 await self._endpoint.post(pending.server, form, client, secrets=[each for each in sent if each])
             )
         scope = answer.get("scope")
-        identity = await self._authenticator.identify_user(
-            pending.issuer,
+        tokens = self._authenticator.tokens_of(pending.issuer)
+        if tokens is None:
+            return invalid_token(FOREIGN_ISSUER), pending.back
+        identity = await tokens.identify_user(
             str(answer.get("id_token", "")),
             client_id=client_id,
             nonce=pending.nonce,

@@ -185,7 +185,7 @@ class SignInPages:
             raise PageError(400, f"You are not signed in: {error}") from error
         if isinstance(identity, AuthError):
             address = request.client_endpoint.address
-            self._access.authenticator.record_denial(identity, address=address, path=request.raw.path)
+            self._access.authenticator.record_denial(identity, address, request.raw.path)
             raise PageError(identity.status, f"You are not signed in: {identity.message}")
         _check_views(identity)
         # Do not redirect, because browsers send no SameSite=Strict cookie after a redirect from another site.
@@ -281,7 +281,7 @@ class SignInPages:
         else:
             found = self._access.of_cookie(request)
         if isinstance(found, AuthError):
-            self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
+            self._access.authenticator.record_denial(found, address, request.raw.path)
         if isinstance(found, AuthError | HttpError):
             raise PageError(found.status if found.status >= 400 else 401, found.message)
         if found is not None:

@@ -246,7 +246,7 @@ class Middleware:
         if isinstance(auth_error, HttpError):
             return request.refuse(auth_error)
         address, path = request.client_endpoint.address, request.raw.path
-        self.authenticator.record_denial(auth_error, address=address, path=path)
+        self.authenticator.record_denial(auth_error, address, path)
         headers = auth_error.headers(request.challenge)
         return request.refuse(HttpError(status=auth_error.status, message=auth_error.message, headers=headers))
 

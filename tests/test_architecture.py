@@ -215,9 +215,9 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_178,
-    "files": 476,
-    "classes": 778,
+    "lines": 76_038,
+    "files": 475,
+    "classes": 772,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

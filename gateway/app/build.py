@@ -60,7 +60,7 @@ from gateway.platform_facilities import missing_facilities
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.reload.pipeline import ReloadPipeline, gc_paused
-from gateway.reload.reloader import ReloadAttempt, Reloader
+from gateway.reload.reloader import Reloader, ReloadStatus
 from gateway.signin.pages import SignInPages
 from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
 from gateway.state.state import DaemonState, directory_of
@@ -359,11 +359,11 @@ def _http_server(core: Core) -> HttpServer:
         ),
     )
 
-    def revalidate(event: ReloadAttempt) -> None:
-        if event.status.is_good:
+    def revalidate(status: ReloadStatus) -> None:
+        if status.is_good:
             http.revalidate(authenticator.revalidate)
 
-    core.events.subscribe(ReloadAttempt, revalidate)
+    core.events.subscribe(ReloadStatus, revalidate)
     return http
 
 
@@ -384,8 +384,8 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
     upstreams, views = core.upstreams, core.dispatcher.views
     history = ReloadHistory(pipeline, feed=feed, redactor=redactor)
     stack.push_async_callback(history.close)
-    history.start(reloader.status)
-    events.subscribe(ReloadAttempt, history.attempted)
+    history.record(reloader.status)
+    events.subscribe(ReloadStatus, history.record)
     own = ThisWorker(
         calls=calls,
         dispatcher=core.dispatcher,
@@ -458,11 +458,11 @@ def _sign_out_of_removed(stack: AsyncExitStack, services: Services, pipeline: Re
     tasks = BackgroundTasks()
     stack.push_async_callback(tasks.cancel)
 
-    def sign_out(_event: ReloadAttempt | None = None) -> None:
+    def sign_out(_status: ReloadStatus | None = None) -> None:
         served = sign_in_keys(pipeline.served.document)
         tasks.begin(services.sign_ins.keep(served), name="sign out of removed services")
 
-    events.subscribe(ReloadAttempt, sign_out)
+    events.subscribe(ReloadStatus, sign_out)
     sign_out()
 
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.bounded_map import BoundedMap
-from gateway.catalog.lockfile.digests import DefinitionDigests
-from gateway.catalog.lockfile.lock import Difference
+from gateway.catalog.digests import DefinitionDigests
+from gateway.catalog.lock import Difference
 from gateway.catalog.primitives import (
     EVERYBODY,
     Primitive,
@@ -148,13 +148,9 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
         """Fingerprints of the lists, computed without the primitives of upstreams."""
-        digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
-        for each in chain[Primitive](tools, others):
-            if not each.upstream:
-                digests[each.kind].append(each.digest or definition_digest(each.definition))
-        return {kind: fingerprint(each) for kind, each in digests.items()}
+        return _fingerprints(each for each in chain[Primitive](tools, others) if not each.upstream)
 
     @property
     def is_part(self) -> bool:
@@ -167,8 +163,8 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
         """Return a catalog that lists only these tools. Clients can still call tools that are not listed."""
         listed = tuple(tools)
-        digests = (each.digest or definition_digest(each.definition) for each in listed)
-        return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
+        fingerprints = {**self.fingerprints, "tools": _fingerprints(listed)["tools"]}
+        return replace(self, listed_tools=listed, fingerprints=fingerprints)
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
         """Return a catalog with the given primitives, and recompute its aliases, scopes and digests."""
@@ -192,9 +188,6 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def _listing(self, primitives: Iterable[Primitive]) -> "Catalog":
         primitives = tuple(primitives)
-        digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
-        for each in primitives:
-            digests[each.kind].append(each.digest or definition_digest(each.definition))
         return replace(
             self,
             tools={each.name: each for each in primitives if isinstance(each, Tool)},
@@ -202,7 +195,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             resource_templates=tuple(each for each in primitives if isinstance(each, ResourceTemplate)),
             prompts={each.name: each for each in primitives if isinstance(each, Prompt)},
             skills={each.uri: each.skill for each in primitives if isinstance(each, Resource) and each.skill},
-            fingerprints={kind: fingerprint(each) for kind, each in digests.items()},
+            fingerprints=_fingerprints(primitives),
         )
 
     def primitives(self) -> Iterator[Primitive]:
@@ -255,6 +248,13 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 PutSearch = Callable[[Catalog], Catalog]
 """Adds the search tools to a catalog, and hides most other tools from `tools/list`."""
+
+
+def _fingerprints(primitives: Iterable[Primitive]) -> dict[str, str]:
+    digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
+    for each in primitives:
+        digests[each.kind].append(each.digest or definition_digest(each.definition))
+    return {kind: fingerprint(found) for kind, found in digests.items()}
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:

@@ -4,6 +4,7 @@ Only the executors of the catalog are replaced, so aliases, defaults, coercion a
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Blocks, Executor, FunctionExecutor, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.templates.caller import named_facts
@@ -54,48 +55,39 @@ def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog
     def explaining(given: Primitive) -> Primitive:
         match given:
             case Tool():
-                return replace(given, executor=explainer(given), confirm=None, task=None, result=_no_result)
+                executor, result = explainer(given), ToolResult(content=())
+                return replace(given, executor=executor, confirm=None, task=None, result=lambda _, __: result)
             case Resource() | ResourceTemplate():
                 return replace(given, executor=explainer(given), contents=lambda _outcome, _uri: ())
             case Prompt():
                 return replace(given, executor=explainer(given), messages=_no_messages)
         raise TypeError(given)
 
-    def explainer(given: Tool | Resource | ResourceTemplate | Prompt) -> _Explainer:
-        return _Explainer(given, catalog.redactor, report)
-
+    explainer = partial(_explainer, redactor=catalog.redactor, report=report)
     return catalog.with_primitives(map(explaining, catalog.primitives()))
 
 
-class _Explainer(msgspec.Struct, frozen=True):
-    primitive: Tool | Resource | ResourceTemplate | Prompt
-    redactor: Redactor
-    report: Callable[[Explained], None]
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        return self.primitive.executor.explain(invocation)
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        explanation = self.explain(invocation)
-        confirm = self.primitive.confirm if isinstance(self.primitive, Tool) else None
-        question = None if confirm is None else confirm.message.render(invocation.variables)
-        redactor = self.redactor
-        self.report(
+def _explainer(
+    primitive: Tool | Resource | ResourceTemplate | Prompt, *, redactor: Redactor, report: Callable[[Explained], None]
+) -> Executor:
+    async def execute(invocation: Invocation) -> Outcome:
+        explanation = primitive.executor.explain(invocation)
+        confirm = primitive.confirm if isinstance(primitive, Tool) else None
+        question = None if confirm is None else confirm.render(invocation.variables)
+        report(
             Explained(
-                name=self.primitive.name,
+                name=primitive.name,
                 does=explanation.does,
                 arguments=redactor.json(with_files_replaced(invocation.arguments, dict)),
                 question=None if question is None else redactor.text(question),
                 facts=redactor.json(explanation.facts),
-                timeout_seconds=self.primitive.timeout.total_seconds(),
-                from_caller=redactor.json(named_facts(self.primitive.caller_facts, invocation.variables)),
+                timeout_seconds=primitive.timeout.total_seconds(),
+                from_caller=redactor.json(named_facts(primitive.caller_facts, invocation.variables)),
             )
         )
         return Blocks(content=())
 
-
-def _no_result(_outcome: Outcome, _invocation: Invocation) -> ToolResult:
-    return ToolResult(content=())
+    return FunctionExecutor(primitive.executor.explain, execute)
 
 
 async def _no_messages(_outcome: Outcome, _invocation: Invocation) -> Blocks:

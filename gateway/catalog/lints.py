@@ -27,29 +27,31 @@ from gateway.config.models.backends import Shell
 from gateway.config.models.base import Use, use_of
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
-from gateway.config.models.server import Server
-from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.json_types import DocumentPath, JsonObject
 from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, properties_of, subschemas
 
 ClientVisibleText = tuple[DocumentPath, str, Use]
 
 _LINTED: Final = frozenset({Use.NAME, Use.DESCRIPTION, Use.BODY})
-_WIRE: Final = {"description": "description", "input": "inputSchema", "input_schema": "inputSchema"}
+_WIRE: Final = {"input": "inputSchema", "input_schema": "inputSchema"}
 
 
-def texts_of_server(config: Server) -> list[ClientVisibleText]:
-    return _of_model(config, ())
-
-
-def texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
+def _texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
     """Return the texts of a definition, followed by the docstring and schemas of its function.
 
     `compiled` is the wire form, or None if the definition is not served.
     """
     texts: list[ClientVisibleText] = [((), name, Use.NAME), *_of_model(config, ())]
     if compiled is not None and isinstance(config, models.Tool | models.Prompt) and config.python is not None:
-        said = _said_by(config) if isinstance(config, models.Tool) else config.model_fields_set
-        texts += _derived(compiled, ("python",), said=said)
+        said = {_WIRE.get(key, key) for key in config.model_fields_set}
+        if isinstance(config, models.Tool) and config.output is not None and config.output.schema_ is not None:
+            said.add("outputSchema")
+        derived: list[ClientVisibleText] = []
+        for key in ("description", "inputSchema", "outputSchema", "arguments"):
+            if key not in said:
+                _add(derived, compiled.get(key), (), Use.DESCRIPTION)
+        # The position in the plugin's code is unknown, so report all texts at `python`.
+        texts += [(("python",), text, use) for _, text, use in derived]
     return texts
 
 
@@ -71,20 +73,6 @@ def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
 def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, Use], ...]:
     fields = ((name, field, use_of(field.metadata, default=Use.PLAIN)) for name, field in model.model_fields.items())
     return tuple((name, field.alias or name, use) for name, field, use in fields if use in {*_LINTED, Use.PLAIN})
-
-
-def _said_by(config: models.Tool) -> set[str]:
-    said = {wire for key, wire in _WIRE.items() if key in config.model_fields_set}
-    return said | {"outputSchema"} if config.output is not None and config.output.schema_ is not None else said
-
-
-def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterable[str]) -> list[ClientVisibleText]:
-    texts: list[ClientVisibleText] = []
-    for key in ("description", "inputSchema", "outputSchema", "arguments"):
-        if key not in said:
-            _add(texts, definition.get(key), path, Use.DESCRIPTION)
-    # The position in the plugin's code is unknown, so report all texts at `python`.
-    return [(path, text, use) for _, text, use in texts]
 
 
 def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
@@ -129,17 +117,12 @@ def lint(  # noqa: PLR0913 - everything that is checked
 
     `instructions` come from upstreams, and `plugins` are the directories of `plugins:`.
     """
-    _warn_of_texts(texts_of_server(document.server), problems=problems.at("server"))
+    _warn_of_texts(_of_model(document.server, ()), problems=problems.at("server"))
     for name, text in instructions.items():
         _warn_of_texts([(("instructions",), text, Use.DESCRIPTION)], problems=problems.at("upstreams", name))
-    sections: Mapping[str, Mapping[str, Definition]] = {
-        "tools": document.tools,
-        "resources": document.resources,
-        "prompts": document.prompts,
-    }
-    compiled: Mapping[str, Mapping[str, Primitive]] = {"tools": tools, "prompts": prompts}
-    for kind, configs in sections.items():
-        served = compiled.get(kind, {})
+    compiled: Mapping[str, Mapping[str, Primitive]] = {"tools": tools, "resources": {}, "prompts": prompts}
+    for kind, served in compiled.items():
+        configs: Mapping[str, Definition] = getattr(document, kind)
         for name, config in configs.items():
             _lint_definition(name, config, served.get(name), problems=problems.at(kind, name))
         for name, earlier in confusable_names(configs):
@@ -151,7 +134,7 @@ def lint(  # noqa: PLR0913 - everything that is checked
 
 def _lint_definition(name: str, config: Definition, primitive: Primitive | None, *, problems: Problems) -> None:
     definition = None if primitive is None else primitive.definition
-    _warn_of_texts(texts_of_definition(config, definition, name=name), problems=problems)
+    _warn_of_texts(_texts_of_definition(config, definition, name=name), problems=problems)
     match config, primitive:
         case models.Tool(), Tool():
             _warn_of_annotations(config, problems=problems)

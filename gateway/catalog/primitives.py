@@ -91,12 +91,6 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the definition as clients see it, or b"" until it is known."""
 
 
-class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    message: TextTemplate
-    is_optional: bool
-    """Whether the tool runs without confirmation if the client cannot ask the user."""
-
-
 class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool
     """Whether clients must support tasks."""
@@ -113,7 +107,10 @@ class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
 class Tool(Primitive, frozen=True, kw_only=True):
     kind = "tools"
     executor: Executor
-    confirm: Confirmation | None = None
+    confirm: TextTemplate | None = None
+    """The question to the user, who must confirm each call."""
+    is_confirm_optional: bool = False
+    """Whether the tool runs without confirmation if the client cannot ask the user."""
     arguments: CompiledArguments
     result: ShapeResult
     header_parameters: tuple[HeaderParameter, ...] = ()

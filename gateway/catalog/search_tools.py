@@ -69,17 +69,16 @@ class ToolIndex:
         return [known for known in self._holders if known.startswith(word)]
 
     def _score(self, position: int, terms: Iterable[str]) -> float:
-        count, length = self._counts[position], self._lengths[position]
-        return sum(self._rarity(term) * _gain(count[term], length / self._mean) for term in terms if term in count)
+        count = self._counts[position]
+        damping = _K1 * (1 - _B + _B * self._lengths[position] / self._mean)
+        return sum(
+            self._rarity(term) * count[term] * (_K1 + 1) / (count[term] + damping) for term in terms if term in count
+        )
 
     def _rarity(self, term: str) -> float:
         holders = self._holders[term]
         # The 1 keeps the result positive for words in more than half of the tools.
         return log(1 + (len(self._counts) - holders + 0.5) / (holders + 0.5))
-
-
-def _gain(occurrences: int, relative_length: float) -> float:
-    return occurrences * (_K1 + 1) / (occurrences + _K1 * (1 - _B + _B * relative_length))
 
 
 def words(text: str) -> list[str]:

@@ -13,8 +13,8 @@ from gateway.access.identity import ANONYMOUS, Identity
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.lockfile.lock import read_lock
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.lock import read_lock
+from gateway.catalog.plugins import Plugins
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.diagnostics.problems import Problems

@@ -20,7 +20,7 @@ from gateway.console.responses import milliseconds, problem_json
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, Plan, plan
-from gateway.reload.reloader import ReloadAttempt, ReloadStatus, Trigger
+from gateway.reload.reloader import ReloadStatus, Trigger
 from gateway.rfc3339 import timestamp
 
 log: Final = structlog.get_logger(__name__)
@@ -51,16 +51,12 @@ class ReloadHistory:
         self._one_at_a_time: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
 
-    def start(self, status: ReloadStatus) -> None:
-        """Record the initial load of the served configuration."""
-        self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=0.0))
-
-    def attempted(self, attempt: ReloadAttempt) -> None:
+    def record(self, status: ReloadStatus) -> None:
         """Capture the served configuration and record the reload in a background task."""
         served = self._pipeline.served
         make = partial(manifest, served.document, served.catalog)
         self._tasks.begin(
-            self._record(attempt, make, generation=self._pipeline.store.current.generation), name="record of a reload"
+            self._record(status, make, generation=self._pipeline.store.current.generation), name="record of a reload"
         )
 
     def listed(self) -> Sequence[JsonObject]:
@@ -74,11 +70,11 @@ class ReloadHistory:
     async def close(self) -> None:
         await self._tasks.cancel()
 
-    async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
+    async def _record(self, status: ReloadStatus, make: Callable[[], Manifest], *, generation: int) -> None:
         # Each reload is compared with the previous reload, so reloads are processed in order.
         async with self._one_at_a_time:
             try:
-                compared = partial(_compared, attempt, self._served, make, generation=generation)
+                compared = partial(_compared, status, self._served, make, generation=generation)
                 self._served, reload = await asyncio.to_thread(compared)
             except Exception:  # Boundary: an error here must not affect reloads
                 log.exception("reload not recorded")
@@ -90,32 +86,32 @@ class ReloadHistory:
 
 
 def _compared(
-    attempt: ReloadAttempt, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
+    status: ReloadStatus, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
 ) -> tuple[Manifest | None, JsonObject]:
     """Return the manifest that is now served, and the `Reload` object of the API. Run this in a thread."""
-    after = make() if attempt.status.is_good else before
+    after = make() if status.is_good else before
     found = None
     if before is not None and after is not None and before is not after:
         found = plan(before, after)
     changes = () if found is None else found.changes
     views = _listed_by_view(each for each in (before, after) if each is not None)
     return after, {
-        "at": timestamp(attempt.status.at.timestamp()),
+        "at": timestamp(status.at.timestamp()),
         "generation": generation,
-        "outcome": _outcome(attempt, found),
-        "trigger": attempt.trigger.value,
-        "ms": milliseconds(attempt.seconds),
+        "outcome": _outcome(status, found),
+        "trigger": status.trigger.value,
+        "ms": milliseconds(status.seconds),
         "changes": [_change(each, views) for each in changes[:MAX_CHANGES]],
         "changesOmitted": max(0, len(changes) - MAX_CHANGES),
         "noticedBy": {} if found is None else {name: list(each.announced) for name, each in found.effects.items()},
-        "problems": [problem_json(each) for each in attempt.status.problems],
+        "problems": [problem_json(each) for each in status.problems],
     }
 
 
-def _outcome(attempt: ReloadAttempt, found: Plan | None) -> str:
-    if not attempt.status.is_good:
+def _outcome(status: ReloadStatus, found: Plan | None) -> str:
+    if not status.is_good:
         return "refused"
-    is_unchanged = attempt.trigger is not Trigger.START and (found is None or found.is_empty)
+    is_unchanged = status.trigger is not Trigger.START and (found is None or found.is_empty)
     return "unchanged" if is_unchanged else "loaded"
 
 

@@ -1,7 +1,7 @@
 """The interface of executors: `Invocation`, `Outcome` and `Explanation`."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -243,3 +243,10 @@ class Executor(Explainable, Protocol):
             ExecutionError: the backend failed or exceeded the deadline. The text is for the model.
             RpcError: a plugin raised `ProtocolError`.
         """
+
+
+class FunctionExecutor(msgspec.Struct, frozen=True):
+    """An executor that consists of two functions."""
+
+    explain: Callable[[Invocation], Explanation]
+    execute: Callable[[Invocation], Coroutine[Json, Json, Outcome]]

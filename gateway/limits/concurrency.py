@@ -11,20 +11,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from gateway.errors import OverLimitError
 from gateway.limits.fair_semaphore import FairSemaphore, Limit, Semaphores
 from gateway.state.redis_limits import RedisSemaphores
-
-
-class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    """The caller, or a primitive such as `tools/call/deploy`."""
-    is_caller: bool
-    running: int
-    waiting: int
-    capacity: int
 
 
 class ConcurrencyLimiter:
@@ -88,17 +77,14 @@ class ConcurrencyLimiter:
         # Calls that wait for the total limit already count as running for their primitive.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
-    def uses(self) -> Iterator[PlaceUse]:
-        for semaphores, is_caller in ((self._callers, True), (self._primitives, False)):
-            for name, each in semaphores.items():
-                if each.running or each.waiting:
-                    yield PlaceUse(
-                        name=name,
-                        is_caller=is_caller,
-                        running=each.running,
-                        waiting=each.waiting,
-                        capacity=each.capacity,
-                    )
+    def uses(self, *, by_caller: bool) -> Iterator[tuple[str, int, int]]:
+        """Yield each caller, or primitive such as `tools/call/deploy`, with its calls and its limit of running calls.
+
+        Waiting calls are included.
+        """
+        for name, each in (self._callers if by_caller else self._primitives).items():
+            if used := each.running + each.waiting:
+                yield name, used, each.capacity
 
     @property
     def waiting(self) -> int:

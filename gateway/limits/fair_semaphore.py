@@ -1,11 +1,11 @@
-"""Implements a semaphore with a bounded queue that is fair between callers, for one event loop.
+"""Implements a semaphore with a bounded queue that is fair between callers, for one event loop or for all replicas.
 
 Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call displaces the last
 call of the caller with the most queued calls, or is refused if its own caller would then have as many.
 
-A shared limit is divided between the semaphores of all replicas. Each semaphore reports its used and wanted slots to
-the store, one claim at a time, and the store returns the semaphore's capacity. While the store is unavailable, each
-replica applies the whole limit by itself.
+Each replica has its own semaphore for a shared limit. The semaphore reports its used and wanted slots to the store,
+one claim at a time, and the store returns the number of slots that this replica can use. While the store is
+unavailable, each replica applies the whole limit by itself.
 """
 
 import asyncio

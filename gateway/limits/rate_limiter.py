@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn
 
-import msgspec
-
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.quantities import ParsedRate, RateLimit
 from gateway.errors import OverLimitError, StoreUnavailableError
@@ -30,14 +28,6 @@ _EVERYBODY: Final = ""
 _MAX_NAME_LENGTH: Final = 64
 """The maximum number of characters of a caller in a key. Longer callers are hashed."""
 _SOON: Final = 0.001
-
-
-class RateUse(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    caller: str
-    """The caller, or an empty string for the limit of all callers together."""
-    rate: ParsedRate
-    used: int
 
 
 class RateLimiter:
@@ -98,11 +88,12 @@ class RateLimiter:
             except StoreUnavailableError:
                 return  # At other replicas, the call counts until it expires.
 
-    def uses(self) -> Iterator[RateUse]:
+    def uses(self) -> Iterator[tuple[str, str, ParsedRate, int]]:
+        """Yield the name of each limit, the caller or "" for all callers together, the rate and the counted calls."""
         now = self._clock()
         for (name, caller), log in self._logs.items():
             if log.rate is not None and (used := log.used(log.rate, now)):
-                yield RateUse(name=name, caller=caller, rate=log.rate, used=used)
+                yield name, caller, log.rate, used
 
     def _acquire_here(self, name: str, rates: "Sequence[_LimitedRate]", *, cost: int, saying: str) -> None:
         now = self._clock()

@@ -8,9 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name, instructions_of
 from gateway.catalog.file_dependencies import RootPlace
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name, instructions_of
-from gateway.catalog.lockfile.lock import Lock
+from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import ResourceTemplate
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import LISTS, Document

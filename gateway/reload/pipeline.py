@@ -25,10 +25,10 @@ from gateway.audit.recorder import AuditRecorder
 from gateway.audit.records import check_labels
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.digests import locked_owners
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.lockfile.digests import locked_owners
-from gateway.catalog.lockfile.lock import read_lock
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.lock import read_lock
+from gateway.catalog.plugins import Plugins
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import NO_OWNERS, DefinitionSource, merge
 from gateway.config.loader import LoadedConfig, load

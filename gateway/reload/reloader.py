@@ -8,7 +8,6 @@ snapshot, so each change is loaded exactly once.
 
 import asyncio
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -19,6 +18,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ConfigError, Problem
 from gateway.events import Events
+from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
@@ -36,18 +36,6 @@ _MAX_LOOKS: Final = 16
 _OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
 
 
-class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of the last load."""
-
-    at: datetime
-    problems: tuple[Problem, ...] = ()
-    """The errors that prevent the files from being served."""
-
-    @property
-    def is_good(self) -> bool:
-        return not self.problems
-
-
 class Trigger(StrEnum):
     START = "start"
     FILE = "file"
@@ -56,12 +44,19 @@ class Trigger(StrEnum):
     SOURCE = "source"
 
 
-class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One load of the files, whether successful or not."""
+class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the last load."""
 
-    status: ReloadStatus
-    trigger: Trigger
-    seconds: float
+    at: datetime
+    problems: tuple[Problem, ...] = ()
+    """The errors that prevent the files from being served."""
+    trigger: Trigger = Trigger.START
+    seconds: float = 0.0
+    """The time from the start of the load until the files were served or refused."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
 
 
 class Reloader:
@@ -76,7 +71,7 @@ class Reloader:
             pipeline: Executes reloads.
             poll: The polling interval. Zero disables polling.
             loaded_at: The start of the last load in ns since the epoch.
-            events: Receives each `ReloadAttempt`.
+            events: Receives the `ReloadStatus` of each load.
         """
         self._events: Final = events or Events()
         self._pipeline: Final = pipeline
@@ -169,31 +164,32 @@ class Reloader:
     async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
         # Remember failed loads too, so that invalid files are only loaded again after a change.
         self._loaded, began = seen, time.monotonic()
+        candidate: Candidate | None = None
+        problems: tuple[Problem, ...] = ()
         try:
             candidate = await self._pipeline.load_and_compile()
         except ConfigError as error:
-            self._refuse(error.errors)
+            problems = error.errors
         except Exception:  # Boundary: a bug must not end the watch. The old catalog stays.
             log.exception("reload failed")
-            self._refuse([_OUR_BUG])
-        else:
+            problems = (_OUR_BUG,)
+        for problem in problems if problems != self.status.problems else ():  # Log only new problems.
+            log.error("reload refused", problem=str(problem))
+        if candidate is not None:
             self._pipeline.swap(candidate)
-            # No await from here on, so that the catalog and the status change together.
-            self.status = ReloadStatus(at=datetime.now(UTC))
-            self.last_good = self.status.at
+        # No await from here on, so that the catalog and the status change together.
+        now, seconds = datetime.now(UTC), time.monotonic() - began
+        self.status = ReloadStatus(at=now, problems=problems, trigger=trigger, seconds=seconds)
+        if candidate is None:
+            self.refused += 1
+        else:
+            self.last_good = now
             self.succeeded += 1
             self._pipeline.announce()
-        self._events.publish(ReloadAttempt(status=self.status, trigger=trigger, seconds=time.monotonic() - began))
+        self._events.publish(self.status)
         self._is_armed = False
         if self._watcher is not None:
             self._watcher.wake()
-
-    def _refuse(self, problems: Sequence[Problem]) -> None:
-        if tuple(problems) != self.status.problems:  # Log only new problems.
-            for problem in problems:
-                log.error("reload refused", problem=str(problem))
-        self.status = ReloadStatus(at=datetime.now(UTC), problems=tuple(problems))
-        self.refused += 1
 
 
 def _compare(plan: WatchPlan, loaded: Snapshot) -> tuple[Snapshot, bool]:

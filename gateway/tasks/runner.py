@@ -111,7 +111,7 @@ class TaskRunner:
         if task.is_finished:
             self.limiter.release(task.id)
         self._expect_expiry(task)
-        self._tell(task)
+        self._events.publish(TaskChanged(task))
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
         """Stop working on a task that has ended or belongs to another process. No result is stored."""
@@ -255,7 +255,7 @@ class TaskRunner:
             if await self.store.replace(changed):
                 if changed.is_finished:
                     self.limiter.release(task_id)
-                self._tell(changed)
+                self._events.publish(TaskChanged(changed))
                 return changed
         log.error("task not updated: too many concurrent changes", task=task_id)
         return None
@@ -264,9 +264,6 @@ class TaskRunner:
         task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)
         if run.task.id in self._running:
             self._events.publish(TaskProgressed(task))
-
-    def _tell(self, task: Task) -> None:
-        self._events.publish(TaskChanged(task))
 
     def _expect_expiry(self, task: Task) -> None:
         if self._sweeper is None:

@@ -3,7 +3,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gateway import exact_json
 from gateway.access.identity import Identity
@@ -117,15 +117,7 @@ class TaskRun:
 
 
 def ended(task: Task, ending: Ending) -> Task:
-    return replace(
-        task,
-        status=ending.status,
-        message=ending.message,
-        questions=ending.questions,
-        memory=ending.memory,
-        outcome=ending.outcome,
-        runner="",
-    )
+    return replace(task, **asdict(ending), runner="")
 
 
 def left_behind(task: Task) -> Task:
@@ -142,26 +134,14 @@ def failed(message: str) -> Ending:
 
 
 # MessagePack lacks integers beyond 64 bits, which clients may send.
-_MEMORY_ENCODER: Final = msgspec.json.Encoder()
+encode_memory: Final = msgspec.json.Encoder().encode
 _MEMORY_DECODER: Final = msgspec.json.Decoder(TaskMemory)
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Task)
-
-
-def encode_memory(memory: TaskMemory) -> bytes:
-    return _MEMORY_ENCODER.encode(memory)
+encode_task: Final = msgspec.msgpack.Encoder().encode
+decode_task: Final = msgspec.msgpack.Decoder(Task).decode
 
 
 def decode_memory(encoded: bytes) -> TaskMemory:
     return _MEMORY_DECODER.decode(encoded) if encoded else TaskMemory()
-
-
-def encode_task(task: Task) -> bytes:
-    return _ENCODER.encode(task)
-
-
-def decode_task(encoded: bytes) -> Task:
-    return _DECODER.decode(encoded)
 
 
 def read_task(encoded: bytes) -> Task | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.lockfile.lock import LockedPages
+from gateway.catalog.lock import LockedPages
 from gateway.catalog.primitives import Completer, Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed

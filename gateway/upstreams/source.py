@@ -12,8 +12,8 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.lockfile.digests import PAGES, DefinitionDigest, Name
-from gateway.catalog.lockfile.lock import Lock, LockedPages, page_digest, read_lock
+from gateway.catalog.digests import PAGES, DefinitionDigest, Name
+from gateway.catalog.lock import Lock, LockedPages, page_digest, read_lock
 from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services, running_services

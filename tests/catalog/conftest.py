@@ -8,7 +8,7 @@ import pytest
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.executors.shared_services import Services, running_services
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.invocation import Blocks, RawOutput, Value

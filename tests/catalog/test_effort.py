@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.executors.shared_services import Services, running_services

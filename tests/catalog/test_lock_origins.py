@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.lockfile.digests import DefinitionDigest, Name, locked_owners
-from gateway.catalog.lockfile.lock import Lock, differences
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.digests import DefinitionDigest, Name, locked_owners
+from gateway.catalog.lock import Lock, differences
+from gateway.catalog.plugins import Plugins
 from gateway.config.definition_source import NO_OWNERS, SourceDefinition, SourceEntry, merge
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LOCK_NAME, LoadedConfig, load

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.catalog.plugins.plugin_package import PREFIX, ImportFailedError, import_bounded
-from gateway.catalog.plugins.plugins import Plugins, run_hook
+from gateway.catalog.plugin_package import PREFIX, ImportFailedError, import_bounded
+from gateway.catalog.plugins import Plugins, run_hook
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.threads import DaemonThreadPool
@@ -298,7 +298,7 @@ def test_entry_points_precede_importable_modules(plugins: Plugins, folder: Path,
         import sys
         sys.path.insert(0, {str(site)!r})
         from pathlib import Path
-        from gateway.catalog.plugins.plugins import Plugins
+        from gateway.catalog.plugins import Plugins
         from gateway.config.diagnostics.problems import Problems
         from tests.executors.recording import OneFile
         plugins, problems = Plugins(), Problems(OneFile(Path("/")))

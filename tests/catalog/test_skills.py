@@ -9,10 +9,10 @@ import pytest
 
 from gateway.catalog.catalog import Catalog, scoped
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.lockfile.lock import Lock
-from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.skills.skill_file import leads_out
-from gateway.catalog.skills.snapshot import MAX_BYTES, MAX_FILES
+from gateway.catalog.lock import Lock
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.skill_file import leads_out
+from gateway.catalog.skill_snapshot import MAX_BYTES, MAX_FILES
 from gateway.config.loader import load
 from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.executors.shared_services import Services

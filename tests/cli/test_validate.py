@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.cli.commands.validate import cross_check_schemas
 from gateway.config.loader import load
 from gateway.executors.shared_services import running_services

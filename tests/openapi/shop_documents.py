@@ -8,7 +8,7 @@ import orjson
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.cli.commands.import_openapi import imported_from
 from gateway.config.definition_source import load_definitions
 from gateway.config.models.backends import Connection

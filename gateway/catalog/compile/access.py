@@ -6,7 +6,7 @@ from fnmatch import translate
 from itertools import chain
 
 from gateway.catalog.primitives import RequiredScopes
-from gateway.catalog.skills.snapshot import SkillSnapshot, key_of
+from gateway.catalog.skill_snapshot import SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definition_keys as models

@@ -21,7 +21,7 @@ from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
 from gateway.executors.http.executor import compile_http
-from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
+from gateway.executors.invocation import Executor, Explanation, FunctionExecutor, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
 from gateway.executors.python.signature import Signature
@@ -179,7 +179,7 @@ def _content(given: _Definition) -> Executor:
 def _text(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
     template = compile_text(given.config.text or "", given.scope.at("text"))
-    return Fixed(
+    return fixed(
         lambda invocation: RawOutput(data=template.render(invocation.variables).encode(), media_type="text/plain"),
         Explanation(does="returns text fixed in the file"),
     )
@@ -189,7 +189,7 @@ def _blob(given: _Definition) -> Executor:
     assert isinstance(given.config, Resource)  # noqa: S101
     data = decoded_base64(given.config.blob or "", scope=given.scope.at("blob"))
     explanation = Explanation(does="returns bytes fixed in the file", facts={"bytes": len(data)})
-    return Fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
+    return fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
 
 
 def _file(given: _Definition) -> Executor:
@@ -202,15 +202,11 @@ def _file(given: _Definition) -> Executor:
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 
 
-class Fixed(msgspec.Struct, frozen=True):
-    render: Callable[[Invocation], RawOutput]
-    explanation: Explanation
+def fixed(render: Callable[[Invocation], RawOutput], explanation: Explanation) -> Executor:
+    async def execute(invocation: Invocation) -> Outcome:
+        return render(invocation)
 
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return self.explanation
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        return self.render(invocation)
+    return FunctionExecutor(lambda _: explanation, execute)
 
 
 def _upstream(given: _Definition) -> Executor:

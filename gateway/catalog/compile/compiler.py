@@ -17,9 +17,7 @@ from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.definitions import CompiledDefinitions, compile_definitions
 from gateway.catalog.compile.sql import compile_databases
 from gateway.catalog.compile.views import compile_searches, compile_views
-from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.lints import lint
-from gateway.catalog.lockfile.digests import (
+from gateway.catalog.digests import (
     CLAIMS,
     INSTRUCTIONS,
     Name,
@@ -27,10 +25,12 @@ from gateway.catalog.lockfile.digests import (
     instructions_of,
     instructions_of_view,
 )
-from gateway.catalog.lockfile.lock import Difference, Lock, LockChange
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.file_dependencies import FileDependencies
+from gateway.catalog.lints import lint
+from gateway.catalog.lock import Difference, Lock
+from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate
-from gateway.catalog.skills.snapshot import find_skills
+from gateway.catalog.skill_snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -170,8 +170,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
-    left_out = {LockChange.ADDED, LockChange.CHANGED}
-    return {each.name: each.how for each in lock_differences if each.change in left_out and each.name[0] != CLAIMS}
+    return {each.name: each.how for each in lock_differences if each.change != "removed" and each.name[0] != CLAIMS}
 
 
 def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.plugins.plugins import Plugins
+from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, PythonCall

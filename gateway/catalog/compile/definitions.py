@@ -3,29 +3,47 @@
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from posixpath import basename, dirname
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Unavailable
+from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.apps import compile_app
 from gateway.catalog.compile.context import CompileContext, masked_primitive
 from gateway.catalog.compile.prompts import compile_prompt
-from gateway.catalog.compile.resources import compile_resource
-from gateway.catalog.compile.skills import compile_skill
+from gateway.catalog.compile.resources import compile_resource, resource_fields
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.lockfile.digests import Name
-from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool, definition_digest
-from gateway.catalog.skills.snapshot import SkillSnapshot
+from gateway.catalog.digests import Name
+from gateway.catalog.primitives import (
+    Primitive,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Skill,
+    Tool,
+    content_digest,
+    definition_digest,
+)
+from gateway.catalog.skill_snapshot import MAX_BYTES, SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
+from gateway.config.models import definitions as models
 from gateway.config.models.definition_keys import Definition, Requires
+from gateway.config.models.document import SKILL_FILE
 from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
+from gateway.control_characters import visible_path
+from gateway.executors.files.executor import FileReader, ServedFile, ServedFiles
+from gateway.json_types import JsonObject
+from gateway.language.scope import Inputs
 from gateway.plugin import ListKind
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
@@ -141,7 +159,7 @@ def compile_definitions(
             for found in skills
             if ("skills", found.name) not in excluded
             for resource in finished(
-                compile_skill(found, is_pinned=is_pinned, context=context), problems=problems.at("skills", found.index)
+                _compile_skill(found, is_pinned=is_pinned, context=context), problems=problems.at("skills", found.index)
             )
         ),
         apps=tuple(
@@ -170,3 +188,67 @@ def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
         name not in getattr(loaded.document, section) and loaded.is_hidden(section, name)
         for section, name in entries_named_by(config)
     )
+
+
+def _compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
+    """Return one resource per file of a skill (SEP-2640). The resource of SKILL.md is first and has the skill's entry.
+
+    With `is_pinned`, files that have changed cannot be read.
+    """
+    key = key_of(found.name)
+    # A skill is compiled like a `files` resource.
+    given = {"files": ["**"], "root": ".", "tags": found.config.tags, "access": found.config.access}
+    config = models.Resource.model_validate(given)
+    reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
+    served = ServedFiles(globs=found.globs, prefix=f"{key}/", reader=reader)
+    frontmatter = context.redactor.json(found.frontmatter)
+    files = sorted(found.files, key=lambda file: (file.path != SKILL_FILE, file.path))
+    definitions = {
+        file.path: wire_definitions.skill_file_definition(
+            uri=served.uri_of(file.path), path=file.path, facts=file.facts, frontmatter=frontmatter
+        )
+        for file in files
+    }
+    skill = Skill(
+        entry={
+            "uri": served.uri_of(SKILL_FILE),
+            "frontmatter": frontmatter,
+            "resources": [
+                {"uri": served.uri_of(file.path), "digest": f"sha256:{file.digest}", "size": file.size}
+                for file in files
+            ],
+        },
+        directories=_directories(found, definitions),
+        index=found.index,
+    )
+    common = resource_fields(key, config, scope=context.scope(Inputs(), Problems()), context=context)
+    return [
+        Resource(
+            uri=served.uri_of(file.path),
+            executor=ServedFile(files=served, path=file.path, digest=file.digest if is_pinned else None),
+            version=file.digest,
+            definition=definitions[file.path],
+            # SEP-2640 has no notification for changed skills, so the digest includes the content.
+            digest=content_digest(definitions[file.path], file.digest),
+            skill=skill if file.path == SKILL_FILE else None,
+            **common,
+        )
+        for file in files
+    ]
+
+
+def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
+    """Return the definitions of the files and subdirectories in each directory, by the URI of the directory."""
+    children: defaultdict[str, list[JsonObject]] = defaultdict(list)
+    for path, definition in files.items():
+        children[dirname(path)].append(definition)
+    for path in snapshot.directories:
+        if path:
+            shown = visible_path(basename(path))
+            definition = {"uri": _directory_uri(snapshot.name, path), "name": shown, "mimeType": "inode/directory"}
+            children[dirname(path)].append(definition)
+    return {_directory_uri(snapshot.name, path): tuple(children[path]) for path in snapshot.directories}
+
+
+def _directory_uri(name: str, path: str) -> str:
+    return f"{key_of(name)}/{quote(os.fsencode(path), safe='/')}" if path else key_of(name)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.compile import wire_definitions
@@ -20,7 +19,7 @@ from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, Outcome, Relayed
+from gateway.executors.invocation import Blocks, Executor, Explanation, FunctionExecutor, Invocation, Outcome, Relayed
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
@@ -125,17 +124,15 @@ def _compile_messages(
         scope.use_all()
         return relayed.executor
     if config.python is not None and signature is not None:
-        place = scope.at("python")
-        return _ReturnedMessages(
-            compile_python(config.python, signature, scope=place, threads=context.services.threads)
-        )
+        function = compile_python(config.python, signature, scope=scope.at("python"), threads=context.services.threads)
+        return FunctionExecutor(function.explain, partial(_returned_messages, function))
     reader = FileReader(threads=context.services.worker_threads, max_size=MAX_SIZE)
     messages = []
     for index, message in enumerate(config.messages or []):
         place = scope.at("messages", index, message.role)
         watch_missing(message.blocks, problems=place.problems, context=context)
         messages.append((message.role, compile_blocks(message.blocks, scope=place, reader=reader)))
-    return _WrittenMessages(tuple(messages))
+    return FunctionExecutor(partial(_explain_messages, messages), partial(_rendered_messages, messages))
 
 
 async def _masked_messages(
@@ -156,39 +153,27 @@ def _masked(outcome: Blocks | Relayed, sanitizer: Sanitizer) -> Blocks | Relayed
     return replace(outcome, content=messages, description=description, meta=sanitizer.json(outcome.meta))
 
 
-class _WrittenMessages(msgspec.Struct, frozen=True):
-    """Renders `messages:` into one message per block (2026-07-28 schema, PromptMessage)."""
+def _explain_messages(messages: Sequence[tuple[str, BlocksTemplate]], invocation: Invocation) -> Explanation:
+    reads = [source for _, template in messages for source in template.reads(invocation)]
+    return Explanation(does="returns messages fixed in the file", facts={"messages": len(messages), "reads": reads})
 
-    messages: tuple[tuple[str, BlocksTemplate], ...]
 
-    def explain(self, invocation: Invocation) -> Explanation:
-        reads = [source for _, template in self.messages for source in template.reads(invocation)]
-        return Explanation(
-            does="returns messages fixed in the file", facts={"messages": len(self.messages), "reads": reads}
+async def _rendered_messages(messages: Sequence[tuple[str, BlocksTemplate]], invocation: Invocation) -> Blocks:
+    """Render `messages:` into one message per block (2026-07-28 schema, PromptMessage)."""
+    return Blocks(
+        content=tuple(
+            [
+                {"role": role, "content": block}
+                for role, template in messages
+                for block in await template.render(invocation)
+            ]
         )
-
-    async def execute(self, invocation: Invocation) -> Blocks:
-        return Blocks(
-            content=tuple(
-                [
-                    {"role": role, "content": block}
-                    for role, template in self.messages
-                    for block in await template.render(invocation)
-                ]
-            )
-        )
+    )
 
 
-class _ReturnedMessages(msgspec.Struct, frozen=True):
-    """Calls a function that returns messages or content. Content without a role becomes a user message."""
-
-    function: PythonExecutor
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        return self.function.explain(invocation)
-
-    async def execute(self, invocation: Invocation) -> Blocks:
-        return Blocks(content=tuple(await self.function.call(invocation, convert=_messages_of)))
+async def _returned_messages(function: PythonExecutor, invocation: Invocation) -> Blocks:
+    """Call a function that returns messages or content. Content without a role becomes a user message."""
+    return Blocks(content=tuple(await function.call(invocation, convert=_messages_of)))
 
 
 def _messages_of(returned: object) -> Sequence[JsonObject]:

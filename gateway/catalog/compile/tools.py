@@ -13,7 +13,7 @@ from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import definition_version
-from gateway.catalog.primitives import Confirmation, TaskRules, Tool
+from gateway.catalog.primitives import TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.base import defaults_of
@@ -25,7 +25,6 @@ from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.python.signature import Signature
 from gateway.json_types import JsonObject
 from gateway.language.schemas.keywords import with_items
-from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -65,7 +64,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         output_store=context.services.output_store,
         counters=context.services.output_counters,
     )
-    confirm = _confirmation(config, scope=scope)
+    confirm = None if config.confirm is None else compile_text(config.confirm, scope.at("confirm"))
     warn_of_unused(scope, config)
     description = described(config, signature)
     if description is None:
@@ -84,19 +83,13 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         version=definition_version(config, signature, problems=problems, context=context),
         executor=executor,
         confirm=confirm,
+        is_confirm_optional=config.confirm_fallback == "allow",
         arguments=arguments,
         result=result.shape,
         header_parameters=arguments.header_parameters,
         name_in_app="" if (relayed := relayed_of(config)) is None else relayed.name_in_app,
         task=task,
     )
-
-
-def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:
-    if config.confirm is None:
-        return None
-    message = compile_text(config.confirm, scope.at("confirm"))
-    return Confirmation(message=message, is_optional=config.confirm_fallback == "allow")
 
 
 def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from gateway import exact_json
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.lockfile.digests import query_digests
+from gateway.catalog.digests import query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Model
 from gateway.config.models.definition_keys import Definition

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import PutSearch, Selection, View, names_of
-from gateway.catalog.compile.backends import Fixed
+from gateway.catalog.compile.backends import fixed
 from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.tools import compile_tool
 from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes, Tool
@@ -194,7 +194,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
         counters=context.services.output_counters,
     )
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape.shape)
-    call = _compiled(CALL_TOOL, _CALL, Fixed(refuse_call, Explanation(does="calls another tool")), context, problems)
+    call = _compiled(CALL_TOOL, _CALL, fixed(refuse_call, Explanation(does="calls another tool")), context, problems)
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
     return partial(with_search, tools=tools, always=always, threads=threads)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gateway.catalog.lockfile.digests import DefinitionDigests
-from gateway.catalog.lockfile.lock import Difference, differences, offered_by, read_lock, rendered
+from gateway.catalog.digests import DefinitionDigests
+from gateway.catalog.lock import Difference, differences, offered_by, read_lock, rendered
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.options import add_config, one_shot_settings

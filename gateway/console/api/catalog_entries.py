@@ -10,7 +10,7 @@ from gateway.access.identity import Identity
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
-from gateway.catalog.skills.snapshot import key_of
+from gateway.catalog.skill_snapshot import key_of
 from gateway.config.models.document import Document
 from gateway.json_types import Json
 from gateway.reload.candidate import DefinitionPlaces, Place

@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from gateway.catalog.primitives import Confirmation, Tool
+from gateway.catalog.primitives import Tool
 from gateway.control_characters import visible
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import Json, JsonObject
+from gateway.language.templates.templating import TextTemplate
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.requester import InputRequester
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, elicitation, read_answer
@@ -66,7 +67,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject, task: TaskOfRu
     """
     async with Run(call, tool, task_of_run=task) as run:
         if tool.confirm is not None:
-            await _confirm(tool.confirm, run.with_caller(arguments), call, run.open_requester())
+            await _confirm(tool, tool.confirm, run.with_caller(arguments), call, run.open_requester())
         invocation = await run.start(arguments)
         outcome = await tool.executor.execute(invocation)
         return await shaped(
@@ -81,7 +82,7 @@ _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 
 
 async def _confirm(
-    confirmation: Confirmation, arguments: JsonObject, call: Call, requester: InputRequester | None
+    tool: Tool, message: TextTemplate, arguments: JsonObject, call: Call, requester: InputRequester | None
 ) -> None:
     """Wait for the user's confirmation. Return at once if the confirmation is optional and the client cannot ask.
 
@@ -93,12 +94,12 @@ async def _confirm(
     if requester is None:
         raise ExecutionError("This call requires confirmation, but the client cannot ask the user")
     shown = _visible(call.catalog.masker.json(arguments))
-    question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
+    question = elicitation(message.render(shown), _NO_FIELDS)
     try:
         # Without proof, a client could send the confirmation without asking the user.
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError as error:
-        if confirmation.is_optional:
+        if tool.is_confirm_optional:
             _tell(call, "unasked")
             return
         raise MissingCapabilityError(

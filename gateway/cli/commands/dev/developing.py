@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from gateway.app.gateway import Gateway
-from gateway.catalog.skills.snapshot import watched
+from gateway.catalog.skill_snapshot import watched
 from gateway.cli.commands.dev.event_lines import EventLines, StatusSnapshot
 from gateway.config.definition_source import load_definitions
 from gateway.config.machine_facts import is_directory

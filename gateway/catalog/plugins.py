@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 import structlog
 
-from gateway.catalog.plugins.plugin_package import (
+from gateway.catalog.plugin_package import (
     IMPORT_SECONDS,
     ImportFailedError,
     NoSuchModuleError,

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.skills.snapshot import SkillSnapshot
+from gateway.catalog.plugins import Plugins
+from gateway.catalog.skill_snapshot import SkillSnapshot
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import PythonCall, SqlCompletion

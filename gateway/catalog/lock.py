@@ -6,14 +6,13 @@ changed definitions are not compiled and their plugins not imported until the lo
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.catalog.lockfile.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, DefinitionDigests, Name
+from gateway.catalog.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, digest_of_json, read_bytes
@@ -31,17 +30,13 @@ _KINDS: Final = {"tools", "resources", "templates", "prompts"}
 _SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS, PAGES)
 
 
-class LockChange(StrEnum):
-    ADDED = "added"
-    CHANGED = "changed"
-    REMOVED = "removed"
+LockChange = Literal["added", "changed", "removed"]
 
-
-_EFFECTS: Final = {
-    LockChange.ADDED: "is not served",
+_EFFECTS: Final[Mapping[LockChange, str]] = {
+    "added": "is not served",
     # `keep_locked` serves the locked version if the process still has it.
-    LockChange.CHANGED: "is served in its locked version, or not at all",
-    LockChange.REMOVED: "is not served",
+    "changed": "is served in its locked version, or not at all",
+    "removed": "is not served",
 }
 """Effect of each change with an enforced lock."""
 
@@ -97,13 +92,13 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         found = tuple(
             each
             for each in differences(pins, self.pins)
-            if each.change is not LockChange.REMOVED or not (each.name[0] == PAGES or is_hidden(*each.name))
+            if each.change != "removed" or not (each.name[0] == PAGES or is_hidden(*each.name))
         )
         alike: dict[str, list[Difference]] = {}
         for each in found:
             alike.setdefault(each.how, []).append(each)
         for first, *others in alike.values():
-            where = place if first.change is LockChange.REMOVED else problems.at(*first.name)
+            where = place if first.change == "removed" else problems.at(*first.name)
             where.warning(_warning(first, others, is_enforced=is_enforced))
         return found
 
@@ -179,13 +174,13 @@ def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Diff
 
 def summary(found: Sequence[Difference]) -> str:
     """Return counts such as `2 added, 1 changed`."""
-    counts = {change: sum(each.change is change for each in found) for change in LockChange}
+    counts = {change: sum(each.change == change for each in found) for change in _EFFECTS}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
     """Return one warning about all definitions with the same difference. The warning is reported at `first`."""
-    subject = f"`{'.'.join(first.name)}` " if first.change is LockChange.REMOVED else ""
+    subject = f"`{'.'.join(first.name)}` " if first.change == "removed" else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
@@ -196,12 +191,12 @@ def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bo
 
 def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:
     if name not in locked:
-        return Difference(name=name, change=LockChange.ADDED)
+        return Difference(name=name, change="added")
     if name not in now:
-        return None if name[0] == CLAIMS else Difference(name=name, change=LockChange.REMOVED)
+        return None if name[0] == CLAIMS else Difference(name=name, change="removed")
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
-    return Difference(name=name, change=LockChange.CHANGED, parts=tuple(parts)) if parts else None
+    return Difference(name=name, change="changed", parts=tuple(parts)) if parts else None
 
 
 def _mapping(value: Json, place: str) -> Mapping[str, Json]:

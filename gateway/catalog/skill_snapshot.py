@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.skills.skill_file import read_skill_file
+from gateway.catalog.skill_file import read_skill_file
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import is_directory, real_path

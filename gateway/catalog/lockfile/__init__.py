@@ -1,1 +1,0 @@
-"""The lock file: digests of reviewed definitions."""

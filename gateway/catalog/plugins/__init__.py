@@ -1,1 +1,0 @@
-"""Loads the Python functions that `python:` names, and runs the hooks of their modules."""

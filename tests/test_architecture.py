@@ -215,9 +215,9 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_038,
-    "files": 475,
-    "classes": 772,
+    "lines": 76_141,
+    "files": 472,
+    "classes": 764,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

@@ -165,13 +165,12 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
 
     def _uses(self) -> Iterator[JsonObject]:
         dispatcher = self.dispatcher
-        for rate in dispatcher.rates.uses():
-            per = _PERIODS.get(rate.rate.seconds, f"{rate.rate.seconds} s")
-            yield _use(rate.caller or None, rate.name, rate.used, rate.rate.amount, per=per)
-        for place in dispatcher.concurrency.uses():
-            name = "limits.concurrency, per_caller" if place.is_caller else f"concurrency of {place.name}"
-            caller = place.name if place.is_caller else None
-            yield _use(caller, name, place.running + place.waiting, place.capacity)
+        for name, caller, rate, used in dispatcher.rates.uses():
+            yield _use(caller or None, name, used, rate.amount, per=_PERIODS.get(rate.seconds, f"{rate.seconds} s"))
+        for caller, used, capacity in dispatcher.concurrency.uses(by_caller=True):
+            yield _use(caller, "limits.concurrency, per_caller", used, capacity)
+        for primitive, used, capacity in dispatcher.concurrency.uses(by_caller=False):
+            yield _use(None, f"concurrency of {primitive}", used, capacity)
         limits = dispatcher.store.current.limits.tasks
         # Use the default that `TaskLimits.per_caller` documents.
         most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)

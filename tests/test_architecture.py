@@ -215,8 +215,8 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 76_141,
-    "files": 472,
+    "lines": 75_922,
+    "files": 471,
     "classes": 764,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

@@ -96,8 +96,8 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         """Replace file contents with descriptions, for logs."""
         return arguments if self.files is None else self.files.described(arguments)
 
-    def _filled(self, arguments: JsonObject) -> dict[str, Json]:
-        return with_defaults(self.validator.schema, arguments) if self.has_defaults else dict(arguments)
+    def _filled(self, arguments: JsonObject) -> JsonObject:
+        return with_defaults(self.validator.schema, arguments) if self.has_defaults else arguments
 
     def _coerced(self, arguments: JsonObject) -> JsonObject:
         prepared = arguments

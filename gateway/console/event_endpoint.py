@@ -22,7 +22,7 @@ from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
-from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.http.request import HttpRequest
 from gateway.transports.quota import RequestLimits
 from gateway.transports.sse.response_channel import ResponseChannel
 

@@ -24,7 +24,7 @@ from gateway.transports.duplex_session import DuplexSession
 from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
-from gateway.transports.http.request import HttpRequest, current_task
+from gateway.transports.http.request import HttpRequest
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
@@ -112,7 +112,7 @@ class HttpSse:
             session_id = f"{self._replica.name}.{session_id}"
         client = self._client(request)
         self._clients[session_id] = client
-        task, identity = current_task(), request.identity
+        task, identity = request.task, request.identity
         self._active_requests.begin(task, identity, view=request.view)
         try:
             self._active_requests.begin_stream(task, identity)

@@ -49,6 +49,8 @@ def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
     if revision == LATEST_MODERN:
         return dict(value)
     since = _SINCE[kind]
+    if since.keys().isdisjoint(value):
+        return dict(value)
     # An empty string sorts before every revision.
     return {name: field for name, field in value.items() if since.get(name, "") <= revision}
 

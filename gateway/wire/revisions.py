@@ -51,4 +51,4 @@ def requires_error_id(revision: str) -> bool:
 def is_modern_date(version: str) -> bool:
     """Return whether a version is a revision of the modern era, even if the gateway does not support it."""
     # Later revisions count too, because their clients receive -32022 with the supported revisions.
-    return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)
+    return version in MODERN or (version >= V2026_07_28 and _DATE.fullmatch(version) is not None)

@@ -58,6 +58,8 @@ class HttpRequest:
         fields: Mapping[str, str] | None = None,
     ) -> None:
         self.raw: Final = raw
+        self.task: Final = _current_task()
+        """The task that handles the request. aiohttp's `Request.task` is the task of the connection."""
         self.client_endpoint: Final = client_endpoint
         self.response_headers: Final = response_headers
         self.identity: Final = identity
@@ -129,12 +131,7 @@ class HttpRequest:
 Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 
 
-def current_task() -> Task:
-    """Return the task that handles the request. aiohttp's `Request.task` is the task of the connection.
-
-    Raises:
-        RuntimeError: The calling code does not run in a task.
-    """
+def _current_task() -> Task:
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("not in a task")

@@ -72,6 +72,7 @@ class ResponseChannel:
         """
         self.caller: Final[Caller] = request.caller
         self._request: Final = request
+        self._loop: Final = request.task.get_loop()  # faster than `get_running_loop`, which calls the kernel
         self._limits: Final = limits
         self._headers: Final = request.response_headers if headers is None else headers
         self._preamble: Final = preamble
@@ -154,11 +155,10 @@ class ResponseChannel:
         Raises:
             ConnectionError: The reader disconnected.
         """
-        self.stop()
-        if self._whole is None:
+        reply, self._whole = self._whole, None
+        if reply is None:
+            self.stop()
             return await self._write_events(last or b"", is_end=True)
-        reply = self._whole
-        self._whole = None
         return await send_reply(self._request, reply, limits=self._limits, headers=self._headers)
 
     def stop(self) -> None:
@@ -224,10 +224,10 @@ class ResponseChannel:
             _drop_reader(self._request.raw)
 
     def _beat_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._beat)
+        self._timer = self._loop.call_later(seconds, self._beat)
 
     def _beat(self) -> None:
-        self._beating = asyncio.get_running_loop().create_task(self._show_life(), name="event stream keep-alive")
+        self._beating = self._loop.create_task(self._show_life(), name="event stream keep-alive")
 
     async def _show_life(self) -> None:
         with suppress(ConnectionError):

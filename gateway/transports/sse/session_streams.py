@@ -101,7 +101,7 @@ class SessionStream:
     def keep(self, frame: bytes) -> None:
         if self.frames is None:
             self.frames = deque()
-        self.frames.append((asyncio.get_running_loop().time(), frame))
+        self.frames.append((self._store.loop.time(), frame))
         self.size += len(frame)
 
     def forget_oldest(self) -> None:
@@ -112,7 +112,7 @@ class SessionStream:
     def connect(self, out: ResponseChannel) -> asyncio.Future[bytes | None]:
         """Attach a connection. The returned future completes with the last event or None when the connection ends."""
         self._out = out
-        self._ending = ending = asyncio.get_running_loop().create_future()
+        self._ending = ending = self._store.loop.create_future()
         return ending
 
     async def resume(self, out: ResponseChannel, *, after: int) -> asyncio.Future[bytes | None]:
@@ -293,6 +293,7 @@ class EventStore:
             nonce: Identifies the session.
             copies: Copies the events for other replicas.
         """
+        self.loop: Final = asyncio.get_running_loop()
         self._copies: Final = copies
         self._nonce: Final = nonce
         self.process: Final = process
@@ -379,7 +380,7 @@ class EventStore:
             self._streams.pop(stream.number, None)
 
     def expire(self) -> None:
-        oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
+        oldest = self.loop.time() - self._room.bounds.age.total_seconds()
         # Iterate over a copy, because streams without events are removed.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:

@@ -15,7 +15,7 @@ from gateway.transports.errors import DRAINING, NO_STREAM_ACCEPTED, NOT_ACCEPTAB
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS
-from gateway.transports.http.request import HttpRequest, Task, current_task
+from gateway.transports.http.request import HttpRequest, Task
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.transports.streamable_http.session_endpoint import SessionEndpoint
@@ -55,13 +55,13 @@ class StreamableHttp:
         self._is_draining = False
 
     async def handle(self, request: HttpRequest) -> web.StreamResponse:
-        task = current_task()
+        task = request.task
         self._running[task] = False
         self._active_requests.begin(task, request.identity, view=request.view)
         try:
             match request.raw.method:
                 case "POST":
-                    return await self._post(request, task)
+                    return await self._post(request)
                 case "GET" if self._is_draining:
                     return request.refuse(DRAINING)
                 case "GET":
@@ -97,7 +97,7 @@ class StreamableHttp:
         if modern:
             await asyncio.wait(self._running, timeout=_SHUTDOWN_GRACE_SECONDS)
 
-    async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
+    async def _post(self, request: HttpRequest) -> web.StreamResponse:
         """Handle a message.
 
         1. The client accepts JSON or event streams (otherwise 406).
@@ -122,32 +122,28 @@ class StreamableHttp:
         if isinstance(message, Batch) or not is_modern(message, version_header=request.version):
             return await self._legacy.post(message, request)
         listens = isinstance(message, Request) and message.method == _LISTEN
-        return await (self._listen if listens else self._answer)(message, request, task)
+        return await (self._listen if listens else self._answer)(message, request)
 
-    async def _listen(
-        self, message: Request | Notification | Response, request: HttpRequest, task: Task
-    ) -> web.StreamResponse:
+    async def _listen(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
         if not request.accepted.event_stream:
             return request.refuse(NO_STREAM_ACCEPTED, message)
         caller = request.caller.rate_limit_key
         if (refusal := await self._streams.reserve(caller)) is not None:
             return request.refuse(refusal, message)
         try:
-            self._active_requests.begin_stream(task, request.identity)
-            return await self._answer(message, request, task)
+            self._active_requests.begin_stream(request.task, request.identity)
+            return await self._answer(message, request)
         finally:
             self._streams.release(caller)
 
-    async def _answer(
-        self, message: Request | Notification | Response, request: HttpRequest, task: Task
-    ) -> web.StreamResponse:
+    async def _answer(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
         response = ResponseChannel(request, limits=self._bounds)
         response.open_if_late()
-        self._running[task] = True
+        self._running[request.task] = True
         try:
             reply = await self._dispatcher.answer(message, response)
             # A drain must not cancel the writing of a response.
-            self._running[task] = False
+            self._running[request.task] = False
             writing = response.finish(reply)
             del reply  # Free the reply while its copy is written.
             return await writing

@@ -1,7 +1,7 @@
 """A legacy session that this process serves."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,14 +25,14 @@ class LiveSession:
         self.caller: Final = caller
         """The caller whose quota counts the session."""
         self.streams: Final = streams
-        self.used_at = asyncio.get_running_loop().time()
+        self.used_at = self.streams.loop.time()
         self._tasks: set[asyncio.Task[Reply]] = set()
         self.readers = 0
         self.saved: SessionRecord | None = None
 
     @property
     def idle_seconds(self) -> float:
-        return asyncio.get_running_loop().time() - self.used_at if self.is_idle else 0.0
+        return self.streams.loop.time() - self.used_at if self.is_idle else 0.0
 
     @property
     def has_changed(self) -> bool:
@@ -88,15 +88,19 @@ class LiveSession:
         )
 
     def touch(self) -> None:
-        self.used_at = asyncio.get_running_loop().time()
+        self.used_at = self.streams.loop.time()
 
-    def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
-        """Start a task for a request. The task continues when the connection of the request closes."""
-        # Use only the end of the id, because the id is a credential and asyncio logs task names.
-        task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
+    def spawn(self, answering: Coroutine[Json, Json, Reply], finish: Callable[[asyncio.Task[Reply]], None]) -> None:
+        """Start a task for a request, which continues when the request's connection closes. `finish` gets the task."""
+
+        def end(task: asyncio.Task[Reply]) -> None:
+            self._tasks.discard(task)
+            self.touch()
+            finish(task)
+
+        task = self.streams.loop.create_task(answering, name="request of a session")
         self._tasks.add(task)
-        task.add_done_callback(self._forget)
-        return task
+        task.add_done_callback(end)
 
     def begin_reading(self) -> None:
         self.readers += 1
@@ -110,7 +114,3 @@ class LiveSession:
         self.streams.close()
         for task in self._tasks:
             task.cancel()
-
-    def _forget(self, task: asyncio.Task[Reply]) -> None:
-        self._tasks.discard(task)
-        self.touch()

@@ -20,7 +20,7 @@ from gateway.protocol.exchange import ChannelExchange, Exchange, Reply
 from gateway.state.redis_sessions import CHANGED, SessionChange
 from gateway.transports.errors import BUSY, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
-from gateway.transports.http.request import SESSION_HEADER, HttpRequest, current_task
+from gateway.transports.http.request import SESSION_HEADER, HttpRequest
 from gateway.transports.http.response import whole_response
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.event_copies import RemotePlace
@@ -112,7 +112,7 @@ class SessionEndpoint:
             if self._sessions.served_here(live.session.id) is not live:  # The session has ended.
                 return http.refuse(_SESSION_UNKNOWN)
             self._dispatcher.notifier.identity_changed(live.session, http.caller.identity)
-            self._active_requests.begin_stream(current_task(), http.caller.identity)
+            self._active_requests.begin_stream(http.task, http.caller.identity)
             cursor = None if http.last_event_id is None else live.streams.find(http.last_event_id)
             if isinstance(cursor, HttpError):
                 return http.refuse(cursor)
@@ -167,14 +167,12 @@ class SessionEndpoint:
         response = ResponseChannel(http, limits=self._limits, preamble=stream.preamble)
         response.open_if_late()
         ending = stream.connect(response)
-        task = live.spawn(self._answer_on(stream, message, live))
 
         def finish(task: asyncio.Task[Reply]) -> None:
             if not stream.is_over:  # The task was cancelled or failed.
                 stream.finish(_reply_of(task, message))
 
-        task.add_done_callback(finish)
-        del task  # Free the task's result while the encoded event is written.
+        live.spawn(self._answer_on(stream, message, live), finish)
         try:
             # A connection can end before its call does (`close_stream`).
             return await response.end(await ending)

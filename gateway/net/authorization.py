@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from gateway.access.identity import Subject
 from gateway.access.jose import is_installed, read_private_key
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import (
     PEM,
@@ -313,9 +312,7 @@ def _compile_client(config: TokenRequest | AuthorizationCode, problems: Problems
         return None
     try:
         if PEM not in pem:
-            file = problems.directory / pem
-            content_digest(file)
-            pem = file.read_text(encoding="ascii")
+            pem = (problems.directory / pem).read_text(encoding="ascii")
         read_private_key(pem)
     except ValueError as error:
         problems.error(str(error))

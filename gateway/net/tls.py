@@ -6,7 +6,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import ClientTls
 
 Trust = ssl.SSLContext | None
@@ -31,8 +30,6 @@ def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
 
 def _trust(tls: ClientTls, problems: Problems) -> Trust:
     files = {name: problems.directory / file for name in ("ca", "cert", "key") if (file := getattr(tls, name))}
-    for path in files.values():
-        content_digest(path)
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in files.items()))
         return _context(digest.digest(), tls, problems.directory)

@@ -75,7 +75,7 @@ class EventEndpoint:
         wants_calls = request.raw.query.get("calls") != "0"
         stream = ResponseChannel(request, limits=self._limits, headers={**request.response_headers, **_FIELDS})
         # Register the stream as a request, so that a reload can end the stream and a drain waits for its end.
-        active, task = self._active_requests, current_task()
+        active, task = self._active_requests, request.task
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
         try:

@@ -4,6 +4,7 @@ pathlib raises if a directory is not accessible, a name is too long, or a path c
 such a path as missing.
 """
 
+import hashlib
 import math
 import os
 import shutil
@@ -65,6 +66,14 @@ def real_path(path: str | Path) -> str:
 
 def program_path(name: str) -> str | None:
     return shutil.which(name)
+
+
+def content_digest(path: Path) -> str:
+    """Return the SHA-256 of a small file, or "" for an unreadable file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def open_to_all(path: Path) -> str | None:

@@ -215,7 +215,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_922,
+    "lines": 75_912,
     "files": 471,
     "classes": 764,
     "patches of libraries or the standard library": 0,

@@ -67,7 +67,7 @@ _KINDS: Final = ("text", "image", "audio", "resource", "link")
 
 
 class Block(Model):
-    """A content block. Exactly one of the first five keys is required."""
+    """A content block. Exactly one of `text`, `image`, `audio`, `resource` and `link` is required."""
 
     text: Template | None = None
     """Text. It is a template."""

@@ -3,24 +3,9 @@
 The module of a command is imported only when the command runs, because importing all modules would slow down `--help`.
 """
 
-from argparse import Namespace
 from importlib import import_module
 from types import ModuleType
-from typing import Final, Protocol, cast
-
-from gateway.cli.console import Console
-from gateway.cli.parser import Parser
-
-
-class CommandModule(Protocol):
-    @staticmethod
-    def parser(name: str) -> Parser:
-        """Return the argument parser of the command. `name` is, for example, `mcp-gateway serve`."""
-
-    @staticmethod
-    async def run(options: Namespace, out: Console, hints: Console) -> int:
-        """Run the command and return the exit code. Write results to `out`, and all other output to `hints`."""
-
+from typing import Final
 
 COMMANDS: Final = {
     "serve": "serve the file as an MCP server",
@@ -48,9 +33,9 @@ EXECUTION: Final = "gateway.cli.execution"
 """The module that runs a command. It is imported late, because importing asyncio, uvloop and pydantic is slow."""
 
 
-def load(name: str) -> CommandModule:
+def load(name: str) -> ModuleType:
     module = "import_openapi" if name == "import" else name.replace("-", "_")
-    return cast("CommandModule", import_module(f"gateway.cli.commands.{module}"))
+    return import_module(f"gateway.cli.commands.{module}")
 
 
 def load_execution() -> ModuleType:

@@ -12,8 +12,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.cli.commands.validate import check
-from gateway.cli.query_check import refused_queries
+from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem

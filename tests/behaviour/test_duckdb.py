@@ -11,8 +11,7 @@ import duckdb
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.cli.commands.validate import check
-from gateway.cli.query_check import refused_queries
+from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.cli.query_check import refused_queries
+from gateway.cli.commands.validate import refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from tests.mariadb import Mariadb

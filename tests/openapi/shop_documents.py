@@ -85,8 +85,8 @@ def write_both_ways(path: Path, directory: Path) -> tuple[Path, Path]:
     served.write_bytes(orjson.dumps({"connections": connections, "openapi": {"c": entry}}))
     documents = LocalDocuments(path)
     include = [f"method:{method}" for method in ALL_METHODS]
-    imported = imported_from(documents.open, documents.uri, include=include, connection="c")
-    written.write_text(as_yaml({"connections": connections, **imported.sections}))
+    sections, _ = imported_from(documents.open, documents.uri, include=include, connection="c")
+    written.write_text(as_yaml({"connections": connections, **sections}))
     return served, written
 
 

@@ -86,10 +86,10 @@ SWAGGER: Final[dict[str, Json]] = {
 
 def test_swagger_2_is_converted_by_import() -> None:
     include = [f"method:{method}" for method in ALL_METHODS]
-    imported = imported_from(lambda _: SWAGGER, "file:///pets.json", include=include)
-    assert imported.left_out == []
-    assert imported.sections["connections"] == {"pets": {"base_url": "https://pets.example.com/v1"}}
-    tools = imported.sections["tools"]
+    sections, found = imported_from(lambda _: SWAGGER, "file:///pets.json", include=include)
+    assert found.left_out == []
+    assert sections["connections"] == {"pets": {"base_url": "https://pets.example.com/v1"}}
+    tools = sections["tools"]
     assert tools["pets_list"]["http"]["query"]["tag"] == {"value": "{{ tag }}", "style": "pipeDelimited"}
     assert tools["pets_list"]["input"]["limit"] == {"type": "integer", "maximum": 9, "required": False}
     assert tools["pets_add"]["http"]["json"] == {"name": "{{ name }}", "like": "{{ like }}"}
@@ -118,10 +118,10 @@ def test_swagger_2_with_wrong_types_is_imported_or_rejected(
     for step in path[:-1]:
         around = around[step]
     around[path[-1]] = value
-    imported = imported_from(lambda _: swagger, "file:///pets.json", include=["*"])
-    assert "pets_add" in imported.sections["tools"]
+    sections, found = imported_from(lambda _: swagger, "file:///pets.json", include=["*"])
+    assert "pets_add" in sections["tools"]
     if reason is not None:
-        [(_, why)] = imported.left_out
+        [(_, why)] = found.left_out
         assert reason in why
 
 

@@ -4,8 +4,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
-
 from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
 from gateway.config.models.document import Document
@@ -20,14 +18,6 @@ from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.remote_documents import FetchedDocuments, compile_fetcher, fetch_documents
 from gateway.openapi.servers import base_url
 from gateway.openapi.yaml_output import as_yaml
-
-
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    sections: dict[str, Json]
-    left_out: list[tuple[str, str]]
-    credentials: list[str]
-    """Messages that name the credentials to add for the security schemes of the document."""
-    warnings: list[str]
 
 
 def parser(name: str) -> Parser:
@@ -67,7 +57,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
         with waiting(hints, f"Reading {options.document}"):
             documents = await open_documents(options.document, allow_private=True)
-            imported = imported_from(
+            sections, found = imported_from(
                 documents.open,
                 documents.uri,
                 include=options.include,
@@ -76,10 +66,13 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             )
     except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
         raise ConfigError.at(options.document, str(error)) from error
-    out.line(as_yaml(imported.sections).rstrip("\n"))
-    for message in (*imported.credentials, *imported.warnings):
+    out.line(as_yaml(sections).rstrip("\n"))
+    for _, message in found.errors:
+        # Remove the hint about `ignore_security`, because tools do not have this key of `openapi:`.
+        hints.foreign(message.partition(" (or ")[0])
+    for _, message in found.warnings:
         hints.foreign(message)
-    for operation, reason in imported.left_out:
+    for operation, reason in found.left_out:
         hints.foreign(f"not written: {operation}: {reason}")
     return 0
 
@@ -91,10 +84,11 @@ def imported_from(
     include: list[str],
     prefix: str | None = None,
     connection: str | None = None,
-) -> Imported:
+) -> tuple[dict[str, Json], DocumentDefinitions]:
     """Convert operations that match a pattern in `include`, or the default operations (GET and HEAD) without patterns.
 
-    Raise DocumentError if the document cannot be used.
+    Return the sections of the configuration, and the definitions with the reasons why others are left out. The errors
+    of the definitions name the credentials to add. Raise DocumentError if the document cannot be used.
     """
     references = References(open_document)
     root = references.root(uri)
@@ -108,13 +102,7 @@ def imported_from(
         entry["prefix"] = prefix
     config = OpenApi.model_validate(entry)
     found = definitions_of(uri, references, name=name, config=config)
-    return Imported(
-        sections=_sections(found, root, uri, name, connection),
-        left_out=found.left_out,
-        # Remove the hint about `ignore_security`, because tools do not have this key of `openapi:`.
-        credentials=[message.partition(" (or ")[0] for _, message in found.errors],
-        warnings=[message for _, message in found.warnings],
-    )
+    return _sections(found, root, uri, name, connection), found
 
 
 def _fits(operation: Operation, pattern: str) -> bool:

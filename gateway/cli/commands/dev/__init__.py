@@ -1,31 +1,54 @@
+import asyncio
 import html
 import os
 import sys
 import termios
 import threading
+import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple, TextIO
+from typing import Final, TextIO
 
+import structlog
+
+from gateway.app.gateway import Gateway
 from gateway.app.signals import cancelled_by_signals
-from gateway.cli.commands.dev.developing import develop
-from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
+from gateway.catalog.skill_snapshot import watched
+from gateway.cli.commands.dev.event_lines import EventLines, StatusSnapshot, plain_lines
 from gateway.cli.console import Console, has_browser, open_in_browser
 from gateway.cli.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_log_level, add_option, settings_of
 from gateway.cli.parser import EXIT_CODES, Parser
-from gateway.config.settings import NO_STATE
+from gateway.config.definition_source import load_definitions
+from gateway.config.machine_facts import is_directory
+from gateway.config.reading.file_pattern import FilePattern
+from gateway.config.reading.inclusion import SUFFIXES
+from gateway.config.settings import NO_STATE, Settings
 from gateway.distribution import install_command
+from gateway.errors import ConfigError
+from gateway.reload.planning import plan
+from gateway.reload.watch_plan import Snapshot, WatchPlan, watch_loaded
+from gateway.reload.watcher import Watcher
 
+log: Final = structlog.get_logger(__name__)
+
+_SNAPSHOT_SECONDS: Final = 0.25
+_POLL: Final = timedelta(seconds=2)
+"""How often an invalid file is checked for changes on file systems without change events."""
+ShowConsole = Callable[[str], None]
+"""A function that receives the URL of the console."""
 _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
 """This module needs the extra `dev`, and is imported only if the output is a terminal."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
+_SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
+_LOCAL_MODES: Final = 3
+"""Index of the local modes in the list of `termios.tcgetattr`."""
 
 
 def parser(name: str) -> Parser:
@@ -63,8 +86,8 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
     )
     with ExitStack() as stack:
-        terminal = stack.enter_context(raw_terminal())
-        console = Console(terminal.stream)
+        stream, hand_over, leave = stack.enter_context(raw_terminal())
+        console = Console(stream)
         lines = EventLines(plain_lines(console), has_problems_in_full=True)
         if out.is_terminal and os.environ.get("TERM") != "dumb":
             try:
@@ -72,14 +95,14 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
             except ImportError:
                 console.line(f"(for the live view: {install_command('dev')})")
             else:
-                lines = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
-        terminal.hand_over(lines.written)
+                lines = stack.enter_context(live(console, stream, config=str(settings.config)))
+        hand_over(lines.written)
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
             show_console = partial(_open_in_browser, folder=Path(folder))
-        with cancelled_by_signals(on_exit=terminal.leave):
-            await develop(settings, lines, on_exit=terminal.leave, show_console=show_console)
+        with cancelled_by_signals(on_exit=leave):
+            await develop(settings, lines, on_exit=leave, show_console=show_console)
     return 0
 
 
@@ -92,22 +115,102 @@ def _open_in_browser(url: str, *, folder: Path) -> None:
         open_in_browser(page.as_uri())
 
 
-_SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
-_LOCAL_MODES: Final = 3
-"""Index of the local modes in the list of `termios.tcgetattr`."""
+async def develop(
+    settings: Settings, lines: EventLines, *, on_exit: Callable[[], None], show_console: ShowConsole | None = None
+) -> None:
+    """Serve the file until SIGINT or SIGTERM. If the file is invalid, wait for a change and try again.
+
+    Any thread can call `on_exit`, before the process exits without cleanup. `show_console` enables the console.
+
+    Raises:
+        ConfigError: the address is not available.
+    """
+    while True:
+        # Take the time before loading the file, so that a change during loading is noticed.
+        began_at = time.time_ns()
+        gateway = Gateway(settings, observers=[lines], opens_console=show_console is not None)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(gateway)
+            except ConfigError as error:
+                lines.take_snapshot(StatusSnapshot(status={}, url=None, problems=tuple(error.problems)))
+                await _wait_for_change(settings.config, since=began_at)
+                continue
+            async with _taking_snapshots(gateway, lines, show_console):
+                await gateway.serve(on_exit=on_exit)
+            return
 
 
-class RawTerminal(NamedTuple):
-    stream: TextIO
-    hand_over: Callable[[Callable[[str], None]], None]
-    """Starts a thread that passes each captured line to a function."""
-    leave: Callable[[], None]
-    """Restores the terminal before the process exits without cleanup. Any thread can call this function."""
+@asynccontextmanager
+async def _taking_snapshots(
+    gateway: Gateway, lines: EventLines, show_console: ShowConsole | None
+) -> AsyncIterator[None]:
+    task = asyncio.create_task(_take_snapshots(gateway, lines, show_console), name="status snapshots")
+    try:
+        yield
+    finally:
+        task.cancel()
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(ended, Exception):  # an error in the view must not stop the server
+            log.error("view failed", exc_info=ended)
+
+
+async def _take_snapshots(gateway: Gateway, lines: EventLines, show_console: ShowConsole | None) -> None:
+    served, generation, apps = await gateway.manifest(), gateway.status()["generation"], gateway.apps
+    while True:
+        status = gateway.status()
+        if status["generation"] != generation:
+            before, served, generation = served, await gateway.manifest(), status["generation"]
+            apps = gateway.apps
+            lines.reloaded(generation, plan(before, served).changes)
+        lines.take_snapshot(StatusSnapshot(status=status, url=gateway.url, problems=gateway.problems, apps=apps))
+        if show_console is not None and gateway.console_link is not None:
+            show_console(gateway.console_link)
+            show_console = None
+        await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+
+async def _wait_for_change(path: Path, *, since: int) -> None:
+    seen = Snapshot(taken_at=since)
+    while True:
+        watched = await asyncio.to_thread(_watch_plan, path)
+        async with Watcher(watched, poll=_POLL) as watcher:
+            # Start watching before comparing the files, so that no change is missed.
+            now = await asyncio.to_thread(watched.snapshot)
+            if await asyncio.to_thread(now.differs_from, seen):
+                return
+            seen = now
+            await watcher.hint()
+
+
+def _watch_plan(path: Path) -> WatchPlan:
+    itself = WatchPlan(
+        files=frozenset({path}),
+        directories=frozenset({path if is_directory(path) else path.parent}),
+        patterns=frozenset(FilePattern(path.absolute(), f"*{suffix}") for suffix in SUFFIXES),
+    )
+    try:
+        loaded = load_definitions(path)
+    except ConfigError:
+        return itself
+    skills = (
+        FilePattern.parse(each.dir, directory=loaded.sources.directory(("skills", index)))
+        for index, each in enumerate(loaded.document.skills)
+    )
+    used = WatchPlan(
+        trees=frozenset(loaded.root / directory for directory in loaded.document.plugins),
+        globs=frozenset(map(watched, skills)),
+    )
+    return itself | watch_loaded(loaded) | used
 
 
 @contextmanager
-def raw_terminal() -> Iterator[RawTerminal]:
-    """Capture standard output and standard error, including the output of plugins, and yield the real terminal."""
+def raw_terminal() -> Iterator[tuple[TextIO, Callable[[Callable[[str], None]], None], Callable[[], None]]]:
+    """Capture standard output and standard error, including the output of plugins.
+
+    Yield the real terminal, a function that starts to pass each captured line to another function, and a function that
+    restores the terminal before the process exits without cleanup. Any thread can call the last function.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     out, errors = os.dup(1), os.dup(2)
@@ -131,7 +234,7 @@ def raw_terminal() -> Iterator[RawTerminal]:
 
     stream = os.fdopen(os.dup(out), "w", encoding="utf-8", errors="backslashreplace")
     try:
-        yield RawTerminal(stream, hand_over, leave)
+        yield stream, hand_over, leave
     finally:
         restore()
         sys.stdout.flush()

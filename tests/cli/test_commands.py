@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.command_table import COMMANDS
+from gateway.cli import COMMANDS
 from tests.cli.typed import CONFIG, Finished, Run, started
 from tests.fork_server import FORKED
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.command_table import COMMANDS
+from gateway.cli import COMMANDS
 from tests.cli.typed import Run
 from tests.fork_launcher import fork_launcher
 from tests.programs import need

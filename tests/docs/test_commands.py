@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 import yaml
 
-from gateway.cli.command_table import load
+from gateway.cli import load
 from tests.docs.guide import GUIDES, INSTALL, REFERENCES
 
 PROJECT: Final = Path(__file__).parents[2]

@@ -40,7 +40,7 @@ class Answers:
         """Parse `--answer`. Raise ConfigError if a value is malformed."""
         self._given: Final = arguments_of(options.answer)
         self._accepts: Final[bool] = options.yes
-        self._hints: Final = hints
+        self.hints: Final = hints
         self._has_user: Final = sys.stdin.isatty() and hints.is_terminal
         self.was_declined = False
 
@@ -68,10 +68,10 @@ class Answers:
     def _answer(self, method: str, params: JsonObject) -> JsonObject:
         if method != "elicitation/create":
             raise _not_answerable(f"The call requests {method}, which this command does not support")
-        self._hints.foreign(str(params.get("message", "")))
+        self.hints.foreign(str(params.get("message", "")))
         fields: JsonObject = params.get("requestedSchema", {}).get("properties", {})
         if params.get("mode") == "url":
-            self._hints.foreign(str(params["url"]))
+            self.hints.foreign(str(params["url"]))
             accepted = self._agrees("Did you complete the page?")
             answer: JsonObject = {"action": "accept"} if accepted else _DECLINED
         elif not fields:
@@ -86,7 +86,7 @@ class Answers:
             return True
         if not self._has_user:
             raise _not_answerable(f"The call asks for a confirmation. {_HINT}")
-        self._hints.prompt(f"{question} [y/N] ")
+        self.hints.prompt(f"{question} [y/N] ")
         return _BOOLEANS.get(input_line().strip().lower(), False)
 
     def _form(self, fields: JsonObject, *, required: Sequence[str]) -> JsonObject:
@@ -95,7 +95,7 @@ class Answers:
             if name in self._given:
                 content[name] = _checked(name, self._given[name], schema)
             elif self._has_user and not self._accepts:
-                self._hints.foreign(_description(schema, is_required=name in required))
+                self.hints.foreign(_description(schema, is_required=name in required))
                 if (answered := self._asked(name, schema, is_required=name in required)) is None:
                     return _DECLINED
                 content |= answered
@@ -108,10 +108,10 @@ class Answers:
     def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
         """Prompt until the value is valid. Return None if the user declines the form with Ctrl-D."""
         while True:
-            self._hints.prompt(f"{name}: ")
+            self.hints.prompt(f"{name}: ")
             line = input_line()
             if not line:
-                self._hints.line()
+                self.hints.line()
                 return None
             text = line.rstrip("\r\n")
             if not text and "default" in schema:
@@ -121,7 +121,7 @@ class Answers:
             value = _parsed(text, schema)
             if not (errors := validation_errors(schema, value)) and (text or not is_required):
                 return {name: value}
-            self._hints.foreign("; ".join(map(str, errors)) or "A value is required")
+            self.hints.foreign("; ".join(map(str, errors)) or "A value is required")
 
 
 def _not_answerable(reason: str) -> RpcError:

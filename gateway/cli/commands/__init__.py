@@ -1,4 +1,4 @@
-"""The commands that `gateway/cli/command_table.py` lists.
+"""The commands that `gateway/cli/__init__.py` lists.
 
 Each command is a module or a package with two functions. `parser` receives a name such as `mcp-gateway serve`, and
 returns the argument parser of the command. The coroutine `run` receives the options and two consoles, for results and

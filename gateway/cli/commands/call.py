@@ -2,14 +2,13 @@ import asyncio
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
-from gateway.cli.client.file_arguments import with_files
-from gateway.cli.client.open_client import open_client
 from gateway.cli.client.remote import GatewayClient, every_page
+from gateway.cli.client.requests import open_client, show_explanation, with_files
 from gateway.cli.console import Console, say, waiting
-from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result
@@ -72,9 +71,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         return await show_explanation(options, config, "tools/call", params, out, hints)
     answers = Answers(options, hints)
     async with open_client(options, config, hints, about=name) as client:
-        call = _Call(client, await with_files(client, params), answers, hints)
+        given = await with_files(client, params)
         try:
-            result = await call.result()
+            result = await _result_of(client, given, answers)
         except RpcError as error:
             guess = ""
             if error.message == f"Unknown tool: {name}":
@@ -93,89 +92,85 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if failed or answers.was_declined else 0
 
 
-class _Call:
-    """Calls a tool, answers the input requests of the call, and polls the task if the server creates one."""
+async def _result_of(client: GatewayClient, params: JsonObject, answers: Answers) -> JsonObject:
+    """Call the tool, answer its input requests, and poll the task if the server creates one.
 
-    def __init__(self, client: GatewayClient, params: JsonObject, answers: Answers, hints: Console) -> None:
-        self._client: Final = client
-        self._params: Final = params
-        self._answers: Final = answers
-        self._hints: Final = hints
-
-    async def result(self) -> JsonObject:
-        """Call the tool and return the result.
-
-        Raises:
-            RpcError: the response is an error, an input request has no answer, or the task failed or was cancelled.
-        """
-        try:
-            # Try without a task first, because an immediate result needs no polling.
-            return await self._tool_result(self._answers.capabilities)
-        except RpcError as error:
-            if not _requires_task(error):
-                raise
-        capabilities = {**self._answers.capabilities, **_KNOWS_TASKS}
-        result = await self._tool_result(capabilities)
-        if result.get("resultType") != "task":
-            return result
-        named = with_capabilities({"taskId": result["taskId"]}, capabilities)
-        try:
-            return await self._task_result(named)
-        except BaseException:  # interrupted, or an input request cannot be answered
-            # A failed cancellation must not hide the original error.
-            with suppress(RpcError, ExecutionError):
-                await self._client.request("tasks/cancel", named)
+    Raises:
+        RpcError: the response is an error, an input request has no answer, or the task failed or was cancelled.
+    """
+    try:
+        # Try without a task first, because an immediate result needs no polling.
+        return await _tool_result(client, params, answers, answers.capabilities)
+    except RpcError as error:
+        if not _requires_task(error):
             raise
+    capabilities = {**answers.capabilities, **_KNOWS_TASKS}
+    result = await _tool_result(client, params, answers, capabilities)
+    if result.get("resultType") != "task":
+        return result
+    named = with_capabilities({"taskId": result["taskId"]}, capabilities)
+    try:
+        return await _task_result(client, named, answers, tool=params["name"])
+    except BaseException:  # interrupted, or an input request cannot be answered
+        # A failed cancellation must not hide the original error.
+        with suppress(RpcError, ExecutionError):
+            await client.request("tasks/cancel", named)
+        raise
 
-    async def _tool_result(self, capabilities: JsonObject) -> JsonObject:
-        params = given = with_capabilities(self._params, capabilities)
-        while True:
-            with waiting(self._hints, f"Calling {params['name']}"):
-                result = await self._client.request("tools/call", given, on_notification=self._show)
-            if result.get("resultType") != "input_required":
+
+async def _tool_result(
+    client: GatewayClient, params: JsonObject, answers: Answers, capabilities: JsonObject
+) -> JsonObject:
+    params = given = with_capabilities(params, capabilities)
+    while True:
+        with waiting(answers.hints, f"Calling {params['name']}"):
+            result = await client.request("tools/call", given, on_notification=partial(_show, answers.hints))
+        if result.get("resultType") != "input_required":
+            return result
+        requests, state = result.get("inputRequests") or {}, result.get("requestState")
+        given = {
+            **params,
+            **({"inputResponses": answers.to(requests)} if requests else {}),
+            **({"requestState": state} if state is not None else {}),
+        }
+        if not requests:
+            await asyncio.sleep(_LONGEST_PAUSE)
+
+
+async def _task_result(client: GatewayClient, named: JsonObject, answers: Answers, *, tool: str) -> JsonObject:
+    message, pause = None, _FIRST_PAUSE
+    while True:
+        with waiting(answers.hints, f"Calling {tool}"):
+            task = await client.request("tasks/get", named)
+            status = task["status"]
+            if status == "working":
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        match status:
+            case "completed":
+                result: JsonObject = task["result"]
                 return result
-            requests, state = result.get("inputRequests") or {}, result.get("requestState")
-            given = {
-                **params,
-                **({"inputResponses": self._answers.to(requests)} if requests else {}),
-                **({"requestState": state} if state is not None else {}),
-            }
-            if not requests:
-                await asyncio.sleep(_LONGEST_PAUSE)
+            case "failed":
+                error: Json = task["error"]
+                raise RpcError(error["code"], error["message"], error.get("data"))
+            case "input_required":
+                responses = answers.to(task["inputRequests"])
+                await client.request("tasks/update", {**named, "inputResponses": responses})
+            case "working":
+                if task.get("statusMessage") not in {None, message}:
+                    message = task["statusMessage"]
+                    answers.hints.foreign(str(message))
+            case _:
+                raise RpcError(ErrorCode.INVALID_REQUEST, f"The task is {status}")
 
-    async def _task_result(self, named: JsonObject) -> JsonObject:
-        message, pause = None, _FIRST_PAUSE
-        while True:
-            with waiting(self._hints, f"Calling {self._params['name']}"):
-                task = await self._client.request("tasks/get", named)
-                status = task["status"]
-                if status == "working":
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-            match status:
-                case "completed":
-                    result: JsonObject = task["result"]
-                    return result
-                case "failed":
-                    error: Json = task["error"]
-                    raise RpcError(error["code"], error["message"], error.get("data"))
-                case "input_required":
-                    responses = self._answers.to(task["inputRequests"])
-                    await self._client.request("tasks/update", {**named, "inputResponses": responses})
-                case "working":
-                    if task.get("statusMessage") not in {None, message}:
-                        message = task["statusMessage"]
-                        self._hints.foreign(str(message))
-                case _:
-                    raise RpcError(ErrorCode.INVALID_REQUEST, f"The task is {status}")
 
-    async def _show(self, notification: JsonObject) -> None:
-        match notification:
-            case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
-                total = f"/{rest['total']:.15g}" if "total" in rest else ""
-                self._hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
-            case {"method": "notifications/message", "params": {"level": level, "data": data}}:
-                self._hints.foreign(f"{level}: {say(data)}")
+async def _show(hints: Console, notification: JsonObject) -> None:
+    match notification:
+        case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
+            total = f"/{rest['total']:.15g}" if "total" in rest else ""
+            hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
+        case {"method": "notifications/message", "params": {"level": level, "data": data}}:
+            hints.foreign(f"{level}: {say(data)}")
 
 
 def _requires_task(error: RpcError) -> bool:

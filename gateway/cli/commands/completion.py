@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gateway.cli.command_table import COMMANDS, load
+from gateway.cli import COMMANDS, load
 from gateway.cli.console import Console
 from gateway.cli.options import one_shot_settings
 from gateway.cli.parser import Parser

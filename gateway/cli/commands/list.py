@@ -2,8 +2,8 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.cli.client.open_client import open_client
 from gateway.cli.client.remote import GatewayClient, every_page
+from gateway.cli.client.requests import open_client
 from gateway.cli.console import Console, counted, waiting
 from gateway.cli.options import add_json, add_lists_all, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser

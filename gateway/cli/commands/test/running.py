@@ -25,7 +25,7 @@ from gateway import exact_json
 from gateway.access.claims import identity_of_claims
 from gateway.access.identity import ANONYMOUS
 from gateway.catalog.primitives import Tool
-from gateway.cli.client.file_arguments import data_uri
+from gateway.cli.client.requests import data_uri
 from gateway.cli.dry_run import DryRun, offline_gateway
 from gateway.config.models.tool_tests import Expectation, StubResponse, TextMatch, ToolTest
 from gateway.config.settings import Settings

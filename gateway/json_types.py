@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 Json: TypeAlias = Any
 """Null, boolean, number, string, list or object, as decoded by `orjson.loads`."""
 
@@ -20,8 +22,8 @@ def empty() -> Mapping[str, Any]:
     return _EMPTY
 
 
-ABSENT: Final[Json] = object()
-"""A missing value, as opposed to JSON null."""
+ABSENT: Final[Json] = msgspec.UNSET
+"""A missing value, as opposed to JSON null. It is false in conditions."""
 
 
 def present(value: JsonObject) -> JsonObject:

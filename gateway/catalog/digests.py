@@ -14,10 +14,9 @@ from gateway.catalog.skill_snapshot import SkillSnapshot
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import PythonCall, SqlCompletion
-from gateway.config.models.base import Model
+from gateway.config.models.base import Model, entries_named_by, models_in
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import LISTS
-from gateway.config.models.entry_references import entries_named_by, models_in
 from gateway.config.reading.source_file import digest_of_json
 from gateway.json_types import DocumentPath
 

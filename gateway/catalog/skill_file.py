@@ -11,9 +11,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.config.reading.composer import compose
-from gateway.config.reading.front_matter import UNCLOSED, front_matter
+from gateway.config.reading.front_matter import front_matter
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, place_of, plain
-from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.source_file import SourceFile, UnreadableError
 from gateway.errors import Severity
 from gateway.executors.invocation import text_size
 from gateway.json_types import JsonObject
@@ -42,21 +42,21 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, list[Diagnostic]]:
     """Return the front matter of the SKILL.md in `directory`, and the problems of the file."""
     start = Place(source, 1, 1)
-    front = front_matter(source)
+    try:
+        front = front_matter(source)
+    except UnreadableError as error:
+        return {}, [Diagnostic(message=str(error), place=start)]
     if front is None:
         message = "expected `---` as the first line, and the skill's `name` and `description` below it"
         return {}, [Diagnostic(message=message, place=start)]
-    if not front.is_closed:
-        return {}, [Diagnostic(message=UNCLOSED, place=start)]
+    text, body_start = front
     # YAML 1.2 has no merge keys.
-    composed = compose(source, front.text, first_line=1, has_merge_keys=False, max_nodes=MAX_VALUES)
-    found = [*composed.diagnostics]
-    head = composed.root
+    head, found = compose(source, text, first_line=1, has_merge_keys=False, max_nodes=MAX_VALUES)
     if not found and not isinstance(head, Mapping):
         found.append(Diagnostic(message="front matter must be a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
         found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
-    found += _outward_links(source, start=front.body_start)
+    found += _outward_links(source, start=body_start)
     if head is None or any(each.severity is Severity.ERROR for each in found):
         return {}, found
     return plain(head), found

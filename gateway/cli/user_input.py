@@ -96,10 +96,10 @@ def caller_from_claims(name: str | None, auth: Auth | None) -> Identity:
     """
     if name is None:
         return ANONYMOUS
-    composition = compose(SourceFile(Path(name).absolute(), input_text(name, where=name)))
-    if composition.diagnostics:
-        raise ConfigError.at(name, composition.diagnostics[0].message)
-    claims = None if composition.root is None else plain(composition.root)
+    root, diagnostics = compose(SourceFile(Path(name).absolute(), input_text(name, where=name)))
+    if diagnostics:
+        raise ConfigError.at(name, diagnostics[0].message)
+    claims = None if root is None else plain(root)
     try:
         return identity_of_claims(claims, auth)
     except ValueError as error:

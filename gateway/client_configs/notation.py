@@ -17,7 +17,7 @@ from typing import Final
 import yaml
 
 from gateway.config.reading.json_composer import compose_json
-from gateway.config.reading.nodes import Composition, Place, plain
+from gateway.config.reading.nodes import Diagnostic, Node, Place, plain
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.source_file import LINE_BREAK, SourceFile
 from gateway.json_types import Json
@@ -46,15 +46,14 @@ class JsonNotation:
         return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
 
     def parse(self, text: str) -> Json:
-        root = _composed(text).root
+        root, _ = _composed(text)
         return {} if root is None else plain(root)
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        composition = _composed(text)
-        parents = {each.path[:-1] for each in composition.diagnostics}
+        node, duplicates = _composed(text)
+        parents = {each.path[:-1] for each in duplicates}
         if any(tuple(path[:depth]) in parents for depth in range(len(path))):
             raise NotEditableError("it contains a duplicate key")
-        node = composition.root
         if node is None:
             comments = f"{text.rstrip()}\n" if text.strip() else ""
             return comments + self.render(nested(path, value))
@@ -69,13 +68,13 @@ class JsonNotation:
         return text[: _index(text, node.place)] + _dumped(value, indent) + text[_index(text, node.end) :]
 
 
-def _composed(text: str) -> Composition:
-    composition = compose_json(SourceFile(Path(), text))
-    if composition.root is None and composition.diagnostics:
-        error = composition.diagnostics[0]
+def _composed(text: str) -> tuple[Node | None, list[Diagnostic]]:
+    root, diagnostics = compose_json(SourceFile(Path(), text))
+    if root is None and diagnostics:
+        error = diagnostics[0]
         line = f" (line {error.place.line})" if error.place is not None else ""
         raise NotEditableError(f"it cannot be read as JSON: {error.message.removeprefix('JSON syntax: ')}{line}")
-    return composition
+    return root, diagnostics
 
 
 def _inserted(text: str, node: MappingNode, key: str, value: Json) -> str:

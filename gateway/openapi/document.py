@@ -153,12 +153,12 @@ def _from_yaml(data: bytes, name: str) -> Json:
     except UnreadableError as error:
         raise DocumentError(f"{name}:{error.line}:{error.column}: {error}") from error
     # Status codes are usually written without quotes, so they are integers in YAML (`200:`).
-    composition = compose(SourceFile(Path(name), text), has_scalar_keys=True, max_nodes=_MAX_NODES)
-    if composition.root is None:
-        first = next(iter(composition.diagnostics), None)
+    root, diagnostics = compose(SourceFile(Path(name), text), has_scalar_keys=True, max_nodes=_MAX_NODES)
+    if root is None:
+        first = next(iter(diagnostics), None)
         where = "" if first is None or first.place is None else f":{first.place.line}:{first.place.column}"
         raise DocumentError(f"{name}{where}: {first.message if first else 'is empty'}")
-    return plain(composition.root)
+    return plain(root)
 
 
 _MAX_CHAIN: Final = 32

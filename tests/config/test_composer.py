@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.reading.composer import MAX_DEPTH, compose
-from gateway.config.reading.nodes import Composition, Mapping, Sequence, find, place_of, plain
+from gateway.config.reading.nodes import Diagnostic, Mapping, Node, Sequence, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.json_types import Json
 from tests.examples import examples
@@ -17,19 +17,19 @@ from tests.examples import examples
 FILE = Path("/etc/config.yaml")
 
 
-def composed(text: str) -> Composition:
+def composed(text: str) -> tuple[Node | None, list[Diagnostic]]:
     return compose(SourceFile(FILE, text))
 
 
 def value_of(text: str) -> Json:
-    composition = composed(text)
-    assert composition.diagnostics == ()
-    assert composition.root is not None
-    return plain(composition.root)
+    root, diagnostics = composed(text)
+    assert diagnostics == []
+    assert root is not None
+    return plain(root)
 
 
 def messages_of(text: str) -> list[str]:
-    places = [(diagnostic.place, diagnostic.message) for diagnostic in composed(text).diagnostics]
+    places = [(diagnostic.place, diagnostic.message) for diagnostic in composed(text)[1]]
     return [f"{place.line}:{place.column}: {message}" if place else message for place, message in places]
 
 
@@ -86,7 +86,7 @@ def test_quoted_merge_key_is_an_ordinary_key() -> None:
 
 
 def test_keys_and_values_have_positions() -> None:
-    root = composed("a:\n  b: [x,\n      y]\n  c:\n    - d: 1\n").root
+    root = composed("a:\n  b: [x,\n      y]\n  c:\n    - d: 1\n")[0]
     assert isinstance(root, Mapping)
 
     def position(*path: str | int) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def test_keys_and_values_have_positions() -> None:
 
 
 def test_merged_key_keeps_its_position() -> None:
-    root = composed("x: &x {a: 1}\ny:\n  <<: *x\n").root
+    root = composed("x: &x {a: 1}\ny:\n  <<: *x\n")[0]
     assert isinstance(root, Mapping)
     entry, _, _ = find(root, ("y", "a"))
     assert entry is not None
@@ -143,7 +143,7 @@ def test_deep_nesting_is_an_error() -> None:
     ],
 )
 def test_error_for_too_many_values_mentions_aliases_only_if_there_are_any(text: str, reason: str) -> None:
-    [diagnostic] = compose(SourceFile(FILE, text), max_nodes=4).diagnostics
+    [diagnostic] = compose(SourceFile(FILE, text), max_nodes=4)[1]
     assert diagnostic.message == reason
 
 
@@ -153,22 +153,20 @@ def test_unquoted_template_is_reported() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n", "---\n...\n", "null\n"])
 def test_empty_file_has_no_root_and_no_errors(text: str) -> None:
-    composition = composed(text)
-    assert composition.root is None
-    assert composition.diagnostics == ()
+    assert composed(text) == (None, [])
 
 
 def test_line_breaks_match_those_of_yaml() -> None:
-    root = composed("a: 1\r\nb: 2\rc: 3\x85d: 4\n").root
+    root = composed("a: 1\r\nb: 2\rc: 3\x85d: 4\n")[0]
     assert isinstance(root, Mapping)
     assert [entry.place.line for entry in root.entries.values()] == [1, 2, 3, 4]
     assert SourceFile(FILE, "a: 1\r\nb: 2\rc: 3\x85d: 4\n").lines == ("a: 1", "b: 2", "c: 3", "d: 4", "")
 
 
 def test_embedded_text_has_positions_in_its_file() -> None:
-    composition = compose(SourceFile(FILE, "---\na: [b]\n---\n"), "a: [b]\n", first_line=1)
-    assert isinstance(composition.root, Mapping)
-    node = composition.root.entries["a"].node
+    root, _ = compose(SourceFile(FILE, "---\na: [b]\n---\n"), "a: [b]\n", first_line=1)
+    assert isinstance(root, Mapping)
+    node = root.entries["a"].node
     assert isinstance(node, Sequence)
     assert place_of(None, node.items[0]).line == 2
 
@@ -195,8 +193,8 @@ def test_dumped_yaml_is_read_like_safe_load(document: Json, *, flow: bool | None
 @examples(300)
 @given(text=st.text() | st.text(alphabet="ab:-?,[]{}&*!|>'\"%@`<~ \n\t#0.$"))
 def test_any_text_yields_a_tree_or_a_located_error(text: str) -> None:
-    composition = composed(text)
-    if composition.root is None:
-        assert all(diagnostic.place is not None for diagnostic in composition.diagnostics)
+    root, diagnostics = composed(text)
+    if root is None:
+        assert all(diagnostic.place is not None for diagnostic in diagnostics)
     else:
-        plain(composition.root)
+        plain(root)

@@ -53,7 +53,7 @@ def test_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[st
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_schema_accepts_documented_blocks(block: str) -> None:
-    root = compose(SourceFile(DESCRIPTION, block)).root
+    root, _ = compose(SourceFile(DESCRIPTION, block))
     assert root is not None
     validator = jsonschema_rs.Draft202012Validator(document_schema())
     assert [error.message for error in validator.iter_errors(plain(root))] == []

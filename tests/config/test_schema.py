@@ -62,7 +62,7 @@ prompts:
 
 
 def values(text: str) -> Json:
-    root = compose(SourceFile(Path("/config.yaml"), text)).root
+    root, _ = compose(SourceFile(Path("/config.yaml"), text))
     return {} if root is None else plain(root)
 
 

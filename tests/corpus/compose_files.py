@@ -41,9 +41,9 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
     """Judge one file. A file that `yaml` cannot read must be an error."""
     expected = _read_by_node()[part]
     text = (directory() / part).read_text(encoding="utf-8")
-    composition = compose(SourceFile(path=Path("/compose.yaml"), text=text))
-    refusal = next((diagnostic.message for diagnostic in composition.diagnostics), None)
-    value = None if composition.root is None else plain(composition.root)
+    root, diagnostics = compose(SourceFile(path=Path("/compose.yaml"), text=text))
+    refusal = next((diagnostic.message for diagnostic in diagnostics), None)
+    value = None if root is None else plain(root)
     reason = ""
     if "error" in expected:
         wrong = "" if refusal else f"yaml refuses this file: {expected['error']}"

@@ -40,9 +40,9 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
     """Judge the documents of one id."""
     for number, each in enumerate(_suite()[part]["cases"]):
         case = f"{part}/{number}"
-        composition = compose(SourceFile(path=Path("/suite.yaml"), text=each["yaml"]), has_merge_keys=False)
-        refusal = next((diagnostic.message for diagnostic in composition.diagnostics), None)
-        value = None if composition.root is None else plain(composition.root)
+        root, diagnostics = compose(SourceFile(path=Path("/suite.yaml"), text=each["yaml"]), has_merge_keys=False)
+        refusal = next((diagnostic.message for diagnostic in diagnostics), None)
+        value = None if root is None else plain(root)
         if each.get("fail"):
             reason = "" if refusal else _DIFFERENT.get(part, "")
             wrong = "" if refusal or reason else f"is invalid and read as {value}"

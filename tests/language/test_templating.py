@@ -12,7 +12,6 @@ from gateway.config.models.interpolated_text import InterpolatedText, Interpolat
 from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.templates.filters import FILTERS, TESTS
-from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import compile_condition, compile_json, compile_text
 from tests.executors.recording import make_scope, messages_of
 
@@ -416,4 +415,4 @@ def test_value_of_a_single_expression_keeps_its_type() -> None:
     scope = make_scope(DECLARED)
     assert compile_text("{{ xs }}", scope).value({"xs": [1]}) == [1]
     assert compile_text(" {{ xs }}", scope).value({"xs": [1]}) == " [1]"
-    assert compile_text("{{ xs }}", scope).value({}) is UNDEFINED
+    assert compile_text("{{ xs }}", scope).value({}) is ABSENT

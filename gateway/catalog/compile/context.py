@@ -12,11 +12,10 @@ from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, PythonCall
-from gateway.config.models.base import Model
+from gateway.config.models.base import Model, entries_named_by
 from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.document import Database
-from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.sessions import DatabaseProfile

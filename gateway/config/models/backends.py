@@ -14,6 +14,7 @@ from gateway.config.models.base import (
     ONE_OR_MANY,
     SOME_DISTINCT,
     Count,
+    EntryOf,
     Flag,
     Items,
     Model,
@@ -30,7 +31,6 @@ from gateway.config.models.base import (
     text_for,
     typed_interpolation,
 )
-from gateway.config.models.entry_references import EntryOf
 from gateway.config.models.http_bodies import Body, FormValue, MultipartField, text_unless
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.outbound_auth import OutboundAuth

@@ -1,4 +1,4 @@
-"""The base class of all models, types of scalars, and uses of fields.
+"""The base class of all models, types of scalars, uses of fields, and references to entries of other sections.
 
 Short forms declare their JSON Schema, because the generated schema must accept everything that the loader accepts.
 """
@@ -7,6 +7,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -18,6 +19,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    GetPydanticSchema,
     PlainValidator,
     WithJsonSchema,
     model_validator,
@@ -283,22 +285,12 @@ def matching(pattern: str, expected: str) -> AfterValidator:
 INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^\$\{(env|file):"}
 
 
-class Distinct(msgspec.Struct, frozen=True, eq=False):
-    """Rejects lists with duplicates or too few items."""
+def _distinct(*, at_least: int = 0) -> GetPydanticSchema:
+    """Return an annotation that rejects lists with duplicates or too few items."""
 
-    at_least: int = 0
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "uniqueItems": True, **({"minItems": self.at_least} if self.at_least else {})}
-
-    def _check(self, items: S) -> S:
-        if len(items) < self.at_least:
-            raise PydanticCustomError("few_given", "needs at least {at_least} item", {"at_least": self.at_least})
+    def check(items: S) -> S:
+        if len(items) < at_least:
+            raise PydanticCustomError("few_given", "needs at least {at_least} item", {"at_least": at_least})
         seen = set()
         for index, item in enumerate(items):
             if item in seen:
@@ -306,9 +298,15 @@ class Distinct(msgspec.Struct, frozen=True, eq=False):
             seen.add(item)
         return items
 
+    keywords = {"uniqueItems": True, **({"minItems": at_least} if at_least else {})}
+    return GetPydanticSchema(
+        lambda source, handler: core_schema.no_info_after_validator_function(check, handler(source)),
+        lambda schema, handler: {**handler(schema), **keywords},
+    )
 
-DISTINCT: Final = Distinct()
-SOME_DISTINCT: Final = Distinct(at_least=1)
+
+DISTINCT: Final = _distinct()
+SOME_DISTINCT: Final = _distinct(at_least=1)
 
 
 ONE_OR_MANY: Final = ShortForm(lambda value: value if isinstance(value, list) or value is None else [value])
@@ -317,3 +315,57 @@ ONE_OR_MANY: Final = ShortForm(lambda value: value if isinstance(value, list) or
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 §3.3."""
 ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
+
+
+class EntryOf(msgspec.Struct, frozen=True):
+    """Marks a field that names an entry of `section`, such as `connection`.
+
+    If an entry changes, the definitions that refer to it are compiled again and get new digests in the lock file. An
+    error in an entry is reported once, not for each definition.
+    """
+
+    section: str
+
+
+def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
+    """Yield the section and name of each entry that a definition refers to, at any depth."""
+    for model in models_in(config, Model):
+        for field, section in _naming_fields(type(model)):
+            if (name := getattr(model, field)) is not None:
+                yield section, name
+
+
+def models_in(value: object, kind: type[M]) -> Iterator[M]:
+    """Yield the models of a class in a value, including the value itself."""
+    if isinstance(value, dict):
+        for member in value.values():
+            yield from models_in(member, kind)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from models_in(item, kind)
+    elif isinstance(value, Model):
+        if isinstance(value, kind):
+            yield value
+        for name in _fields_with_models(type(value)):
+            if member := getattr(value, name):  # most fields are unset
+                yield from models_in(member, kind)
+
+
+@cache  # most fields hold plain values, some of them large JSON Schemas
+def _fields_with_models(model: type[Model]) -> tuple[str, ...]:
+    return tuple(name for name, field in model.model_fields.items() if _names_model(field.annotation))
+
+
+def _names_model(annotation: object) -> bool:
+    is_model = isinstance(annotation, type) and issubclass(annotation, Model)
+    return is_model or any(map(_names_model, get_args(annotation)))
+
+
+@cache
+def _naming_fields(model: type[Model]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, mark.section)
+        for name, field in model.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, EntryOf)
+    )

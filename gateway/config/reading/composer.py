@@ -23,7 +23,6 @@ import yaml
 
 from gateway.config.core_schema import scalar
 from gateway.config.reading.nodes import (
-    Composition,
     CompositionError,
     Diagnostic,
     Invalid,
@@ -98,8 +97,10 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
     has_merge_keys: bool = True,
     has_scalar_keys: bool = False,
     max_nodes: int = MAX_NODES,
-) -> Composition:
+) -> tuple[Node | None, list[Diagnostic]]:
     """Build the nodes of `text`, which starts at line `first_line` (from 0) of `source`. The default is the whole file.
+
+    Return the root, which is None if the text is empty or invalid, and the errors.
 
     With `has_merge_keys`, `<<` merges mappings as in YAML 1.1. With `has_scalar_keys`, keys can be numbers or booleans
     (`200:`), which become text.
@@ -113,10 +114,9 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
         max_nodes=max_nodes,
     )
     try:
-        root = composer.document()
+        return composer.document(), composer.diagnostics
     except CompositionError:
-        root = None
-    return Composition(root, tuple(composer.diagnostics))
+        return None, composer.diagnostics
 
 
 class _Composer:

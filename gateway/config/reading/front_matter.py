@@ -3,36 +3,30 @@
 import re
 from typing import Final
 
-import msgspec
-
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, Sequence
-from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.source_file import SourceFile, UnreadableError
 
 _FENCE: Final = re.compile(r"---[ \t]*(?:\r\n|\n|\Z)")
 _CLOSING_FENCE: Final = re.compile(r"^---[ \t]*(?:\r\n|\n|\Z)", re.MULTILINE)
 
-UNCLOSED: Final = "the front matter that starts here is not closed by `---`"
 
+def front_matter(source: SourceFile) -> tuple[str, int] | None:
+    """Return the text between the fences, which starts in line 2, and the index of the first character after it.
 
-class FrontMatter(msgspec.Struct, frozen=True):
-    text: str
-    """Text between the fences. Its first line is line 2 of the file."""
-    body_start: int
-    """Index of the first character after the front matter."""
-    is_closed: bool = True
+    Return None if the file does not start with a fence.
 
-
-def front_matter(source: SourceFile) -> FrontMatter | None:
-    """Return the front matter, or None if the file does not start with a fence."""
+    Raises:
+        UnreadableError: the second fence is missing.
+    """
     text = source.text
     opening = _FENCE.match(text)
     if opening is None:
         return None
     closing = _CLOSING_FENCE.search(text, opening.end())
     if closing is None:
-        return FrontMatter("", len(text), is_closed=False)
-    return FrontMatter(text[opening.end() : closing.start()], closing.end())
+        raise UnreadableError("the front matter that starts here is not closed by `---`")
+    return text[opening.end() : closing.start()], closing.end()
 
 
 def read_prompt(source: SourceFile) -> tuple[Mapping | None, Scalar, list[Diagnostic]]:
@@ -40,14 +34,13 @@ def read_prompt(source: SourceFile) -> tuple[Mapping | None, Scalar, list[Diagno
 
     The keys are None if the front matter is invalid. The text is not interpolated.
     """
-    front = front_matter(source) or FrontMatter("", 0)
-    body = _body(source, front.body_start)
-    if not front.is_closed:
-        return None, body, [Diagnostic(message=UNCLOSED, place=_at(source, 1))]
+    try:
+        text, start = front_matter(source) or ("", 0)
+    except UnreadableError as error:
+        return None, _body(source, len(source.text)), [Diagnostic(message=str(error), place=_at(source, 1))]
+    body = _body(source, start)
     # Line 0 is the fence.
-    composed = compose(source, front.text, first_line=1)
-    diagnostics = list(composed.diagnostics)
-    head = composed.root
+    head, diagnostics = compose(source, text, first_line=1)
     if head is None and not diagnostics:
         head = Mapping({}, _at(source, 1), _at(source, 1))
     elif head is not None and not isinstance(head, Mapping):

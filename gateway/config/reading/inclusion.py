@@ -154,23 +154,23 @@ class Inclusion:
         source = self.source(path, blame)
         if source is None:
             return
-        composed = compose(source)
-        self._diagnostics.extend(composed.diagnostics)
+        root, diagnostics = compose(source)
+        self._diagnostics.extend(diagnostics)
         is_main = identity in self._roots
-        if composed.root is None:
-            if composed.diagnostics:
+        if root is None:
+            if diagnostics:
                 self.unstructured.append(source)
             else:
                 severity = Severity.ERROR if is_main and len(self._roots) == 1 else Severity.WARNING
                 self._report("the file is empty", Place(source, 1, 1), severity)
-        elif not isinstance(composed.root, Mapping):
-            self._report("expected a mapping (`key: value`) as the file's content", composed.root.place)
-        elif (version := _openapi_version(composed.root)) is not None:
+        elif not isinstance(root, Mapping):
+            self._report("expected a mapping (`key: value`) as the file's content", root.place)
+        elif (version := _openapi_version(root)) is not None:
             message = "is an OpenAPI document: add it as `document` under `openapi:` instead of including it"
             self._report(message, version.place)
         else:
-            self.parts.append((composed.root, is_main))
-            self._includes(composed.root, chain=(*chain, identity))
+            self.parts.append((root, is_main))
+            self._includes(root, chain=(*chain, identity))
 
     def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:
         entry = root.entries.get("include")

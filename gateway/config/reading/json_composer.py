@@ -12,7 +12,6 @@ import orjson
 
 from gateway.config.reading.composer import MAX_DEPTH
 from gateway.config.reading.nodes import (
-    Composition,
     CompositionError,
     Diagnostic,
     MapItem,
@@ -29,17 +28,16 @@ _SKIPPED: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\r\n]*|/\*.*?\*/)*", re.DO
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"/]+', re.DOTALL)
 
 
-def compose_json(source: SourceFile) -> Composition:
-    """Build the nodes of a file. The root is None if the file is empty or invalid.
+def compose_json(source: SourceFile) -> tuple[Node | None, list[Diagnostic]]:
+    """Return the root of a file, which is None if the file is empty or invalid, and the errors.
 
     Duplicate keys are errors, because some programs use the first value and others the last.
     """
     composer = _Composer(source)
     try:
-        root = composer.document()
+        return composer.document(), composer.diagnostics
     except CompositionError:
-        root = None
-    return Composition(root, tuple(composer.diagnostics))
+        return None, composer.diagnostics
 
 
 class _Composer:

@@ -51,13 +51,12 @@ ClientServer = tuple[MapItem, MapItem | None]
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
     """Return the servers by name, and the problems of the file."""
     source = SourceFile(source.path, source.text, is_of_client=True)
-    composed = compose_json(source)
-    root = composed.root
+    root, problems = compose_json(source)
     if root is None:
-        return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in composed.diagnostics]
+        return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in problems]
     # All keys on the path to a duplicate key.
-    ambiguous = {key for each in composed.diagnostics for key in each.path}
-    diagnostics = [_ambiguous(each) for each in composed.diagnostics if each.path[0] in _SECTIONS]
+    ambiguous = {key for each in problems for key in each.path}
+    diagnostics = [_ambiguous(each) for each in problems if each.path[0] in _SECTIONS]
     found = dict(_sections(root))
     is_empty = isinstance(root, MappingNode) and not root.entries
     if not found and not is_empty:  # some clients write `{}` initially

@@ -66,14 +66,6 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.ERROR
 
 
-class Composition(msgspec.Struct, frozen=True):
-    """The nodes of a file, and the errors that were found while reading the file."""
-
-    root: Node | None
-    """None if the file is empty or invalid."""
-    diagnostics: tuple[Diagnostic, ...]
-
-
 class CompositionError(Exception):
     """Raised to stop reading a file after a fatal error, which has already been reported."""
 

@@ -18,7 +18,7 @@ from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import UNDEFINED, json_of
+from gateway.language.templates.render_state import json_of
 from gateway.language.templates.templating import compile_json, compile_text
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -55,7 +55,7 @@ def _compile_json(config: Http, scope: Scope) -> BodyTemplate:
 
 
 def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
-    template = compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED)
+    template = compile_json(config.form, scope.at("form").taking_files(), null=ABSENT)
     styles = {name: style_of(each) for name, each in config.form_styles.items()}
     declared = _declared(config, scope)
 

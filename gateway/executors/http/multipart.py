@@ -23,7 +23,7 @@ from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.files.file_inputs import is_file_input
 from gateway.language.files.media_types import media_type_of, suffix_of
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
+from gateway.language.templates.render_state import json_of, text_of
 from gateway.language.templates.templating import compile_json, compile_text, has_expressions
 
 # RFC 6838 §4.2: at most 127 characters each for type and subtype.
@@ -77,7 +77,7 @@ def _compile_given(written: str, scope: Scope) -> Files:
         for file in value if isinstance(value, list) else [value]:
             if isinstance(file, FileArgument):
                 yield file
-            elif file is not None and file is not UNDEFINED:
+            elif file is not None and file is not ABSENT:
                 raise ExecutionError(f"{template.place}: the value is not a file. Use an input with `type: file`")
 
     return files
@@ -223,7 +223,7 @@ def _compile_value(field: str, written: str, scope: Scope) -> PartTemplate:
                 yield _file_part(field, item)
             elif isinstance(item, Mapping | list):
                 yield from _contents(field, json_of(json_with_files(item)), JSON)
-            elif item is not None and item is not UNDEFINED:
+            elif item is not None and item is not ABSENT:
                 yield from _contents(field, text_of(item))  # RFC 7578 §4.4: the default type is text/plain
 
     return contents

@@ -18,9 +18,8 @@ from gateway.errors import ExecutionError
 from gateway.executors.http.bodies import BodyTemplate, compile_body
 from gateway.executors.http.styles import Pair, Style, style_of
 from gateway.executors.invocation import Invocation
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
 from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
 from gateway.net.request import Header, Request, parse_url
@@ -35,15 +34,15 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
-        """Return the value as JSON if the field has a style, otherwise as text. An absent value is UNDEFINED."""
+        """Return the value as JSON if the field has a style, otherwise as text. An absent value is ABSENT."""
         if self.style is not None:
             return self.template.value(arguments)
         text = self.template.render_element(arguments)
-        return UNDEFINED if text is None else text
+        return ABSENT if text is None else text
 
     def header_value(self, arguments: JsonObject) -> str | None:
         value = self.value(arguments)
-        if value is UNDEFINED:
+        if value is ABSENT:
             return None
         return value if self.style is None else self.style.header_value(self.name, value)
 
@@ -55,7 +54,7 @@ def pairs_of(
     taken = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
-        if value is UNDEFINED:
+        if value is ABSENT:
             continue
         style = field.style or _AS_TEXT
         yield from (style.cookie_pairs if of_cookie else style.query_pairs)(field.name, value, taken=taken)

@@ -89,16 +89,16 @@ def _rows(text: str) -> list[dict[str, str | None]]:
 
 
 def _yaml(text: str) -> Json:
-    composition = compose(SourceFile(Path("output"), text), has_scalar_keys=True)
-    for diagnostic in composition.diagnostics:
+    root, diagnostics = compose(SourceFile(Path("output"), text), has_scalar_keys=True)
+    for diagnostic in diagnostics:
         line = 1 if diagnostic.place is None else diagnostic.place.line
         raise _not_valid("YAML", line, diagnostic.message.removeprefix("YAML syntax: "))
-    if composition.root is None:
+    if root is None:
         return []
     # The composer limits the number of values, but not the text that aliases repeat.
-    if _length(composition.root) > MAX_OUTPUT_BYTES:
+    if _length(root) > MAX_OUTPUT_BYTES:
         raise _not_valid("YAML", 1, f"larger than {MAX_OUTPUT_BYTES >> 20} MiB once aliases are expanded")
-    return plain(composition.root)
+    return plain(root)
 
 
 def _length(node: Node) -> int:

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, CLAIMS, claim_named_by, missing_claim, use_fact
 from gateway.language.templates.filters import FILTERS, TESTS, member
-from gateway.language.templates.render_state import UNDEFINED, RenderState, cost_of, kind_of, text_of
+from gateway.language.templates.render_state import RenderState, cost_of, kind_of, text_of
 
 Evaluate = Callable[[RenderState], Json]
 
@@ -55,7 +55,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
-    """Return a function that evaluates `node`. Errors are reported, and the function then returns UNDEFINED."""
+    """Return a function that evaluates `node`. Errors are reported, and the function then returns ABSENT."""
     rule = _RULES.get(type(node))
     if rule is None:
         names.error(_REFUSED.get(type(node), f"`{type(node).__name__}` expressions are not allowed in a template"))
@@ -92,7 +92,7 @@ def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
 
 
 def _nothing(_frame: RenderState) -> Json:
-    return UNDEFINED
+    return ABSENT
 
 
 def _const(node: nodes.Const, _names: Bindings) -> Evaluate:
@@ -131,7 +131,7 @@ def _free_name(name: str, scope: Scope) -> Evaluate:
         scope.use_all()
         return _all_inputs(scope)
     if name in scope.names:
-        return lambda frame: frame.value(frame.variables.get(name, UNDEFINED))
+        return lambda frame: frame.value(frame.variables.get(name, ABSENT))
     return _input(name, scope)
 
 
@@ -152,7 +152,7 @@ def _input(name: str, scope: Scope) -> Evaluate:
 
 @lru_cache(maxsize=1024)  # many templates read inputs of the same name
 def _reading(name: str, inputs: Evaluate) -> Evaluate:
-    return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
+    return lambda frame: frame.value(inputs(frame).get(name, ABSENT))
 
 
 def _variables(frame: RenderState) -> Json:
@@ -189,7 +189,7 @@ def _member(owner: nodes.Node, key: nodes.Node, names: Bindings) -> Evaluate:
 
     def evaluate(frame: RenderState) -> Json:
         value = member(find_owner(frame), find_key(frame))
-        if value is UNDEFINED and not has_default:
+        if value is ABSENT and not has_default:
             raise missing_claim(claim)
         return frame.value(value)
 
@@ -224,11 +224,9 @@ def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
     def evaluate(frame: RenderState) -> Json:
         value = find(frame)
         if not isinstance(value, str | list):
-            return UNDEFINED
+            return ABSENT
         frame.charge(len(value))
-        return value[
-            slice(*(None if bound is UNDEFINED else bound for bound in (start(frame), stop(frame), step(frame))))
-        ]
+        return value[slice(*(None if bound is ABSENT else bound for bound in (start(frame), stop(frame), step(frame))))]
 
     return evaluate
 
@@ -282,7 +280,7 @@ def _paid_for(frame: RenderState, text: str) -> str:
 
 def _present(value: Json) -> Json:
     # JSON has no undefined values.
-    return None if value is UNDEFINED else value
+    return None if value is ABSENT else value
 
 
 def _cond_expr(node: nodes.CondExpr, names: Bindings) -> Evaluate:
@@ -312,8 +310,8 @@ def _concat(node: nodes.Concat, names: Bindings) -> Evaluate:
 
     def evaluate(frame: RenderState) -> Json:
         values = [part(frame) for part in parts]
-        if UNDEFINED in values:
-            return UNDEFINED
+        if ABSENT in values:
+            return ABSENT
         texts = [text_of(value) for value in values]
         frame.charge(sum(map(len, texts)))
         return "".join(texts)
@@ -360,7 +358,7 @@ def _equal(frame: RenderState, left: Json, right: Json) -> bool:
 
 
 def _contains(frame: RenderState, item: Json, container: Json) -> bool:
-    if container is UNDEFINED or item is UNDEFINED:
+    if container is ABSENT or item is ABSENT:
         return False
     if not isinstance(container, str | list | Mapping):
         raise ExecutionError(f"`in` needs text, a list or an object, not {kind_of(container)}")
@@ -375,7 +373,7 @@ def _contains(frame: RenderState, item: Json, container: Json) -> bool:
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[RenderState, Json, Json], bool]:
     def compare(frame: RenderState, left: Json, right: Json) -> bool:
-        if left is UNDEFINED or right is UNDEFINED:
+        if left is ABSENT or right is ABSENT:
             return False
         if kind_of(left) != kind_of(right) or not isinstance(left, str | int | float):
             raise ExecutionError(f"{kind_of(left)} cannot be compared with {kind_of(right)}")
@@ -398,8 +396,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
 
 
 def _add(frame: RenderState, left: Json, right: Json) -> Json:
-    if left is UNDEFINED or right is UNDEFINED:
-        return UNDEFINED
+    if left is ABSENT or right is ABSENT:
+        return ABSENT
     if kind_of(left) != kind_of(right) or kind_of(left) not in {"a number", "text", "a list"}:
         raise ExecutionError(f"`+` cannot add {kind_of(right)} to {kind_of(left)}. Use `~` to join text")
     if isinstance(left, str | list):
@@ -409,8 +407,8 @@ def _add(frame: RenderState, left: Json, right: Json) -> Json:
 
 def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[RenderState, Json, Json], Json]:
     def evaluate(_frame: RenderState, left: Json, right: Json) -> Json:
-        if left is UNDEFINED or right is UNDEFINED:
-            return UNDEFINED
+        if left is ABSENT or right is ABSENT:
+            return ABSENT
         # For text, `%` would be formatting, and `%1000000000d` would create a gigabyte.
         if {kind_of(left), kind_of(right)} != {"a number"}:
             raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(left)} and {kind_of(right)}")
@@ -421,9 +419,9 @@ def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[R
 
 def _signed(calculate: Callable[[Any], Json]) -> Callable[[Json], Json]:
     def evaluate(value: Json) -> Json:
-        if value is not UNDEFINED and kind_of(value) != "a number":
+        if value is not ABSENT and kind_of(value) != "a number":
             raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
-        return value if value is UNDEFINED else calculate(value)
+        return value if value is ABSENT else calculate(value)
 
     return evaluate
 

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json
 from gateway.language.files.file_argument import FileArgument
-from gateway.language.templates.render_state import ITEM, UNDEFINED, RenderState, cost_of, json_of, kind_of, text_of
+from gateway.language.templates.render_state import ITEM, RenderState, cost_of, json_of, kind_of, text_of
 
 Function = Callable[..., Json]
 
@@ -28,8 +28,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Converts the value to the type that the function needs."""
 
     def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
-        if value is UNDEFINED and self.function is not default:
-            return UNDEFINED
+        if value is ABSENT and self.function is not default:
+            return ABSENT
         taken = self.takes(value)
         frame.charge(ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
@@ -81,12 +81,12 @@ def _as_text_or_list(value: Json) -> str | list[Json]:
 
 
 def member(value: Json, key: Json) -> Json:
-    """Return a member of an object, an item of a list or a character of a text, or UNDEFINED."""
+    """Return a member of an object, an item of a list or a character of a text, or ABSENT."""
     if isinstance(value, Mapping):
-        return value.get(key, UNDEFINED) if isinstance(key, str) else UNDEFINED
+        return value.get(key, ABSENT) if isinstance(key, str) else ABSENT
     if isinstance(value, list | str) and isinstance(key, int) and not isinstance(key, bool):
-        return value[key] if -len(value) <= key < len(value) else UNDEFINED
-    return UNDEFINED
+        return value[key] if -len(value) <= key < len(value) else ABSENT
+    return ABSENT
 
 
 def _each(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
@@ -111,7 +111,7 @@ def _order(value: Json) -> tuple[int, float, str]:
 
 
 def default(_frame: RenderState, value: Json, default_value: Json = "", boolean: Json = False) -> Json:  # noqa: FBT002 - as in Jinja
-    return default_value if value is UNDEFINED or (boolean and not value) else value
+    return default_value if value is ABSENT or (boolean and not value) else value
 
 
 def _join(frame: RenderState, values: list[Json], d: Json = "", attribute: Json = None) -> str:
@@ -195,21 +195,21 @@ def _sort(frame: RenderState, values: list[Json], reverse: Json = False, *, attr
 
 
 def _sum(frame: RenderState, values: list[Json], attribute: Json = None) -> float:
-    return sum(_as_number(value) for value in _each(frame, values, attribute) if value is not UNDEFINED)
+    return sum(_as_number(value) for value in _each(frame, values, attribute) if value is not ABSENT)
 
 
 def _least(frame: RenderState, values: list[Json]) -> Json:
     frame.charge(cost_of(values))
-    return min(values, key=_order, default=UNDEFINED)
+    return min(values, key=_order, default=ABSENT)
 
 
 def _greatest(frame: RenderState, values: list[Json]) -> Json:
     frame.charge(cost_of(values))
-    return max(values, key=_order, default=UNDEFINED)
+    return max(values, key=_order, default=ABSENT)
 
 
 def _map(frame: RenderState, values: list[Json], *, attribute: Json) -> list[Json]:
-    return [None if value is UNDEFINED else value for value in _each(frame, values, attribute)]
+    return [None if value is ABSENT else value for value in _each(frame, values, attribute)]
 
 
 def _selectattr(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
@@ -313,7 +313,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
-    """Called with the value, which can be UNDEFINED, and the argument of the test."""
+    """Called with the value, which can be ABSENT, and the argument of the test."""
     meaning: str
 
     def takes(self, args: int) -> bool:
@@ -326,7 +326,7 @@ def _is_number(value: Json) -> bool:
 
 TESTS: Final[Mapping[str, Condition]] = {
     "boolean": Condition(function=lambda value: isinstance(value, bool), meaning="true or false"),
-    "defined": Condition(function=lambda value: value is not UNDEFINED, meaning="present"),
+    "defined": Condition(function=lambda value: value is not ABSENT, meaning="present"),
     "divisibleby": Condition(
         function=lambda value, by: _is_number(value) and bool(_as_number(by)) and value % by == 0,
         meaning="divisible by the argument",
@@ -336,11 +336,11 @@ TESTS: Final[Mapping[str, Condition]] = {
     "float": Condition(function=lambda value: isinstance(value, float), meaning="a number with a fraction"),
     "integer": Condition(function=lambda value: _is_number(value) and isinstance(value, int), meaning="an integer"),
     "mapping": Condition(function=lambda value: isinstance(value, Mapping), meaning="an object"),
-    "none": Condition(function=lambda value: value is None or value is UNDEFINED, meaning="null or missing"),
+    "none": Condition(function=lambda value: value is None or value is ABSENT, meaning="null or missing"),
     "number": Condition(function=_is_number, meaning="a number"),
     "odd": Condition(function=lambda value: _is_number(value) and value % 2 == 1, meaning="an odd number"),
     "sequence": Condition(function=lambda value: isinstance(value, list), meaning="a list"),
     "string": Condition(function=lambda value: isinstance(value, str), meaning="text"),
     "true": Condition(function=lambda value: value is True, meaning="exactly true"),
-    "undefined": Condition(function=lambda value: value is UNDEFINED, meaning="missing"),
+    "undefined": Condition(function=lambda value: value is ABSENT, meaning="missing"),
 }

@@ -11,28 +11,13 @@ import orjson
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json
 
 MAX_TEXT_BYTES: Final = 2**20
 WORK: Final = 2**24
 """Budget of a rendering, enough for about a second. Copying a character costs one unit."""
 ITEM: Final = 16
 LOOP_TURN: Final = 128
-
-
-class _Undefined:
-    """A missing input or member, which is false in conditions."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-UNDEFINED: Final[Json] = _Undefined()
 
 
 class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, not an error
@@ -51,7 +36,7 @@ class RenderState:
         "variables",
     )
 
-    def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = UNDEFINED) -> None:
+    def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = ABSENT) -> None:
         self.variables = variables
         self.locals: dict[str, Json] = {}
         self.in_element = in_element
@@ -90,7 +75,7 @@ def text_of(value: Json) -> str:
     """Return a value as text. Booleans, lists and objects are compact JSON."""
     if isinstance(value, str):
         return value
-    if value is UNDEFINED:
+    if value is ABSENT:
         return ""
     if isinstance(value, float | int) and not isinstance(value, bool):
         return str(value)

@@ -7,9 +7,9 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json
 from gateway.language.templates.expressions import Bindings, Evaluate, compile_expression_node, is_from_file
-from gateway.language.templates.render_state import LOOP_TURN, UNDEFINED, OmitElement, RenderState, kind_of, text_of
+from gateway.language.templates.render_state import LOOP_TURN, OmitElement, RenderState, kind_of, text_of
 
 Run = Callable[[RenderState], None]
 
@@ -66,7 +66,7 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
     def run(frame: RenderState) -> None:
         value = evaluate(frame)
-        if value is UNDEFINED and frame.in_element:
+        if value is ABSENT and frame.in_element:
             raise OmitElement
         frame.write(text_of(value), is_value=is_value)
 
@@ -127,7 +127,7 @@ def _targets(target: nodes.Node) -> list[str]:
 
 
 def _items(value: Json) -> Sequence[Json]:
-    if value is UNDEFINED:
+    if value is ABSENT:
         return ()
     if isinstance(value, Mapping):
         return list(value)

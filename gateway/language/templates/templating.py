@@ -22,7 +22,7 @@ from gateway.language.templates.expressions import (
     input_named_by,
     is_from_file,
 )
-from gateway.language.templates.render_state import UNDEFINED, OmitElement, RenderState
+from gateway.language.templates.render_state import OmitElement, RenderState
 from gateway.language.templates.statements import Run, compile_statements, writing
 
 EXPRESSION: Final = "\0"
@@ -65,7 +65,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         rendering = self.rendering(variables, in_element=True)
         return None if rendering is None else rendering.text
 
-    def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = UNDEFINED) -> RenderState | None:
+    def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = ABSENT) -> RenderState | None:
         """Return the state after rendering, or None if a missing value omits the element."""
         frame = RenderState(variables, in_element=in_element, null=null)
         try:
@@ -79,8 +79,8 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
             raise _named(error, self.place) from error
         return frame
 
-    def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
-        """Return the value of a lone expression, otherwise the rendered text. A missing value returns UNDEFINED.
+    def value(self, variables: JsonObject, *, null: Json = ABSENT) -> Json:
+        """Return the value of a lone expression, otherwise the rendered text. A missing value returns ABSENT.
 
         Raises:
             ExecutionError: as for `render`.
@@ -93,7 +93,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         if self.run is None:
             return self.literal or ""
         rendering = self.rendering(variables, in_element=True, null=null)
-        return UNDEFINED if rendering is None else rendering.text
+        return ABSENT if rendering is None else rendering.text
 
 
 Condition = Callable[[JsonObject], bool]
@@ -196,35 +196,25 @@ def compile_condition(source: str, scope: Scope) -> Condition:
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
     """Compile the texts in a JSON value. `null` replaces each null that an expression returns."""
-    build = _json_builder(value, scope, null)
-
-    def render(variables: JsonObject) -> Json:
-        made = build(variables)
-        return ABSENT if made is UNDEFINED else made
-
-    return render
-
-
-def has_expressions(source: str) -> bool:
-    """Whether a text contains template syntax, ignoring interpolated text."""
-    return "{" in source and any(isinstance(part, str) and _START.search(part) for part in parts_of(source))
-
-
-def _json_builder(value: Json, scope: Scope, null: Json) -> Callable[[JsonObject], Json]:
     match value:
         case str():
             template = compile_text(value, scope)
             return lambda variables: template.value(variables, null=null)
         case list():
-            items = [_json_builder(item, scope.at(index), null) for index, item in enumerate(value)]
-            return lambda variables: [item for build in items if (item := build(variables)) is not UNDEFINED]
+            items = [compile_json(item, scope.at(index), null=null) for index, item in enumerate(value)]
+            return lambda variables: [item for build in items if (item := build(variables)) is not ABSENT]
         case Mapping():
-            members = {str(name): _json_builder(member, scope.at(str(name)), null) for name, member in value.items()}
+            members = {str(name): compile_json(each, scope.at(str(name)), null=null) for name, each in value.items()}
             return lambda variables: {
-                name: member for name, build in members.items() if (member := build(variables)) is not UNDEFINED
+                name: member for name, build in members.items() if (member := build(variables)) is not ABSENT
             }
         case _:
             return lambda _: value
+
+
+def has_expressions(source: str) -> bool:
+    """Whether a text contains template syntax, ignoring interpolated text."""
+    return "{" in source and any(isinstance(part, str) and _START.search(part) for part in parts_of(source))
 
 
 _UNPARSABLE: Final = (TemplateSyntaxError, RecursionError)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 Json: TypeAlias = Any
 """Null, boolean, number, string, list or object, as decoded by `orjson.loads`."""
 
@@ -22,7 +20,17 @@ def empty() -> Mapping[str, Any]:
     return _EMPTY
 
 
-ABSENT: Final[Json] = msgspec.UNSET
+class _Absent:
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+ABSENT: Final[Json] = _Absent()
 """A missing value, as opposed to JSON null. It is false in conditions."""
 
 

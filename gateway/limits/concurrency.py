@@ -130,7 +130,7 @@ class ConcurrencyPermit:
     def force_resume(self) -> None:
         """Take the suspended permit of a cancelled call again at once, even over the limit.
 
-        Otherwise, the remaining work of the cancelled call, such as a thread, would not count.
+        Otherwise, the remaining work of the cancelled call, such as a thread, would not count against the limit.
         """
         if self._is_suspended:
             self._note_resumed(over_limit=self._semaphores)

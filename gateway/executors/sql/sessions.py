@@ -111,7 +111,7 @@ _NAMED: Final = re.compile(
 
 
 def place_of(message: str, text: str) -> int | None:
-    """Return the offset of the part of a statement that an error message quotes or names, or None."""
+    """Find the part of a statement that an error message quotes or names. Return its offset, or None."""
     for match in _NAMED.finditer(message):
         named = match[match.lastindex or 0]
         for part in (named, named.rpartition(".")[2]):

@@ -126,7 +126,7 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
     if not isinstance(content, dict) or "version" not in content:
         raise ValueError("expected an object with a `version`")
     if content["version"] != _VERSION:
-        raise ValueError(f"its version is {content['version']!r}, and this is mcp-gateway's version {_VERSION}")
+        raise ValueError(f"its version is {content['version']!r}, but only this version is supported: {_VERSION}")
     pins: dict[Name, DefinitionDigest] = {}
     for section in _SECTIONS:
         for name, parts in _mapping(content.get(section, {}), section).items():

@@ -126,14 +126,14 @@ class HttpServer:
             sessions=self.sessions,
             streams=limits.streams,
             active_requests=self.active_requests,
-            bounds=limits.requests,
+            limits=limits.requests,
         )
         self.http_sse: Final = (
             HttpSse(
                 dispatcher=dispatcher,
                 streams=limits.streams,
                 active_requests=self.active_requests,
-                bounds=limits.requests,
+                limits=limits.requests,
                 replica=persistence.replica,
             )
             if listen.sse

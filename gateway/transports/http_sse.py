@@ -70,13 +70,13 @@ class HttpSse:
         dispatcher: Dispatcher,
         streams: ResourceQuota,
         active_requests: ActiveRequests,
-        bounds: RequestLimits,
+        limits: RequestLimits,
         replica: Replica | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._streams: Final = streams
         self._active_requests: Final = active_requests
-        self._bounds: Final = bounds
+        self._limits: Final = limits
         self._clients: Final[dict[str, _Client]] = {}
         self._is_draining = False
         self._replica: Final = replica
@@ -146,7 +146,7 @@ class HttpSse:
         if client is None and holder is None:
             return request.refuse(_UNKNOWN)
         # The session is checked before this, because bodies are only read for callers with a session.
-        body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
+        body = await read_body(request.raw, limit=self._limits.max_body, seconds=self._limits.receive_seconds)
         if isinstance(body, HttpError):
             return request.refuse(body)
         message = self._dispatcher.decode(body)
@@ -244,7 +244,7 @@ class HttpSse:
         client.ended.set()
 
     def _client(self, request: HttpRequest) -> _Client:
-        stream = ResponseChannel(request, limits=self._bounds)
+        stream = ResponseChannel(request, limits=self._limits)
         ended = asyncio.Event()
 
         async def write(message: bytes) -> bool:

@@ -18,11 +18,11 @@ from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner
 from gateway.protocol.call.progress import ProgressReporter
-from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.list_pages import ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
+from gateway.protocol.outbox import SendQueue
 from gateway.protocol.session import Session
 from gateway.tasks.runner import TaskRunner
 from gateway.telemetry.logs import current_call_id

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.call.send_queue import Send
 from gateway.protocol.exchange import Exchange
-from gateway.protocol.outbox import NotificationCounters
+from gateway.protocol.outbox import NotificationCounters, Send
 from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)

@@ -12,9 +12,8 @@ from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access, check_client
-from gateway.protocol.call.runner import prepared_arguments, run_tool
+from gateway.protocol.call.tool_run import prepared_arguments, run_tool
 from gateway.protocol.tasks import task_call
-from gateway.protocol.tasks.wire import accepts_task
 from gateway.wire import headers, jsonrpc
 from gateway.wire.revisions import Era
 
@@ -39,7 +38,7 @@ async def call_tool(call: Call) -> JsonObject:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
     try:
         check_client(tool, call)
-        may_be_task = tool.task is not None and accepts_task(call, tool.task)
+        may_be_task = tool.task is not None and task_call.accepts_task(call, tool.task)
         prepared = await prepared_arguments(tool, arguments, call)
         if may_be_task and tool.task is not None:
             answer = await task_call.answer(call, tool, tool.task, prepared)

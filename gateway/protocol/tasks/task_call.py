@@ -34,10 +34,10 @@ from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.input_requests.requester import Where
 from gateway.protocol.call.run import check_access
-from gateway.protocol.call.runner import prepared_arguments, run_tool
-from gateway.protocol.call.send_queue import Send
+from gateway.protocol.call.tool_run import prepared_arguments, run_tool
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
+from gateway.protocol.outbox import Send
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import TaskRunner
@@ -348,6 +348,15 @@ def unavailable(problem: str) -> RpcError:
 def _ttl_ms(rules: TaskRules, call: Call) -> int:
     longest = call.catalog.limits.tasks.ttl
     return rules.ttl_ms if longest is None else min(rules.ttl_ms, round(longest.total_seconds() * 1000))
+
+
+def accepts_task(call: Call, rules: TaskRules) -> bool:
+    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
+    if wire.declares_tasks(call.terms.capabilities, call.revision):
+        return True
+    if rules.is_required:
+        raise wire.missing_extension()
+    return False
 
 
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:

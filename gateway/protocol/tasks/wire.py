@@ -5,10 +5,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway import exact_json
-from gateway.catalog.primitives import TaskRules
 from gateway.errors import MissingCapabilityError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.call.call import Call
 from gateway.rfc3339 import timestamp
 from gateway.tasks.task import Task, TaskStatus
 from gateway.wire.revisions import MODERN
@@ -22,15 +20,6 @@ def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
     """Return whether the client has declared the tasks extension and uses a modern revision."""
     extensions = client_capabilities.get("extensions")
     return revision in MODERN and isinstance(extensions, dict) and TASKS in extensions
-
-
-def accepts_task(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
-    if declares_tasks(call.terms.capabilities, call.revision):
-        return True
-    if rules.is_required:
-        raise missing_extension()
-    return False
 
 
 def missing_extension() -> MissingCapabilityError:

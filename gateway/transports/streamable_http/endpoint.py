@@ -36,19 +36,19 @@ class StreamableHttp:
         sessions: Sessions,
         streams: ResourceQuota,
         active_requests: ActiveRequests,
-        bounds: RequestLimits,
+        limits: RequestLimits,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._sessions: Final = sessions
         self._streams: Final = streams
         self._active_requests: Final = active_requests
-        self._bounds: Final = bounds
+        self._limits: Final = limits
         self._legacy: Final = SessionEndpoint(
             dispatcher=dispatcher,
             sessions=sessions,
             streams=streams,
             active_requests=active_requests,
-            limits=bounds,
+            limits=limits,
         )
         self._running: Final[dict[Task, bool]] = {}
         """The tasks of all requests. The value is True while a modern request has no response."""
@@ -111,7 +111,7 @@ class StreamableHttp:
         # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both types. We require only one.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
-        body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
+        body = await read_body(request.raw, limit=self._limits.max_body, seconds=self._limits.receive_seconds)
         if not isinstance(body, bytes):
             return request.refuse(body)
         message = self._dispatcher.decode(body)
@@ -137,7 +137,7 @@ class StreamableHttp:
             self._streams.release(caller)
 
     async def _answer(self, message: Request | Notification | Response, request: HttpRequest) -> web.StreamResponse:
-        response = ResponseChannel(request, limits=self._bounds)
+        response = ResponseChannel(request, limits=self._limits)
         response.open_if_late()
         self._running[request.task] = True
         try:

@@ -215,8 +215,8 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_761,
-    "files": 464,
+    "lines": 75_754,
+    "files": 463,
     "classes": 757,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

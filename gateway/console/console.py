@@ -15,7 +15,6 @@ from gateway.access.auth_error import AuthError
 from gateway.access.identity import UNAUTHENTICATED, Identity
 from gateway.console.console_access import HEADER, ConsoleAccess
 from gateway.console.responses import error_response, no_content, read_json_object
-from gateway.console.session_cookie import place_of
 from gateway.console.static_files import INDEX, OF_API, OF_PAGE, StaticFile, without_cors
 from gateway.transports.errors import HttpError
 from gateway.transports.http.middleware import Handler, Middleware
@@ -135,7 +134,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(found, AuthError | HttpError):
             return error_response(found, request)
         response = no_content(request)
-        is_given = self._give_cookie(found, request, response)
+        is_given = self.access.give_cookie(found, request, response)
         return response if is_given else error_response(_TOO_LARGE, request)
 
     async def _follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
@@ -149,7 +148,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
         # RFC 9110 §15.4.4: the browser requests the new URL, so the token disappears from the address bar.
         headers = {**request.response_headers, **OF_PAGE, "Cache-Control": "no-store", "Location": "./"}
         response = web.Response(status=303, headers=headers)
-        return response if self._give_cookie(found, request, response) else None
+        return response if self.access.give_cookie(found, request, response) else None
 
     async def _identified(self, token: str, request: HttpRequest) -> Identity | AuthError | HttpError:
         address = request.client_endpoint.address
@@ -160,11 +159,6 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
             self.access.authenticator.record_denial(found, address, request.raw.path)
             log.warning("console sign-in denied", address=address, reason=found.error or "invalid")
         return found
-
-    def _give_cookie(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
-        endpoint = request.client_endpoint
-        session = self.access.session_of(identity, place_of(request.raw, endpoint))
-        return self.access.cookies.give(session, endpoint=endpoint, response=response)
 
 
 async def _to_page(request: HttpRequest) -> web.StreamResponse:

@@ -22,7 +22,7 @@ from gateway.access.auth_error import AuthError, insufficient_scope, invalid_tok
 from gateway.access.authenticator import Authenticator, read_credential
 from gateway.access.identity import ANONYMOUS, Credential, Identity, network_of
 from gateway.bounded_map import BoundedMap
-from gateway.console.session_cookie import ConsoleSession, SessionCookies, cookie_name
+from gateway.console.session_cookie import ConsoleSession, SessionCookies, cookie_name, place_of
 from gateway.state.keys import SigningKeys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
@@ -149,11 +149,15 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
             and origin_of(origin) in own_origins(request)
         )
 
-    def session_of(self, identity: Identity, place: str) -> ConsoleSession:
-        expires_at = self.cookies.expiry(identity)
+    def give_cookie(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
+        """Sign the browser in. Return False if the cookie is too large for browsers."""
+        endpoint = request.client_endpoint
+        session = ConsoleSession(place=place_of(request.raw, endpoint), expires_at=self.cookies.expiry(identity))
         if self.authenticator.is_open:
-            return ConsoleSession(place=place, expires_at=expires_at, token=self._digest)
-        return ConsoleSession(place=place, expires_at=expires_at, identity=replace(identity, claims={}))
+            session = replace(session, token=self._digest)
+        else:
+            session = replace(session, identity=replace(identity, claims={}))
+        return self.cookies.give(session, endpoint=endpoint, response=response)
 
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         fields = request.raw.headers

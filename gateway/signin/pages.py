@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from gateway.access.auth_error import AuthError
 from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, Subject
 from gateway.console.console_access import ConsoleAccess, own_origins
-from gateway.console.session_cookie import place_of
 from gateway.console.static_files import without_cors
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
@@ -193,10 +192,7 @@ class SignInPages:
         refresh = f"<meta http-equiv=refresh content='0;url={link}'>"
         page = _page(request, f"{refresh}<p>You are signed in. <a href='{link}'>Continue</a></p>")
         # The session has its own duration, because ID tokens are only valid for minutes.
-        session = self._access.session_of(
-            replace(identity, expires_at=None), place_of(request.raw, request.client_endpoint)
-        )
-        if not self._access.cookies.give(session, endpoint=request.client_endpoint, response=page):
+        if not self._access.give_cookie(replace(identity, expires_at=None), request, page):
             raise PageError(413, "You are not signed in: you have too many roles for a cookie.")
         return page
 
@@ -230,8 +226,7 @@ class SignInPages:
             return _json(request, {"connections": rows})
         response = _page(request, "".join(map(_shown, rows)) or "<p>No service requires that you sign in.</p>")
         if form.get("token"):
-            session = self._access.session_of(identity, place_of(request.raw, request.client_endpoint))
-            self._access.cookies.give(session, endpoint=request.client_endpoint, response=response)
+            self._access.give_cookie(identity, request, response)
         return response
 
     async def _act(

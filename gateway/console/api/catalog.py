@@ -52,14 +52,15 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request)
         snapshot, redactor = self._snapshot(request), self.redactor
+        whole = snapshot.served.catalog
 
         def made() -> Json:
             return redactor.json(
                 {
                     "generation": snapshot.current.generation,
                     "entries": [each.facts for each in entries(snapshot) if _fits(each, query)],
-                    "tags": sorted({tag for primitive in snapshot.whole.primitives() for tag in primitive.tags}),
-                    "views": list(snapshot.whole.views),
+                    "tags": sorted({tag for primitive in whole.primitives() for tag in primitive.tags}),
+                    "views": list(whole.views),
                 }
             )
 
@@ -83,12 +84,9 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(self.redactor.json(answer), request)
 
     def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
-        served = self.pipeline.served
         return CatalogSnapshot(
-            document=served.document,
-            whole=served.catalog,
+            served=self.pipeline.served,
             current=self.pipeline.store.current,
-            places=served.places,
             upstreams={name: server.status() for name, server in self.upstreams.servers.items()},
             identity=request.identity,
         )
@@ -135,6 +133,6 @@ def _limits(primitive: Primitive) -> dict[str, Json]:
 
 
 def _written(entry: CatalogEntry, snapshot: CatalogSnapshot) -> JsonObject:
-    section = getattr(snapshot.document, SECTIONS[entry.kind], None)
+    section = getattr(snapshot.served.document, SECTIONS[entry.kind], None)
     definition = section.get(entry.key) if isinstance(section, Mapping) else None
     return {} if definition is None else masked_document(definition)

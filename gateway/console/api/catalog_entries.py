@@ -11,9 +11,8 @@ from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.catalog.skill_snapshot import key_of
-from gateway.config.models.document import Document
 from gateway.json_types import Json
-from gateway.reload.candidate import DefinitionPlaces, Place
+from gateway.reload.candidate import Candidate, Place
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
 SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts", "skill": ""}
@@ -30,11 +29,9 @@ _TEXTS: Final = ("title", "description", "annotations")
 
 
 class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    document: Document
-    whole: Catalog
-    """The complete catalog, including definitions that plugins have disabled."""
+    served: Candidate
+    """The served configuration, whose catalog includes definitions that plugins have disabled."""
     current: Catalog
-    places: DefinitionPlaces
     upstreams: Mapping[str, Mapping[str, Json]]
     identity: Identity
     """The identity of the caller, who can use only the definitions that its scopes allow."""
@@ -55,7 +52,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
     """Yield the primitives in list order, then the skills, then the definitions left out of the catalog."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
-    for primitive in snapshot.whole.primitives():
+    for primitive in snapshot.served.catalog.primitives():
         if _is_skill_file(primitive):
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
@@ -70,7 +67,7 @@ def counts(snapshot: CatalogSnapshot) -> dict[str, int]:
         for each in snapshot.current.primitives()
         if not _is_skill_file(each) and snapshot.identity.holds(each.access.scopes)
     )
-    every = sum(not _is_skill_file(each) for each in snapshot.whole.primitives())
+    every = sum(not _is_skill_file(each) for each in snapshot.served.catalog.primitives())
     left_out = sum(each.kind in _KIND_OF_SECTION for each in snapshot.current.left_out)
     return {
         **dict.fromkeys(KINDS, 0),
@@ -95,7 +92,7 @@ def kind_of(primitive: Primitive) -> str:
 def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool) -> CatalogEntry:
     kind, definition = kind_of(primitive), primitive.definition
     place = SECTIONS[kind], primitive.name
-    origin = snapshot.places.origins.get(place)
+    origin = snapshot.served.places.origins.get(place)
     upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
     lacks = not snapshot.identity.holds(primitive.access.scopes)
     reason = (
@@ -111,14 +108,14 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
         **{name: value for name, value in named.items() if value is not None},
         "tags": list(primitive.tags),
         "scopes": sorted(primitive.access.scopes),
-        "views": list(_views(primitive, snapshot.whole)),
+        "views": list(_views(primitive, snapshot.served.catalog)),
         "offered": is_enabled and not lacks,
         "reason": reason,
         "takesInput": _takes_input(primitive),
     }
     if upstream is not None:
         facts |= {"backend": "upstream", "upstream": upstream}
-    facts["source"] = facts["source"] or snapshot.places.source_of(_entry_of(primitive, snapshot))
+    facts["source"] = facts["source"] or snapshot.served.places.source_of(_entry_of(primitive, snapshot))
     return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
 
 
@@ -126,7 +123,7 @@ def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str
     """Return the section and name of the tool or skill that a resource was generated from."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
-    found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))
+    found = (each for each in snapshot.served.catalog.skills.values() if primitive.name == key_of(each.name))
     return "skills", str(next((each.index for each in found), ""))
 
 
@@ -148,7 +145,7 @@ def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry
 
 def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
     """Return the facts of an unavailable definition, which are also the defaults for available definitions."""
-    definitions = getattr(snapshot.document, place[0], None)
+    definitions = getattr(snapshot.served.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
         "kind": kind,
@@ -157,7 +154,7 @@ def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict
         "scopes": [],
         "views": [],
         "backend": None if definition is None else str(definition.backend),
-        "source": snapshot.places.source_of(place),
+        "source": snapshot.served.places.source_of(place),
         "upstream": None,
         "offered": False,
         "reason": None,

@@ -340,7 +340,7 @@ def _http_server(core: Core) -> HttpServer:
         dispatcher=core.dispatcher,
         authenticator=authenticator,
         tls=core.pipeline.tls,
-        is_draining=lambda: core.health.is_stopping,
+        is_draining=lambda: core.health.state == "stopping",
         mask=core.redactor.text,
         persistence=SessionPersistence(keys=state.keys, store=state.sessions, clock=state.clock, replica=state.replica),
         pages=SignInPages(

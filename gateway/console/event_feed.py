@@ -133,10 +133,6 @@ class EventFeed:
             return
         self.publish_call(record.summary(), record.seq)
 
-    def call_ended(self, record: CallRecord) -> None:
-        if not record.is_left_out:
-            self.publish_call(record.summary(), record.ended_seq)
-
     def publish_call(self, call: JsonObject, number: int) -> None:
         """Send a call to the watchers of calls, with the sequence number of the start or end of the call."""
         event = framed("call", call, number)

@@ -165,8 +165,8 @@ class RecordedCalls:
         if ending.limit is not None:
             self.refusals.append(record)
         self._keep(record)
-        if self._feed.wants_calls:
-            self._feed.call_ended(record)
+        if self._feed.wants_calls and not record.is_left_out:
+            self._feed.publish_call(record.summary(), record.ended_seq)
 
     def heard(self, line: Mapping[str, Json]) -> None:
         """Add a log line to the record of its call. Any thread can call this method."""

@@ -48,6 +48,7 @@ class EncryptedStore:
         self._keys: Final = keys
         self._clock: Final = clock
         self._shared: Final = shared
+        self._prefix: Final = "" if shared is None else f"{shared.prefix}encrypted:"
 
     async def read(self, name: str) -> bytes | None:
         """Return the value, or None if it is missing, has expired, or was encrypted with another key."""
@@ -57,7 +58,7 @@ class EncryptedStore:
         """Write a value that expires at `expires` (Unix time)."""
         encrypted = self._encrypted(name, content)
         if self._shared is not None:
-            await self._shared.command("SET", self._key(name), encrypted, "PXAT", int(expires * 1000))
+            await self._shared.command("SET", self._prefix + name, encrypted, "PXAT", int(expires * 1000))
         else:
             row = (name, encrypted, expires)
             await self._database.run(SqliteStatement("INSERT OR REPLACE INTO encrypted VALUES (?, ?, ?)", row))
@@ -69,14 +70,14 @@ class EncryptedStore:
             return False
         encrypted = self._encrypted(name, after)
         if self._shared is not None:
-            return bool(await self._shared.run(_REPLACE, [self._key(name)], found, encrypted, int(expires * 1000)))
+            return bool(await self._shared.run(_REPLACE, [self._prefix + name], found, encrypted, int(expires * 1000)))
         query = "UPDATE encrypted SET content = ?, expires = ? WHERE name = ? AND content = ? RETURNING name"
         return bool(await self._database.run(SqliteStatement(query, (encrypted, expires, name, found))))
 
     async def claim(self, name: str, *, expires: float) -> bool:
         """Create an empty entry. Return False if the name already has an entry."""
         if self._shared is not None:
-            words = ("SET", self._key(name), b"", "NX", "PXAT", int(expires * 1000))
+            words = ("SET", self._prefix + name, b"", "NX", "PXAT", int(expires * 1000))
             return await self._shared.command(*words) is not None
         await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE expires <= ?", (self._clock(),)))
         query = "INSERT OR IGNORE INTO encrypted VALUES (?, x'', ?) RETURNING name"
@@ -85,7 +86,7 @@ class EncryptedStore:
     async def delete(self, name: str) -> bytes | None:
         """Delete an entry and return its value, or None in the same cases as `read`."""
         if self._shared is not None:
-            return self._opened(name, await self._shared.command("GETDEL", self._key(name)))
+            return self._opened(name, await self._shared.command("GETDEL", self._prefix + name))
         query = "DELETE FROM encrypted WHERE name = ? RETURNING content"
         rows = await self._database.run(SqliteStatement(query, (name,)))
         return self._opened(name, rows[0][0] if rows else None)
@@ -99,15 +100,11 @@ class EncryptedStore:
         found: set[str] = set()
         cursor: Any = b"0"
         while True:
-            pattern = f"{self._key(prefix)}*"
+            pattern = f"{self._prefix}{prefix}*"
             cursor, keys = await self._shared.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
-            found.update(key.decode().removeprefix(self._key("")) for key in keys)
+            found.update(key.decode().removeprefix(self._prefix) for key in keys)
             if int(cursor) == 0:
                 return sorted(found)
-
-    def _key(self, name: str) -> str:
-        assert self._shared is not None  # noqa: S101
-        return f"{self._shared.prefix}encrypted:{name}"
 
     def _encrypted(self, name: str, content: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
@@ -117,7 +114,7 @@ class EncryptedStore:
 
     async def _read(self, name: str) -> bytes | None:
         if self._shared is not None:
-            encrypted: bytes | None = await self._shared.command("GET", self._key(name))
+            encrypted: bytes | None = await self._shared.command("GET", self._prefix + name)
             return encrypted
         query = "SELECT content FROM encrypted WHERE name = ? AND expires > ?"
         rows = await self._database.run(SqliteStatement(query, (name, self._clock())))

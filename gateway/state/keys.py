@@ -7,7 +7,6 @@ and remove the old key when its tokens have expired. Changed key files are read 
 import base64
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import structlog
 from itsdangerous import Signer
 
 from gateway.config.settings import MIN_KEY_LENGTH, keys_in
+from gateway.whole_file import whole_file
 
 log: Final = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class SigningKeys:
     def _write_late(self, file: Path) -> None:
         """Write the key file that could not be written at first. Users can delete the file later, so write it once."""
         with suppress(OSError):
-            _write(file, self._keys[0] + b"\n")
+            _write(file, self._keys[0])
             self._is_written = True
             log.info("signing keys written", file=str(file))
 
@@ -119,7 +119,7 @@ def kept_keys(file: Path) -> SigningKeys:
         keys = ()
     if not keys:
         keys = (_new_key(),)
-        _write(file, keys[0] + b"\n")
+        _write(file, keys[0])
     return SigningKeys(keys, file=file)
 
 
@@ -127,19 +127,10 @@ def _new_key() -> bytes:
     return secrets.token_urlsafe(_BYTES).encode()
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Write the file atomically, because a partial key would be a different key."""
-    # rename(2): readers see the old file or the whole new one.
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    # open(2): O_EXCL does not follow symbolic links, and the mode applies from the start.
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as writing:  # noqa: PTH123 - a descriptor
-        writing.write(content)
-        writing.flush()
-        # Flush before the rename, because a crash could otherwise leave an empty file.
-        os.fsync(descriptor)
-    new.replace(file)
+def _write(file: Path, key: bytes) -> None:
+    # Write the file atomically, because a partial key would be a different key.
+    with whole_file(file, mode=0o600) as writing:
+        writing.write(key + b"\n")
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:

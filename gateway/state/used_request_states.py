@@ -42,9 +42,6 @@ class UsedStates:
         self.shared: Final = shared
         """The shared store, or None for a single process."""
 
-    def __len__(self) -> int:
-        return len(self._used)
-
     async def load(self) -> None:
         if self._database is None:
             return

@@ -56,10 +56,6 @@ class Health:
         return self.state == "ready" and not self._missing()
 
     @property
-    def is_stopping(self) -> bool:
-        return self.state == "stopping"
-
-    @property
     def is_watched(self) -> bool:
         """Whether readiness was requested in the last minute, for example by a load balancer."""
         return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS

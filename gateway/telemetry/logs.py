@@ -100,7 +100,6 @@ class Logs:
             # Format exceptions before masking, because tracebacks can contain arguments.
             structlog.processors.format_exc_info,
             self._masked,
-            self._publish,
         ]
         self._lines.start()
         structlog.configure(
@@ -209,12 +208,10 @@ class Logs:
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         keys = dict.fromkeys((*_FIRST, *event))
-        return {key: self._masked_value(event[key]) for key in keys if key in event}
-
-    def _publish(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        masked = {key: self._masked_value(event[key]) for key in keys if key in event}
         for handler in self._subscribers:
-            handler(event)
-        return event
+            handler(masked)
+        return masked
 
     def _masked_value(self, value: Json) -> Json:
         match value:

@@ -24,7 +24,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
@@ -139,7 +139,11 @@ class SpanStep:
 
     @property
     def context(self) -> TraceContext | None:
-        return _trace_context(self._span.get_span_context())
+        context = self._span.get_span_context()
+        return TraceContext(
+            parent=f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}",
+            state=context.trace_state.to_header() or None,
+        )
 
     def note(self, name: str, value: str | int) -> None:
         self._span.set_attribute(name, value)
@@ -157,13 +161,6 @@ def _fail(span: Span, why: str) -> None:
 def _context_of(trace: TraceContext | None) -> Context:
     """Return the parent context. Without a trace, return an empty context, which starts a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
-
-
-def _trace_context(context: SpanContext) -> TraceContext:
-    return TraceContext(
-        parent=f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}",
-        state=context.trace_state.to_header() or None,
-    )
 
 
 def _links(call: CallFacts) -> list[Link]:

@@ -133,12 +133,12 @@ def test_used_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     states = [state_signer.sign(STATE, BINDING, only_once=True) for _ in range(30)]
     for state in states:
         assert state_signer.open(state, BINDING) == STATE
-    assert len(state_signer._used) == 10
+    assert len(state_signer._used._used) == 10
     assert state_signer.open(states[-1], BINDING) is None
     clock.now += LIFETIME.total_seconds() + 1
     for _ in range(10):
         state_signer.open(state_signer.sign(STATE, BINDING, only_once=True), BINDING)
-    assert len(state_signer._used) == 10
+    assert len(state_signer._used._used) == 10
     assert [state_signer.open(state, BINDING) for state in states] == [None] * 30
 
 

@@ -91,7 +91,11 @@ class Introspector:
         return document if document["active"] else {}
 
     async def _send(self, token: str) -> PostResponse:
-        config, metadata = self._config, await self._known_metadata()
+        config = self._config
+        if config.url is None and self._clock() >= self._metadata_until:
+            _, self._metadata = await issuer_metadata(self._issuer, self._fetch, advice="; set `introspection.url`")
+            self._metadata_until = self._clock() + _ENDPOINT_SECONDS
+        metadata = self._metadata
         url = config.url or metadata.get("introspection_endpoint")
         if not isinstance(url, str) or not is_trustworthy(url):
             raise FetchError(f"{self._issuer}: its metadata has no introspection_endpoint with an https URL")
@@ -109,28 +113,19 @@ class Introspector:
         headers = {"Accept": _ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **basic}
         return await self._post(url, headers, urlencode(form).encode())
 
-    async def _known_metadata(self) -> JsonObject:
-        if self._config.url is None and self._clock() >= self._metadata_until:
-            _, metadata = await issuer_metadata(self._issuer, self._fetch, advice="; set `introspection.url`")
-            self._metadata, self._metadata_until = metadata, self._clock() + _ENDPOINT_SECONDS
-        return self._metadata
-
     async def _document(self, response: PostResponse) -> Json:
         _, media_type, body = response
         if media_type != _JWT:
             return _json(body, self._issuer)
         try:
-            claims = await self._signed(body.decode())
+            text, issuer = body.decode(), self._issuer
+            algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
+            keys = await self._keys.find(kid, algorithm)
+            audience = self._config.client_id
+            claims = read_signed_response(text, keys, algorithm=algorithm, issuer=issuer, audience=audience)
         except (TokenError, UnicodeDecodeError, KeysUnavailableError) as error:
             raise FetchError(f"{self._issuer}: the signed introspection response is not valid: {error}") from error
         return claims.get("token_introspection")
-
-    async def _signed(self, text: str) -> JsonObject:
-        algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
-        keys = await self._keys.find(kid, algorithm)
-        return read_signed_response(
-            text, keys, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
-        )
 
 
 def _github_claims(status: int, body: bytes) -> JsonObject:

@@ -104,7 +104,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         """
         raw = request.raw
         if "Authorization" in raw.headers or "X-API-Key" in raw.headers:
-            found = await self._by_header(request)
+            found = await self.by_header(request)
         else:
             found = self._by_cookie(request)
         return found if isinstance(found, AuthError | HttpError) else self.permitted(found)
@@ -121,7 +121,11 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         if (seconds := self.failures.seconds_to_wait(address)) is not None:
             message = "Too many failed sign-ins from this address"
             return HttpError(status=429, message=message, headers={"Retry-After": str(seconds)})
-        found = await self._credential(text)
+        if self.authenticator.is_open:
+            found: Identity | AuthError = invalid_token("The token is not valid for this daemon")
+            self.authenticator.denied[401] += 1
+        else:
+            found = await self.authenticator.identify(authorization=[f"Bearer {text}"], api_key=())
         if isinstance(found, AuthError) and found.status in {400, 401}:
             self.failures.add(address)
         return found
@@ -159,7 +163,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
             session = replace(session, identity=replace(identity, claims={}))
         return self.cookies.give(session, endpoint=endpoint, response=response)
 
-    async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
+    async def by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         fields = request.raw.headers
         if self.authenticator.is_open:
             credential = _credential_of(request.raw)
@@ -169,13 +173,6 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         return await self.authenticator.identify(
             authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
         )
-
-    async def _credential(self, text: str) -> Identity | AuthError:
-        if not self.authenticator.is_open:
-            return await self.authenticator.identify(authorization=[f"Bearer {text}"], api_key=())
-        error = invalid_token("The token is not valid for this daemon")
-        self.authenticator.denied[error.status] += 1
-        return error
 
     def of_cookie(self, request: HttpRequest) -> Identity | None:
         """Return the current identity of the request's cookie, without checking which page sent the request."""

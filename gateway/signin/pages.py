@@ -270,9 +270,7 @@ class SignInPages:
         if token := form.get("token", "").strip():
             found = await self._access.by_credential(token, address=address)
         elif "Authorization" in fields or "X-API-Key" in fields:
-            found = await self._access.authenticator.identify(
-                authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
-            )
+            found = await self._access.by_header(request)
         else:
             found = self._access.of_cookie(request)
         if isinstance(found, AuthError):

@@ -23,8 +23,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.state.used_request_states import UsedStates
 
 _AGE_SECONDS: Final = 60
-_AHEAD_SECONDS: Final = 10
-"""Maximum time by which the clock of a client can be ahead."""
+_CLOCK_SKEW_SECONDS: Final = 10
 NONCE_SECONDS: Final = 300
 _MAX_ID_LENGTH: Final = 512
 
@@ -75,7 +74,7 @@ class ProofVerifier:
         issued_at = claims.get("iat")
         if not isinstance(issued_at, int | float):
             raise TokenError("The DPoP proof has no iat")
-        if not -_AHEAD_SECONDS <= self._clock() - issued_at <= _AGE_SECONDS:
+        if not -_CLOCK_SKEW_SECONDS <= self._clock() - issued_at <= _AGE_SECONDS:
             raise TokenError("The DPoP proof is too old, or from the future")
         if claims.get("ath") != encoded(hashlib.sha256(token.encode()).digest()):
             raise TokenError("The DPoP proof is for another token")
@@ -87,7 +86,7 @@ class ProofVerifier:
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
             raise TokenError("The DPoP proof has no jti")
         key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).hexdigest()
-        expires = self._clock() + _AGE_SECONDS + _AHEAD_SECONDS
+        expires = self._clock() + _AGE_SECONDS + _CLOCK_SKEW_SECONDS
         await self._used.claim(key, expires=expires)
         if not self._used.take(key, expires=expires):
             raise TokenError("The DPoP proof was used before")

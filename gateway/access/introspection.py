@@ -22,7 +22,7 @@ _CACHE_SECONDS: Final = 60.0
 """How long responses are cached, including responses about inactive tokens."""
 _ENDPOINT_SECONDS: Final = 600.0
 _MAX_RESPONSES: Final = 4096
-_MAX_RUNNING: Final = 16
+_MAX_CONCURRENT: Final = 16
 """Maximum number of concurrent requests to an issuer, because anyone can send unknown tokens."""
 _JWT: Final = "application/token-introspection+jwt"
 _JWT_TYPE: Final = "token-introspection+jwt"
@@ -57,7 +57,7 @@ class Introspector:
         self._clock: Final = clock
         self._responses: Final[BoundedMap[bytes, JsonObject]] = BoundedMap(_MAX_RESPONSES, clock=clock)
         """Claims by digest of the token. The claims of an inactive token are empty."""
-        self._running: Final = asyncio.Semaphore(_MAX_RUNNING)
+        self._running: Final = asyncio.Semaphore(_MAX_CONCURRENT)
         self._metadata: JsonObject = {}
         self._metadata_until = 0.0
 

@@ -21,12 +21,10 @@ _MAX_KEYS: Final = 64
 
 _MAX_DOUBLINGS: Final = 16
 _RENEW_SECONDS: Final = 600.0
-INTERVAL_SECONDS: Final = 15.0
-"""Minimum average interval between fetches."""
+AVERAGE_INTERVAL_SECONDS: Final = 15.0
 SPARE_FETCHES: Final = 2
 """Number of fetches that a burst allows, because an issuer can rotate its keys right after a fetch."""
-PATIENCE_SECONDS: Final = 5.0
-"""Maximum time that a request waits for a fetch."""
+MAX_WAIT_SECONDS: Final = 5.0
 _MAX_PAUSE_SECONDS: Final = 120.0
 
 
@@ -47,20 +45,20 @@ class JwksCache:
         issuer: str,
         keys_url: str | None,
         fetch: Fetch,
-        patience_seconds: float = PATIENCE_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without `keys_url`, the URL of the keys is read from the metadata of the issuer."""
         self._issuer: Final = issuer
         self._keys_url: Final = keys_url
         self._fetch: Final = fetch
-        self._patience_seconds: Final = patience_seconds
+        self._max_wait_seconds: Final = max_wait_seconds
         self._clock: Final = clock
         self._keys: Sequence[SigningKey] | None = None
         self._known_since = 0.0
         self._not_before = 0.0
         self._paid_until = 0.0
-        """State of the rate limit: each fetch adds `INTERVAL_SECONDS`."""
+        """State of the rate limit: each fetch adds `AVERAGE_INTERVAL_SECONDS`."""
         self._failures = 0
         self._fetching: asyncio.Task[None] | None = None
         self.error: str | None = None
@@ -86,7 +84,7 @@ class JwksCache:
         fitting = self._fitting(kid, algorithm)
         if not fitting and (self._fetching is not None or self._may_fetch()):
             # `wait` does not cancel the fetch, because other requests can wait for it too.
-            await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
+            await asyncio.wait([self._fetching or self._start()], timeout=self._max_wait_seconds)
             fitting = self._fitting(kid, algorithm)
         # Cause a 503 response, because clients would discard a valid token after a 401.
         if not fitting and (self._failures or self._fetching is not None):
@@ -132,8 +130,8 @@ class JwksCache:
 
     def _pause(self) -> float:
         now = self._clock()
-        self._paid_until = max(self._paid_until, now) + INTERVAL_SECONDS
-        return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)
+        self._paid_until = max(self._paid_until, now) + AVERAGE_INTERVAL_SECONDS
+        return max(0.0, self._paid_until - SPARE_FETCHES * AVERAGE_INTERVAL_SECONDS - now)
 
 
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:

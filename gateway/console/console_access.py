@@ -31,7 +31,6 @@ from gateway.transports.http.request import HttpRequest
 
 HEADER: Final = "X-MCP-Gateway-Console"
 MAX_FAILURES: Final = 10
-"""Maximum failed sign-ins per address within `WINDOW_SECONDS`."""
 WINDOW_SECONDS: Final = 60.0
 # The number of addresses is bounded, so that an attacker with many addresses cannot exhaust the memory.
 _MAX_ADDRESSES: Final = 4096

@@ -81,8 +81,7 @@ MAX_BYTES: Final = 16 * 2**20
 """Maximum total size of the bodies and log lines of ended calls, in bytes."""
 MAX_REFUSALS: Final = 100
 _MAX_LINES: Final = 100
-_MAX_LINE: Final = 2000
-"""Maximum characters of a value in a log line."""
+_MAX_LOGGED_VALUE: Final = 2000
 _MAX_LOG: Final = 16 * 1024
 """Number of logged characters after which a call records no further log lines."""
 _MAX_ASKED: Final = 4096
@@ -255,4 +254,4 @@ def _bounded(value: Json) -> Json:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else str(value)
-    return text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}…"
+    return text if len(text) <= _MAX_LOGGED_VALUE else f"{text[:_MAX_LOGGED_VALUE]}…"

@@ -23,8 +23,7 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
-_TOGETHER: Final = 200
-"""The maximum number of transactions per commit."""
+_MAX_PER_COMMIT: Final = 200
 _CLOSE_SECONDS: Final = 10.0
 
 
@@ -127,7 +126,7 @@ class StateDatabase:
             while job is not None:
                 jobs.append(job)
                 # Limited, so that a constant stream of jobs does not delay the first ones.
-                if len(jobs) == _TOGETHER:
+                if len(jobs) == _MAX_PER_COMMIT:
                     return jobs
                 job = self._queue.get_nowait()
         except Empty:

@@ -26,11 +26,9 @@ log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-KEYS: Final = "signing-keys"
-"""The name of the key file in the state directory."""
+KEY_FILE: Final = "signing-keys"
 _BYTES: Final = 32
-_LOOK_SECONDS: Final = 1.0
-"""The minimum interval between checks whether a key file has changed."""
+_CHECK_SECONDS: Final = 1.0
 
 
 class SigningKeys:
@@ -46,7 +44,7 @@ class SigningKeys:
         self._looked_at = time.monotonic()
 
     def __call__(self) -> tuple[bytes, ...]:
-        if self.file is not None and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+        if self.file is not None and time.monotonic() - self._looked_at >= _CHECK_SECONDS:
             self._looked_at = time.monotonic()
             self._look(self.file)
         return self._keys
@@ -105,10 +103,10 @@ def own_keys(directory: Path | None) -> SigningKeys:
     if directory is None:
         return random_keys()
     try:
-        return kept_keys(directory / KEYS)
+        return kept_keys(directory / KEY_FILE)
     except OSError as error:
         log.warning("signing keys not written; they are kept in memory", reason=str(error))
-        return SigningKeys([_new_key()], file=directory / KEYS, is_written=False)
+        return SigningKeys([_new_key()], file=directory / KEY_FILE, is_written=False)
 
 
 def kept_keys(file: Path) -> SigningKeys:

@@ -21,15 +21,13 @@ log: Final = structlog.get_logger(__name__)
 Handler = Callable[[bytes], Awaitable[bytes]]
 """A function that receives the body of a message and returns the body of the reply."""
 
-MAX_MESSAGES: Final = 10_000
-"""The maximum length of a stream."""
+MAX_STREAM_LENGTH: Final = 10_000
 _REPLY_SECONDS: Final = 2.0
 _FORGET_SECONDS: Final = 60
 _READ_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 10.0
 _REPLY: Final = "reply"
-_RECENT: Final = 10_000
-"""The number of message ids that are remembered to ignore duplicates."""
+_MAX_SEEN_IDS: Final = 10_000
 
 
 class Mailbox:
@@ -42,7 +40,7 @@ class Mailbox:
         self._store: Final = store
         self._handlers: Final[dict[str, Handler]] = {}
         self._asked: Final[dict[str, asyncio.Future[bytes]]] = {}
-        self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_RECENT)
+        self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_MAX_SEEN_IDS)
         self._tasks: Final = BackgroundTasks()
         self._read: Final[dict[str, str]] = {}
         """The id of the last read entry, by stream key."""
@@ -82,7 +80,7 @@ class Mailbox:
         """Send a message to all other replicas."""
         fields = self._fields(kind, body, message_id=_new_id())
         # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
-        await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_MESSAGES, "*", *fields)
+        await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_STREAM_LENGTH, "*", *fields)
         self.sent += 1
 
     def _key(self, replica: str) -> str:
@@ -96,7 +94,7 @@ class Mailbox:
         fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)
         # NOMKSTREAM: do not create a stream for a missing replica.
         added = await self._store.command(
-            "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_MESSAGES, "*", *fields
+            "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_STREAM_LENGTH, "*", *fields
         )
         self.sent += 1
         return added is not None

@@ -30,11 +30,10 @@ WAIT_SECONDS: Final = 2.0
 """The maximum time that an operation waits for the store."""
 REPLICA_SECONDS: Final = 15
 """A replica that has not written to the store for this time counts as dead."""
-_MOST_AT_ONCE: Final = 16
+_MAX_CONCURRENT: Final = 16
 """The maximum number of concurrent commands. Waiting is faster than opening more connections in a burst."""
 _PROBE_SECONDS: Final = 1.0
-_SOON_SECONDS: Final = 0.1
-"""The first delay between reconnection attempts. Later delays are longer."""
+_FIRST_RETRY_SECONDS: Final = 0.1
 _REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"})
 """Error codes of a server that is running but cannot write at the moment."""
 
@@ -55,7 +54,7 @@ class RedisConnection:
         self._errors: Final = (RedisError, OSError, TimeoutError)
         self._reason = ""
         self._client: Final = url.client(connect_seconds=WAIT_SECONDS)
-        self._permits: Final = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._permits: Final = asyncio.Semaphore(_MAX_CONCURRENT)
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
@@ -215,7 +214,7 @@ class RedisConnection:
         self._probe_now.set()
 
     async def _watch(self) -> None:
-        pause = _SOON_SECONDS
+        pause = _FIRST_RETRY_SECONDS
         while True:
             self._probe_now.clear()
             was_unavailable = self.is_unavailable
@@ -224,7 +223,7 @@ class RedisConnection:
                     # During an outage, wait for the whole delay, because failed calls would otherwise start probes.
                     await (asyncio.Event() if was_unavailable else self._probe_now).wait()
             await self._probe()
-            pause = min(_PROBE_SECONDS, pause * 2) if self.is_unavailable else _SOON_SECONDS
+            pause = min(_PROBE_SECONDS, pause * 2) if self.is_unavailable else _FIRST_RETRY_SECONDS
             if (
                 self._must_run_callbacks
                 and not self.is_unavailable

@@ -27,12 +27,9 @@ from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 log: Final = structlog.get_logger(__name__)
 
 CHANGED: Final = "session changed"
-MAX_WAITING: Final = 100_000
-"""The maximum number of queued records. The oldest records are dropped first."""
-_TOLD_SECONDS: Final = 0.5
-"""The maximum time to wait until the holders are notified of a change."""
-_AT_ONCE: Final = 50
-"""The maximum number of concurrent writes."""
+MAX_QUEUED: Final = 100_000
+_NOTIFY_SECONDS: Final = 0.5
+_MAX_CONCURRENT_WRITES: Final = 50
 _WRITE: Final = "session: write"
 
 _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
@@ -127,11 +124,11 @@ class RedisSessionStore:
         self._mailbox: Final = mailbox
         self._clock: Final = clock
         self._queued: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
-            MAX_WAITING, clock=clock
+            MAX_QUEUED, clock=clock
         )
         """Maps a nonce to the queued record and the record that Redis is known to contain."""
         self._writing: Final = BackgroundTasks()
-        self._permits: Final = asyncio.Semaphore(_AT_ONCE)
+        self._permits: Final = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
         self._mark = b""
         """A random value that Redis has stored. A different value after an outage means that data was lost."""
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
@@ -150,7 +147,7 @@ class RedisSessionStore:
         if self._store.is_unavailable:
             return None
         try:
-            fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _UNSAID_MS)
+            fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _HOLDERS_ONLY_MS)
         except StoreUnavailableError:
             return None
         # RESP2 returns a hash as a flat list of names and values.
@@ -223,7 +220,7 @@ class RedisSessionStore:
 
     async def _notify_holder(self, nonce: str, holder: str, body: bytes) -> None:
         # A slow holder reads the change later. A dead holder is removed.
-        if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
+        if await self._mailbox.ask(holder, CHANGED, body, seconds=_NOTIFY_SECONDS) is None and not (
             await self._mailbox.is_there(holder)
         ):
             await self._store.command("HDEL", self._key(nonce), f"{_HOLDER}{holder}")
@@ -292,7 +289,7 @@ class RedisSessionStore:
             await self._store.command("HDEL", self._key(nonce), holder)
 
 
-_UNSAID_MS: Final = 60_000
+_HOLDERS_ONLY_MS: Final = 60_000
 """How long holders of a session without a record are remembered."""
 
 

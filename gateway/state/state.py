@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 from gateway.json_types import Json
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
-from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
+from gateway.state.keys import KEY_FILE, SigningKeys, kept_keys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore, SteadyClock
 from gateway.state.sqlite_file import Schema
@@ -144,7 +144,7 @@ async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIter
     async with StateDatabase(directory / SECRETS, (ENCRYPTED,)) as database:
         if not database.is_durable:
             raise ConfigError.at(place, f"cannot be used: {database.connection.problem}")
-        yield EncryptedStore(database, keys=keys or kept_keys(directory / KEYS), clock=SteadyClock())
+        yield EncryptedStore(database, keys=keys or kept_keys(directory / KEY_FILE), clock=SteadyClock())
         if not database.is_durable:
             raise ConfigError.at(place, f"cannot be used, so nothing was stored: {database.connection.problem}")
 

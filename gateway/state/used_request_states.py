@@ -21,8 +21,7 @@ USED_STATES: Final = Schema(
 )
 MAX_USED: Final = 100_000
 """The maximum number of remembered states. The oldest states are dropped first."""
-_SWEEP_EVERY: Final = 1000
-"""The number of uses after which expired rows are deleted."""
+_USES_PER_SWEEP: Final = 1000
 
 
 class UsedStates:
@@ -73,6 +72,6 @@ class UsedStates:
         if self._database is not None:
             self._database.post(SqliteStatement("INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)))
             self._uses += 1
-            if self._uses % _SWEEP_EVERY == 0:
+            if self._uses % _USES_PER_SWEEP == 0:
                 self._database.post(SqliteStatement("DELETE FROM used_states WHERE expires <= ?", (self.clock(),)))
         return True

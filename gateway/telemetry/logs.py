@@ -40,10 +40,8 @@ Mask = Callable[[str], str]
 MAX_QUEUED_BYTES: Final = 2**20
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
 """The maximum time to wait at exit until queued lines are written."""
-_QUIET: Final = ("watchfiles",)
-"""Libraries whose info lines do not help operators."""
-_FIRST: Final = ("timestamp", "level", "event")
-"""The first keys of every line, for readability."""
+_QUIET_LIBRARIES: Final = ("watchfiles",)
+_FIRST_KEYS: Final = ("timestamp", "level", "event")
 
 
 CALL: Final = "call"
@@ -116,7 +114,7 @@ class Logs:
         # Add the handler to the root logger, so that lines of all libraries are masked.
         logging.getLogger().addHandler(self._handler)
         self.set_level(self._level)
-        for name in _QUIET:
+        for name in _QUIET_LIBRARIES:
             logging.getLogger(name).setLevel(logging.WARNING)
         # `warnings` would otherwise write to standard error unmasked.
         logging.captureWarnings(capture=True)
@@ -207,7 +205,7 @@ class Logs:
         return event
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        keys = dict.fromkeys((*_FIRST, *event))
+        keys = dict.fromkeys((*_FIRST_KEYS, *event))
         masked = {key: self._masked_value(event[key]) for key in keys if key in event}
         for handler in self._subscribers:
             handler(masked)

@@ -28,7 +28,7 @@ Reading = float | Mapping[tuple[str, ...], float]
 _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
-_FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+_FAMILY_OF_KIND: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 """The kinds of metrics that have a single reading. A histogram has none."""
 
 
@@ -42,7 +42,7 @@ class MetricsExposition:
         """
         if other := sources.keys() - {metric.name for metric in READ}:
             raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
-        self._read: Final = [(metric, _FAMILIES[metric.kind], sources[metric.name]) for metric in READ]
+        self._read: Final = [(metric, _FAMILY_OF_KIND[metric.kind], sources[metric.name]) for metric in READ]
         # Do not use the global registry, where plugins can register the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None).collect)
 

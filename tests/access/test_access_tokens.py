@@ -294,7 +294,7 @@ async def test_request_waits_a_limited_time_for_keys() -> None:
         issuer="https://idp.example.com",
         keys_url="https://idp.example.com/keys",
         fetch=slow,
-        patience_seconds=0.02,
+        max_wait_seconds=0.02,
     )
     with pytest.raises(KeysUnavailableError):
         await keys.find(key.kid, "ES256")

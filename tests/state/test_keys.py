@@ -11,7 +11,7 @@ from gateway.errors import RpcError
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner, State, StateScope
 from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
-from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
+from gateway.state.keys import KEY_FILE, SigningKeys, kept_keys, own_keys
 from gateway.state.state import DaemonState
 from tests.captured_logs import capture_logs
 
@@ -38,7 +38,7 @@ def test_newest_key_signs() -> None:
 
 
 def test_replaced_key_file_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "_CHECK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(OLD + b"\n")
     keys = SigningKeys([OLD], file=file)
@@ -57,14 +57,14 @@ def test_replaced_key_file_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_key_file_replaced_right_after_reading_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "_CHECK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(NEW)
     assert SigningKeys([OLD], file=file)() == (NEW,)
 
 
 def test_short_key_is_reported_when_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "_CHECK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(OLD)
     keys = SigningKeys([OLD], file=file)
@@ -80,7 +80,7 @@ def test_short_key_is_reported_when_reread(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_unwritten_key_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "_CHECK_SECONDS", 0.0)
     directory = tmp_path / "none yet"
     with capture_logs() as logged:
         keys = own_keys(directory)
@@ -88,7 +88,7 @@ def test_unwritten_key_is_written_later(tmp_path: Path, monkeypatch: pytest.Monk
     assert [each["event"] for each in logged] == ["signing keys not written; they are kept in memory"]
     directory.mkdir()
     assert own_keys(tmp_path)() != keys() == first == own_keys(directory)()
-    (directory / KEYS).unlink()
+    (directory / KEY_FILE).unlink()
     assert keys() == first
     assert own_keys(directory)() != first, "who deletes the file wants another key"
 

@@ -215,7 +215,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_754,
+    "lines": 75_686,
     "files": 463,
     "classes": 757,
     "patches of libraries or the standard library": 0,

@@ -15,8 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
 """The key in `Families` of processes whose call has ended."""
@@ -31,12 +29,6 @@ _UNCLAIMED_SECONDS: Final = 1.0
 """How long a zombie of unknown origin is kept, in case other code of this process waits for the zombie."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
 """How long a zombie in the daemon's own session is kept. No call uses this session."""
-
-
-class Child(msgspec.Struct, frozen=True, kw_only=True):
-    pid: int
-    is_zombie: bool
-    session: int
 
 
 class Descendants:
@@ -101,39 +93,38 @@ class Descendants:
 
     def _look_once(self, *, is_urgent: bool) -> tuple[Families, bool]:
         families: defaultdict[int, set[int]] = defaultdict(set)
-        children = [found for pid in child_pids() if pid not in self._leaders and (found := child(pid))]
+        children = {pid: found for pid in child_pids() if pid not in self._leaders and (found := child(pid))}
         reaped = 0
-        for each in children:
-            if each.is_zombie:
-                reaped += (is_urgent or self._can_reap(each)) and _reap(each.pid)
-            elif (leader := self._leader_of(each)) is not None:
-                families[leader].add(each.pid)
+        for pid, (is_zombie, session) in children.items():
+            if is_zombie:
+                reaped += (is_urgent or self._can_reap(pid, session)) and _reap(pid)
+            elif (leader := self._leader_of(pid, session)) is not None:
+                families[leader].add(pid)
                 if leader != _UNKNOWN:
-                    self._known.add(each.pid)
+                    self._known.add(pid)
         self.reaped += reaped
-        pids = {each.pid for each in children}
-        self._known &= pids
-        self._earlier &= pids
-        self._zombies = {pid: since for pid, since in self._zombies.items() if pid in pids}
-        self._hidden = {pid: leaders for pid, leaders in self._hidden.items() if pid in pids}
+        self._known.intersection_update(children)
+        self._earlier.intersection_update(children)
+        self._zombies = {pid: since for pid, since in self._zombies.items() if pid in children}
+        self._hidden = {pid: leaders for pid, leaders in self._hidden.items() if pid in children}
         return families, bool(reaped)
 
-    def _can_reap(self, zombie: Child) -> bool:
+    def _can_reap(self, zombie: int, session: int) -> bool:
         """Return whether the zombie belongs to a call, or no other code has waited for the zombie in time."""
-        if zombie.pid in self._known or zombie.session in self._leaders:
+        if zombie in self._known or session in self._leaders:
             return True
-        is_foreign = zombie.session == os.getsid(0) or zombie.pid in self._earlier
-        since = self._zombies.setdefault(zombie.pid, time.monotonic())
+        is_foreign = session == os.getsid(0) or zombie in self._earlier
+        since = self._zombies.setdefault(zombie, time.monotonic())
         return time.monotonic() - since >= (_UNCLAIMED_IN_SESSION_SECONDS if is_foreign else _UNCLAIMED_SECONDS)
 
-    def _leader_of(self, living: Child) -> int | None:
+    def _leader_of(self, living: int, session: int) -> int | None:
         """Return the leader of a child's call, or None if other code started the child."""
-        if living.session == os.getsid(0) or living.pid in self._earlier:
+        if session == os.getsid(0) or living in self._earlier:
             return None
         # Leaders are reaped last, so no other session can have this id.
-        if living.session in self._leaders:
-            return living.session
-        marker = marker_of(living.pid) or ""
+        if session in self._leaders:
+            return session
+        marker = marker_of(living) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
         # Children of other code in this process also have its marker. The first process of a container also inherits
@@ -141,7 +132,7 @@ class Descendants:
         if marker.startswith(self._process) or os.getpid() == 1:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
-        leaders = self._hidden.setdefault(living.pid, set(self._leaders))
+        leaders = self._hidden.setdefault(living, set(self._leaders))
         return _UNKNOWN if leaders & self._leaders.keys() else ORPHAN
 
 
@@ -152,14 +143,14 @@ def child_pids() -> list[int]:
         return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
 
 
-def child(pid: int) -> Child | None:
-    """Return the child with a process id, or None if the child does not exist.
+def child(pid: int) -> tuple[bool, int] | None:
+    """Return whether a child is a zombie, and its session. Return None if the child does not exist.
 
     This function uses waitid(2), because /proc can hide the processes of other users.
     """
     try:
         dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        return Child(pid=pid, is_zombie=dead is not None, session=os.getsid(pid))
+        return dead is not None, os.getsid(pid)
     except OSError:
         return None
 

@@ -24,13 +24,6 @@ Sink = Callable[[bytes], None]
 def discard(_chunk: bytes) -> None: ...
 
 
-class Sinks(msgspec.Struct, frozen=True, kw_only=True):
-    stdout: Sink = discard
-    stderr: Sink = discard
-
-
-NOWHERE: Final = Sinks()
-
 LINGER_SECONDS: Final = 0.1
 """How long the pipes are still read after the main process has ended."""
 
@@ -43,6 +36,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     directory: str
     stdin: bytes = b""
+    stdout: Sink = discard
+    stderr: Sink = discard
     lasting_input: InputBuffer | None = None
     """The input of a long-lived child, instead of `stdin`."""
     before: Sequence[str] = ()
@@ -62,7 +57,6 @@ class ProcessTree:
         command: Command,
         *,
         marker: Mapping[str, str],
-        sinks: Sinks,
         afterwards: Callable[[], None],
         keeps_zombie: bool,
     ) -> None:
@@ -71,7 +65,6 @@ class ProcessTree:
         Args:
             command: the command.
             marker: an environment variable that identifies the call.
-            sinks: the functions that receive the output.
             afterwards: a function that `release` calls.
             keeps_zombie: whether only `release` reaps the leader, so that the process id is not reused earlier.
 
@@ -91,8 +84,8 @@ class ProcessTree:
         """The exit code, or the negative signal number. None while the process runs."""
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self._outputs: tuple[OutputPipe, ...] = (
-            OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._pipe_ended),
-            OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._pipe_ended),
+            OutputPipe(outputs[0], sink=command.stdout, at_end=self._pipe_ended),
+            OutputPipe(outputs[1], sink=command.stderr, at_end=self._pipe_ended),
         )
         self.is_lasting = command.lasting_input is not None
         self._input = command.lasting_input or InputBuffer(limit=len(command.stdin))

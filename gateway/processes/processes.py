@@ -26,7 +26,7 @@ from gateway.errors import ExecutionError
 from gateway.platform_facilities import become_subreaper
 from gateway.processes.leftovers import DeathGuard, end_leftovers
 from gateway.processes.process_table import ORPHAN, Descendants, Families
-from gateway.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks
+from gateway.processes.process_tree import Command, NoProcessError, ProcessTree
 from gateway.threads import Permit
 
 log: Final = structlog.get_logger(__name__)
@@ -127,7 +127,6 @@ class Processes:
         *,
         deadline: float,
         permit: Permit,
-        sinks: Sinks = NOWHERE,
         afterwards: Callable[[], None] = _nothing,
     ) -> int:
         """Run a command and return its exit code, or the negative number of the signal that ended it.
@@ -140,7 +139,7 @@ class Processes:
         """
         began = asyncio.get_running_loop().time()
         try:
-            tree = self._start(command, deadline=deadline, sinks=sinks, afterwards=afterwards)
+            tree = self._start(command, deadline=deadline, afterwards=afterwards)
         except BaseException:
             afterwards()  # no tree exists that would call `afterwards`
             raise
@@ -154,7 +153,7 @@ class Processes:
             # MCP 2025-11-25 basic/utilities/cancellation: a cancelled request stops and frees its resources.
             self._finish(tree, permit)
 
-    def _start(self, command: Command, *, deadline: float, sinks: Sinks, afterwards: Callable[[], None]) -> ProcessTree:
+    def _start(self, command: Command, *, deadline: float, afterwards: Callable[[], None]) -> ProcessTree:
         if self._is_closed:
             raise ExecutionError("the server is stopping")
         if asyncio.get_running_loop().time() >= deadline:
@@ -162,9 +161,7 @@ class Processes:
         if time.monotonic() - self._looked_at > _RECENT_SECONDS:
             self._look()
         marker = self._descendants.new_marker()
-        start = partial(
-            ProcessTree, command, marker=marker, sinks=sinks, afterwards=afterwards, keeps_zombie=self._can_adopt
-        )
+        start = partial(ProcessTree, command, marker=marker, afterwards=afterwards, keeps_zombie=self._can_adopt)
         try:
             tree = start()
         except NoProcessError:

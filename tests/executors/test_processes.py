@@ -16,12 +16,13 @@ from uuid import uuid4
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.processes.pipes import BoundedBuffer
 from gateway.processes.process_table import MARKER, child_pids, own_identity
-from gateway.processes.process_tree import NOWHERE, Command, Sinks
+from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 from tests.programs import linux_only
@@ -117,13 +118,13 @@ async def call(
     *,
     seconds: float = 20,
     permit: RecordingPermit | None = None,
-    sinks: Sinks = NOWHERE,
+    out: BoundedBuffer | None = None,
     afterwards: Callable[[], None] = lambda: None,
 ) -> int:
     deadline = asyncio.get_running_loop().time() + seconds
-    return await processes.run(
-        what, deadline=deadline, permit=permit or RecordingPermit(), sinks=sinks, afterwards=afterwards
-    )
+    if out is not None:
+        what = replace(what, stdout=out.feed)
+    return await processes.run(what, deadline=deadline, permit=permit or RecordingPermit(), afterwards=afterwards)
 
 
 def test_child_gets_input_and_returns_output_and_exit_code(run: Run[int]) -> None:
@@ -131,8 +132,8 @@ def test_child_gets_input_and_returns_output_and_exit_code(run: Run[int]) -> Non
 
     async def work() -> int:
         async with Processes() as processes:
-            sinks = Sinks(stdout=out.feed, stderr=err.feed)
-            return await call(processes, shell("cat; echo no >&2; exit 3", stdin=b"in"), sinks=sinks)
+            what = shell("cat; echo no >&2; exit 3", stdin=b"in")
+            return await call(processes, replace(what, stdout=out.feed, stderr=err.feed))
 
     assert run(work()) == 3
     assert (out.data, err.data) == (b"in", b"no\n")
@@ -163,7 +164,7 @@ def test_child_without_input_reads_dev_null(run: Run[int]) -> None:
 
     async def work() -> int:
         async with Processes() as processes:
-            return await call(processes, shell("cat; readlink /proc/self/fd/0"), sinks=Sinks(stdout=out.feed))
+            return await call(processes, shell("cat; readlink /proc/self/fd/0"), out=out)
 
     assert run(work()) == 0
     assert out.data == b"/dev/null\n"
@@ -176,7 +177,7 @@ def test_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
 
     async def work() -> int:
         async with Processes() as processes:
-            return await call(processes, command("ls", "/proc/self/fd"), sinks=Sinks(stdout=out.feed))
+            return await call(processes, command("ls", "/proc/self/fd"), out=out)
 
     run(work())
     os.close(inheritable)
@@ -241,7 +242,7 @@ def test_call_ends_with_its_main_process_and_ends_the_others(
         permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
             whole = shell(f"{script}\necho said; exit {exit_code}", mark=mark)
-            assert await call(processes, whole, permit=permit, sinks=Sinks(stdout=out.feed)) == exit_code
+            assert await call(processes, whole, permit=permit, out=out) == exit_code
             await permit.freed()
             assert not alive(mark)
             await until(lambda: set(child_pids()) <= inherited)
@@ -260,7 +261,7 @@ def test_output_of_a_background_process_is_read_briefly(
         permit = RecordingPermit()
         async with Processes() as processes:
             background = shell("(sleep 0.03; echo late; sleep 600; echo never) & echo soon", mark=mark)
-            exit_code = await call(processes, background, permit=permit, sinks=Sinks(stdout=out.feed))
+            exit_code = await call(processes, background, permit=permit, out=out)
             await permit.freed()
             return exit_code
 
@@ -292,9 +293,7 @@ def test_flood_of_output_does_not_block_the_loop_or_grow_memory(run: Run[int], m
     async def work() -> int:
         turns = 0
         async with Processes(grace_seconds=GRACE) as processes:
-            task = asyncio.create_task(
-                call(processes, shell("yes", mark=mark), seconds=30, sinks=Sinks(stdout=out.feed))
-            )
+            task = asyncio.create_task(call(processes, shell("yes", mark=mark), seconds=30, out=out))
             while out.omitted < 10_000_000 and not task.done():
                 await asyncio.sleep(0)
                 turns += 1
@@ -320,7 +319,7 @@ def test_large_input_is_received_whole(run: Run[int]) -> None:
 
     async def work() -> int:
         async with Processes() as processes:
-            return await call(processes, command("cat", stdin=data), sinks=Sinks(stdout=out.feed))
+            return await call(processes, command("cat", stdin=data), out=out)
 
     assert run(work()) == 0
     assert out.data == data
@@ -392,7 +391,7 @@ def test_program_is_the_first_on_its_current_path(run: Run[None], tmp_path: Path
 
             async def said() -> bytes:
                 out = BoundedBuffer(1000)
-                await call(processes, what, sinks=Sinks(stdout=out.feed))
+                await call(processes, what, out=out)
                 return out.data.strip()
 
             with pytest.raises(ExecutionError, match="'which-one' does not exist"):

@@ -36,7 +36,7 @@ def before() -> Iterator[frozenset[int]]:
     before = frozenset(child_pids())
     yield before
     for pid in frozenset(child_pids()) - before:
-        if (found := child(pid)) and found.is_zombie:
+        if (found := child(pid)) and found[0]:
             os.waitpid(pid, 0)
 
 
@@ -217,7 +217,7 @@ async def test_sandboxed_lines_are_progress(tool: Tool, context: RecordingContex
 async def nothing_left(before: frozenset[int]) -> None:
     """Wait until only earlier children are left."""
     async with asyncio.timeout(30):
-        while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found.is_zombie]:
+        while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found[0]]:
             await asyncio.sleep(0.01)
 
 

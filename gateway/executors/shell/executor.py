@@ -1,4 +1,5 @@
 import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -23,7 +24,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.processes.pipes import BoundedBuffer
-from gateway.processes.process_tree import Command, Sink, Sinks
+from gateway.processes.process_tree import Command, Sink
 from gateway.processes.processes import Processes
 from gateway.telemetry.trace import TraceContext
 from gateway.threads import DaemonThreadPool
@@ -93,19 +94,19 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="runs a command" if script is None else "runs a script", facts=facts)
 
     async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
-        sinks = Sinks(stdout=stdout.feed, stderr=stderr.feed)
+        sinks: dict[str, Sink] = {"stdout": stdout.feed, "stderr": stderr.feed}
         if self.progress is None or not invocation.call.wants_progress:
             return await self._run_command(invocation, sinks)
         async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
-            both = _both(getattr(sinks, self.progress), lines.feed)
-            return await self._run_command(invocation, replace(sinks, **{self.progress: both}))
+            sinks[self.progress] = _both(sinks[self.progress], lines.feed)
+            return await self._run_command(invocation, sinks)
 
-    async def _run_command(self, invocation: Invocation, sinks: Sinks) -> int:
+    async def _run_command(self, invocation: Invocation, sinks: Mapping[str, Sink]) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
             folder = self._new_folder()
             try:
                 arguments = await self._with_paths(invocation, folder)
-                command = self._prepare(arguments, step.context, folder)
+                command = replace(self._prepare(arguments, step.context, folder), **sinks)
             except BaseException:
                 # `Processes.run`, which normally removes the folder, was not called or has already removed it.
                 remove_folder(folder)
@@ -116,7 +117,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 command,
                 deadline=invocation.deadline.within(self.timeout),
                 permit=invocation.permit,
-                sinks=sinks,
                 afterwards=partial(remove_folder, folder),
             )
             step.note("process.exit.code", exit_code)

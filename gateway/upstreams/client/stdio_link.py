@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from gateway.access.identity import Subject
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.processes.pipes import BoundedBuffer, InputBuffer
-from gateway.processes.process_tree import Command, Sinks
+from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (
     INTERNAL_ERROR,
@@ -128,10 +129,9 @@ class StdioLink:
         loop = asyncio.get_running_loop()
         try:
             code = await self._processes.run(
-                self._command(self._input),
+                replace(self._command(self._input), stdout=self._take, stderr=self._feed_stderr),
                 deadline=loop.time() + _FOREVER,
                 permit=ConcurrencyPermit(()),  # not a call
-                sinks=Sinks(stdout=self._take, stderr=self._feed_stderr),
             )
         except ExecutionError as error:
             self._lost(str(error))

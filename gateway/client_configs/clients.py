@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.client_configs.notation import JsonNotation, Notation, TomlNotation, YamlNotation
+from gateway.client_configs.notation import JSON, TOML, YAML, Notation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 
@@ -55,7 +55,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """File that `--write` changes, or "" if servers are only added in the client's settings."""
     url_steps: tuple[str, ...] = ()
     """Steps that add a server by its URL, if the file does not accept URLs. Templates of `name`, `url` and `key`."""
-    notation: Notation = JsonNotation()
+    notation: Notation = JSON
     has_name: bool = False
     """Whether an entry repeats the name of the server."""
     fields: Mapping[str, Json] = {}
@@ -227,7 +227,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="mcp_servers",
         place="~/.codex/config.toml, or .codex/config.toml of a trusted project",
         file="~/.codex/config.toml",
-        notation=TomlNotation(),
+        notation=TOML,
         variable_names="env_vars",
         # Codex reads tokens only from variables.
         key_name="bearer_token_env_var",
@@ -259,7 +259,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="extensions",
         place="~/.config/goose/config.yaml",
         file="~/.config/goose/config.yaml",
-        notation=YamlNotation(),
+        notation=YAML,
         has_name=True,
         stdio_type="stdio",
         http_type="streamable_http",

@@ -1,19 +1,15 @@
-"""Formats of configuration files: JSON with comments, TOML and YAML.
-
-Each class has three methods. `render` formats a document for pasting. `parse` reads a document; empty text is an empty
-object. `put` sets the value at a path of keys without changing other text. `parse` and `put` raise `NotEditableError`
-if the text is invalid or cannot be edited safely.
-"""
+"""Formats of configuration files: JSON with comments, TOML and YAML."""
 
 import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import yaml
 
 from gateway.config.reading.json_composer import compose_json
@@ -24,7 +20,17 @@ from gateway.json_types import Json
 
 
 class NotEditableError(Exception):
-    pass
+    """The text is invalid or cannot be edited safely."""
+
+
+class Notation(msgspec.Struct, frozen=True):
+    name: str
+    render: Callable[[Mapping[str, Json]], str]
+    """Formats a document for pasting."""
+    parse: Callable[[str], Json]
+    """Reads a document. Empty text is an empty object. Raises NotEditableError."""
+    put: Callable[[str, Sequence[str], Json], str]
+    """Sets the value at a path of keys without changing other text. Raises NotEditableError."""
 
 
 def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
@@ -37,35 +43,32 @@ def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
 _INDENT: Final = "  "
 
 
-class JsonNotation:
-    """Edits JSON with comments and trailing commas (JSONC)."""
+def _render_json(document: Mapping[str, Json]) -> str:
+    return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
 
-    name: Final = "json"
 
-    def render(self, document: Mapping[str, Json]) -> str:
-        return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
+def _parse_json(text: str) -> Json:
+    root, _ = _composed(text)
+    return {} if root is None else plain(root)
 
-    def parse(self, text: str) -> Json:
-        root, _ = _composed(text)
-        return {} if root is None else plain(root)
 
-    def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        node, duplicates = _composed(text)
-        parents = {each.path[:-1] for each in duplicates}
-        if any(tuple(path[:depth]) in parents for depth in range(len(path))):
-            raise NotEditableError("it contains a duplicate key")
-        if node is None:
-            comments = f"{text.rstrip()}\n" if text.strip() else ""
-            return comments + self.render(nested(path, value))
-        position = None
-        for depth, key in enumerate(path):
-            if not isinstance(node, MappingNode):
-                raise NotEditableError("it contains another value where an object is expected")
-            if key not in node.entries:
-                return _inserted(text, node, key, nested(path[depth:], value)[key])
-            position, node = node.entries[key].place, node.entries[key].node
-        indent = "" if position is None else _indentation(text, position)
-        return text[: _index(text, node.place)] + _dumped(value, indent) + text[_index(text, node.end) :]
+def _put_json(text: str, path: Sequence[str], value: Json) -> str:
+    node, duplicates = _composed(text)
+    parents = {each.path[:-1] for each in duplicates}
+    if any(tuple(path[:depth]) in parents for depth in range(len(path))):
+        raise NotEditableError("it contains a duplicate key")
+    if node is None:
+        comments = f"{text.rstrip()}\n" if text.strip() else ""
+        return comments + _render_json(nested(path, value))
+    position = None
+    for depth, key in enumerate(path):
+        if not isinstance(node, MappingNode):
+            raise NotEditableError("it contains another value where an object is expected")
+        if key not in node.entries:
+            return _inserted(text, node, key, nested(path[depth:], value)[key])
+        position, node = node.entries[key].place, node.entries[key].node
+    indent = "" if position is None else _indentation(text, position)
+    return text[: _index(text, node.place)] + _dumped(value, indent) + text[_index(text, node.end) :]
 
 
 def _composed(text: str) -> tuple[Node | None, list[Diagnostic]]:
@@ -110,34 +113,31 @@ _COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.
 """Comments at the end of a table belong to the next table."""
 
 
-class TomlNotation:
-    """Edits TOML. `put` can only set tables."""
+def _render_toml(document: Mapping[str, Json]) -> str:
+    return "\n".join(_tables((), document))
 
-    name: Final = "toml"
 
-    def render(self, document: Mapping[str, Json]) -> str:
-        return "\n".join(_tables((), document))
+def _parse_toml(text: str) -> Json:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise NotEditableError(f"it is not TOML: {error}") from error
 
-    def parse(self, text: str) -> Json:
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise NotEditableError(f"it is not TOML: {error}") from error
 
-    def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        if not isinstance(value, dict):
-            raise NotEditableError("only a table can be added")
-        table = "\n".join(_tables(tuple(path), value))
-        starts = [match.start() for match in _HEADER.finditer(text)]
-        own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
-        # In reverse, so that earlier positions stay valid.
-        for start, end in reversed(own):
-            comments = _COMMENTS_AT_END.search(text[start:end])
-            text = text[:start] + (comments[0] if comments else "") + text[end:]
-        if own:
-            at = own[0][0]
-            return text[:at] + table + ("\n" if text[at:] else "") + text[at:]
-        return f"{text.rstrip()}\n\n{table}" if text.strip() else table
+def _put_toml(text: str, path: Sequence[str], value: Json) -> str:
+    if not isinstance(value, dict):
+        raise NotEditableError("only a table can be added")
+    table = "\n".join(_tables(tuple(path), value))
+    starts = [match.start() for match in _HEADER.finditer(text)]
+    own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
+    # In reverse, so that earlier positions stay valid.
+    for start, end in reversed(own):
+        comments = _COMMENTS_AT_END.search(text[start:end])
+        text = text[:start] + (comments[0] if comments else "") + text[end:]
+    if own:
+        at = own[0][0]
+        return text[:at] + table + ("\n" if text[at:] else "") + text[at:]
+    return f"{text.rstrip()}\n\n{table}" if text.strip() else table
 
 
 def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
@@ -178,53 +178,44 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-class YamlNotation:
-    name: Final = "yaml"
+def _render_yaml(document: Mapping[str, Json]) -> str:
+    text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+    return text
 
-    def render(self, document: Mapping[str, Json]) -> str:
-        text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
-        return text
 
-    def parse(self, text: str) -> Json:
-        try:
-            return yaml.safe_load(text) or {}
-        except yaml.YAMLError as error:
-            raise NotEditableError("it is not YAML") from error
+def _parse_yaml(text: str) -> Json:
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise NotEditableError("it is not YAML") from error
 
-    def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        # Raise an error if the text is not valid YAML.
-        self.parse(text)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        for depth, key in enumerate(path):
-            if node is None:
-                return _with_end_of_line(text) + self.render(nested(path[depth:], value))
-            if not isinstance(node, yaml.MappingNode) or node.flow_style:
-                raise NotEditableError("it contains a mapping in flow style (`{…}`)")
-            pair = next((pair for pair in node.value if pair[0].value == key), None)
-            if pair is None:
-                return self._appended(text, node, nested(path[depth:], value))
-            if depth == len(path) - 1:
-                start, column = pair[0].start_mark.index, pair[0].start_mark.column
-                end = _end_of(text, pair[1])
-                # The first line is already indented.
-                return text[:start] + self._block({key: value}, column).lstrip(" ") + text[end:]
-            if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # no value below the key
-                start, column = pair[0].start_mark.index, pair[0].start_mark.column
-                end = _end_of(text, pair[1])
-                block = self._block({key: nested(path[depth + 1 :], value)}, column)
-                return text[:start] + block.lstrip(" ") + text[end:]
-            node = pair[1]
-        raise NotEditableError("it contains a value where the server belongs")
 
-    def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
-        if not node.value:
+def _put_yaml(text: str, path: Sequence[str], value: Json) -> str:
+    # Raise an error if the text is not valid YAML.
+    _parse_yaml(text)
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    for depth, key in enumerate(path):
+        if node is None:
+            return _with_end_of_line(text) + _render_yaml(nested(path[depth:], value))
+        if not isinstance(node, yaml.MappingNode) or node.flow_style:
             raise NotEditableError("it contains a mapping in flow style (`{…}`)")
-        column = node.value[0][0].start_mark.column
-        end = _end_of(text, node.value[-1][1])
-        return _with_end_of_line(text[:end]) + self._block(entry, column) + text[end:]
+        pair = next((pair for pair in node.value if pair[0].value == key), None)
+        if pair is None:
+            end = _end_of(text, node.value[-1][1])
+            block = _block(nested(path[depth:], value), node.value[0][0].start_mark.column)
+            return _with_end_of_line(text[:end]) + block + text[end:]
+        is_last = depth == len(path) - 1
+        if is_last or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):  # no value below the key
+            start, column = pair[0].start_mark.index, pair[0].start_mark.column
+            block = _block({key: value if is_last else nested(path[depth + 1 :], value)}, column)
+            # The first line is already indented.
+            return text[:start] + block.lstrip(" ") + text[_end_of(text, pair[1]) :]
+        node = pair[1]
+    raise NotEditableError("it contains a value where the server belongs")
 
-    def _block(self, entry: Mapping[str, Json], column: int) -> str:
-        return textwrap.indent(self.render(entry), " " * column)  # skips empty lines
+
+def _block(entry: Mapping[str, Json], column: int) -> str:
+    return textwrap.indent(_render_yaml(entry), " " * column)  # skips empty lines
 
 
 def _end_of(text: str, node: yaml.Node) -> int:
@@ -243,4 +234,8 @@ def _with_end_of_line(text: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
 
 
-Notation = JsonNotation | TomlNotation | YamlNotation
+JSON: Final = Notation("json", _render_json, _parse_json, _put_json)
+"""JSON with comments and trailing commas (JSONC)."""
+TOML: Final = Notation("toml", _render_toml, _parse_toml, _put_toml)
+"""TOML. `put` can only set tables."""
+YAML: Final = Notation("yaml", _render_yaml, _parse_yaml, _put_yaml)

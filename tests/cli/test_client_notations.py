@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client_configs.notation import JsonNotation, Notation, NotEditableError, TomlNotation, YamlNotation
+from gateway.client_configs.notation import JSON, TOML, YAML, Notation, NotEditableError
 
-JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
 ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029\ufeff"), max_size=8)

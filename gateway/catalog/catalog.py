@@ -32,7 +32,7 @@ from gateway.config.models.server import SamplingLimits, TaskLimits
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.sql.sessions import DatabaseProfile
+from gateway.executors.sql.pools import DatabaseProfile
 from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 

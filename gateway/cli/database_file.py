@@ -15,10 +15,9 @@ from gateway.config.models.document import Database
 from gateway.config.secrets.literal_secrets import is_secret_key
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import Dialect, dialect_of
-from gateway.executors.sql.pools import DatabasePools
+from gateway.executors.sql.pools import DatabasePools, DatabaseProfile, failure_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import DatabaseProfile, failure_of
 from gateway.json_types import Json
 from gateway.language.templates.caller import CALLER
 

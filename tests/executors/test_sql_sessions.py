@@ -15,10 +15,9 @@ from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
-from gateway.executors.sql.pools import DatabasePools
+from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import DatabaseProfile
 from tests.postgresql import Postgresql
 
 

@@ -18,7 +18,7 @@ from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.document import Database
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
-from gateway.executors.sql.sessions import DatabaseProfile
+from gateway.executors.sql.pools import DatabaseProfile
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.net.authorization import Authorization

@@ -13,8 +13,8 @@ from gateway.config.models.document import Database
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import Dialect, dialect_of, dialect_of_url
 from gateway.executors.sql.executor import SqlExecutor
+from gateway.executors.sql.pools import DatabaseProfile
 from gateway.executors.sql.query import Statement
-from gateway.executors.sql.sessions import DatabaseProfile
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text

@@ -26,8 +26,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, Severity
 from gateway.executors.sql.compiler import compile_query
 from gateway.executors.sql.dialects import StatementError, dialect_of, first_word
-from gateway.executors.sql.pools import DatabasePools
-from gateway.executors.sql.sessions import DatabaseProfile, Session, failure_of
+from gateway.executors.sql.pools import DatabasePools, DatabaseProfile, Session, failure_of
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.reload.exposure import exposures

@@ -10,14 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import (
+from gateway.executors.sql.pools import (
     DatabaseConnectionLostError,
     DatabaseProfile,
     Engine,
     Session,
 )
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector
 
 _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
 

@@ -11,16 +11,16 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
 from gateway.executors.sql.dialects import dialect_of
-from gateway.executors.sql.pools import DatabasePools
-from gateway.executors.sql.query import BoundStatement, Statement
-from gateway.executors.sql.rows import Decimals, RowCollector, record_of, table_of
-from gateway.executors.sql.sessions import (
+from gateway.executors.sql.pools import (
     DatabaseConnectionLostError,
+    DatabasePools,
     DatabaseProfile,
     DatabaseUnavailableError,
     Session,
     failure_of,
 )
+from gateway.executors.sql.query import BoundStatement, Statement
+from gateway.executors.sql.rows import Decimals, RowCollector, record_of, table_of
 from gateway.json_types import ABSENT, Json, empty
 from gateway.language.templates.templating import JsonTemplate, TextTemplate
 

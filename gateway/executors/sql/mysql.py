@@ -19,9 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import StatementError
-from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector, parsed
-from gateway.executors.sql.sessions import (
+from gateway.executors.sql.pools import (
     DatabaseConnectionLostError,
     DatabaseProfile,
     DatabaseUnavailableError,
@@ -30,6 +28,8 @@ from gateway.executors.sql.sessions import (
     is_unavailable,
     place_of,
 )
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector, parsed
 
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5

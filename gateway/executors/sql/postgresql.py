@@ -23,9 +23,7 @@ from gateway import exact_json
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import IGNORED, POSTGRESQL, StatementError, tokens_of
-from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import (
+from gateway.executors.sql.pools import (
     DatabaseConnectionLostError,
     DatabaseProfile,
     DatabaseUnavailableError,
@@ -33,6 +31,8 @@ from gateway.executors.sql.sessions import (
     Session,
     is_unavailable,
 )
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector
 from gateway.json_types import Json
 
 _MAX_PREPARED: Final = 100

@@ -15,15 +15,15 @@ from sqlalchemy import URL
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import SQLITE, StatementError, first_word
-from gateway.executors.sql.query import BoundStatement
-from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import (
+from gateway.executors.sql.pools import (
     DatabaseProfile,
     DatabaseUnavailableError,
     Engine,
     Session,
     place_of,
 )
+from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.rows import RowCollector
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02

@@ -6,7 +6,6 @@ Files are read for each call, so a changed file needs no reload. Rendered blocks
 import base64
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -194,7 +193,10 @@ def _compile_data(
 ) -> tuple[Callable[[Invocation], Awaitable[bytes]], Callable[[Invocation], str] | None]:
     """Return a function that reads the data, and a function that returns the path of the file (None for base64)."""
     if given.file is not None:
-        path = _existing(given.file, scope=scope.at("file"))
+        problems = scope.at("file").problems
+        path = problems.directory / given.file
+        if not is_file(path):
+            problems.error(f"the file `{given.file}` does not exist")
 
         async def read(invocation: Invocation) -> bytes:
             found = await reader.read(str(path), invocation)
@@ -209,13 +211,6 @@ def _compile_data(
         return data
 
     return written, None
-
-
-def _existing(file: str, *, scope: Scope) -> Path:
-    path = scope.problems.directory / file
-    if not is_file(path):
-        scope.problems.error(f"the file `{file}` does not exist")
-    return path
 
 
 def decoded_base64(text: str, *, scope: Scope) -> bytes:

@@ -226,16 +226,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Facts by name, most important first. The value is None if a fact does not apply."""
 
 
-class Explainable(Protocol):
+class Executor(Protocol):
     def explain(self, invocation: Invocation) -> Explanation:
-        """Describe what `execute` or `render` would do, without doing it.
+        """Describe what `execute` would do, without doing it.
 
         Raises:
             ExecutionError: the arguments are rejected before the run would start.
         """
 
-
-class Executor(Explainable, Protocol):
     async def execute(self, invocation: Invocation) -> Outcome:
         """Run the backend, at most until the deadline.
 

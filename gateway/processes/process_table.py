@@ -210,17 +210,11 @@ def descendants_of(ancestor: int) -> list[int]:
     """Return the ids of all descendants, parents first. Kernels without CONFIG_PROC_CHILDREN report no descendants."""
     found = [ancestor]
     for pid in found:
-        found += _children_of(pid)
+        with suppress(OSError):
+            threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
+            children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes() for thread in threads]
+            found += map(int, b" ".join(children).split())
     return found[1:]
-
-
-def _children_of(pid: int) -> list[int]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
-        children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split() for thread in threads]
-    except OSError:
-        return []
-    return [int(child) for each in children for child in each]
 
 
 def _stat(pid: int) -> list[str] | None:

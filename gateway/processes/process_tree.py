@@ -62,11 +62,8 @@ class ProcessTree:
     ) -> None:
         """Start a command as the leader of a new session.
 
-        Args:
-            command: the command.
-            marker: an environment variable that identifies the call.
-            afterwards: a function that `release` calls.
-            keeps_zombie: whether only `release` reaps the leader, so that the process id is not reused earlier.
+        `marker` is an environment variable that identifies the call. `release` calls `afterwards`. With `keeps_zombie`,
+        only `release` reaps the leader, so that the process id is not reused earlier.
 
         Raises:
             NoProcessError: a process limit is reached.

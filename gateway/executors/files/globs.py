@@ -51,12 +51,13 @@ def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
 
 def compile_patterns(patterns: Iterable[str]) -> "GlobPatterns":
     """Compile patterns, which must not contain empty, `.` or `..` segments."""
-    return GlobPatterns(tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
-
-
-def _segment(name: str) -> _Segment:
     # Since Python 3.9, patterns from `fnmatch.translate` match without exponential backtracking.
-    return None if name == "**" else re.compile(fnmatch.translate(name))
+    return GlobPatterns(
+        tuple(
+            tuple(None if name == "**" else re.compile(fnmatch.translate(name)) for name in pattern.split("/"))
+            for pattern in patterns
+        )
+    )
 
 
 class Found(msgspec.Struct, frozen=True):

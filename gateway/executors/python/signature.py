@@ -77,7 +77,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 bound.update(parameter.bound(name, arguments))
             except ValidationError as error:
-                errors.extend(_schema_errors(name, error))
+                for detail in error.errors(include_url=False, include_context=False):
+                    message = f"is invalid: {detail['msg']}, was {shown(detail['input'])}"
+                    errors.append(SchemaError(path=(name, *detail["loc"]), message=message))
         if errors:
             raise ExecutionError("\n".join(["Invalid arguments:", *map(str, errors)]))
         if self.context_parameter is not None:
@@ -107,14 +109,17 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
     except Exception as error:  # noqa: BLE001 - Boundary: annotations are code of the plugin
         problems.error(f"cannot read the signature of {name}: {type(error).__name__}: {error}")
         return None
-    is_async = _is_async(function)
+    unwrapped = function
+    while isinstance(unwrapped, partial):
+        unwrapped = unwrapped.func
+    is_async = inspect.iscoroutinefunction(unwrapped) or inspect.iscoroutinefunction(type(unwrapped).__call__)
     collected = _ParameterCollector(name=name, is_async=is_async, problems=problems)
     for parameter in signature.parameters.values():
         collected.add(parameter)
-    if _is_generator(function):
+    if inspect.isgeneratorfunction(unwrapped) or inspect.isasyncgenfunction(unwrapped):
         problems.error(f"{name} is a generator function. Return a list instead")
         collected.has_no_errors = False
-    description, descriptions = read_docstring(inspect.getdoc(_unwrapped(function)) or "")
+    description, descriptions = read_docstring(inspect.getdoc(unwrapped) or "")
     input_schema = collected.schema(descriptions)
     if not collected.has_no_errors:
         return None
@@ -259,29 +264,6 @@ def _context_class(hint: Any) -> type | None:
     if get_origin(hint) in {Annotated, Union, types.UnionType}:
         return next((found for inner in get_args(hint) if (found := _context_class(inner))), None)
     return None
-
-
-def _schema_errors(name: str, error: ValidationError) -> list[SchemaError]:
-    return [
-        SchemaError(path=(name, *detail["loc"]), message=f"is invalid: {detail['msg']}, was {shown(detail['input'])}")
-        for detail in error.errors(include_url=False, include_context=False)
-    ]
-
-
-def _unwrapped(function: Function) -> Function:
-    while isinstance(function, partial):
-        function = function.func
-    return function
-
-
-def _is_async(function: Function) -> bool:
-    function = _unwrapped(function)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _is_generator(function: Function) -> bool:
-    function = _unwrapped(function)
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _first_line(error: BaseException) -> str:

@@ -98,14 +98,23 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if self.progress is None or not invocation.call.wants_progress:
             return await self._run_command(invocation, sinks)
         async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
-            sinks[self.progress] = _both(sinks[self.progress], lines.feed)
+            keep = sinks[self.progress]
+
+            def feed(chunk: bytes) -> None:
+                keep(chunk)
+                lines.feed(chunk)
+
+            sinks[self.progress] = feed
             return await self._run_command(invocation, sinks)
 
     async def _run_command(self, invocation: Invocation, sinks: Mapping[str, Sink]) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
-            folder = self._new_folder()
+            folder, arguments = self._new_folder(), invocation.variables
             try:
-                arguments = await self._with_paths(invocation, folder)
+                if self.has_files and folder is not None:
+                    paths = FilePaths(arguments, folder=folder)
+                    await paths.write(invocation, threads=self.threads)
+                    arguments = paths.arguments
                 command = replace(self._prepare(arguments, step.context, folder), **sinks)
             except BaseException:
                 # `Processes.run`, which normally removes the folder, was not called or has already removed it.
@@ -131,13 +140,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return self.scratch.new_folder()
         except OSError as error:
             raise ExecutionError(f"cannot create a directory for the call: {error.strerror}") from error
-
-    async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
-        if not self.has_files or folder is None:
-            return invocation.variables
-        paths = FilePaths(invocation.variables, folder=folder)
-        await paths.write(invocation, threads=self.threads)
-        return paths.arguments
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
         # Keep lone surrogates, which JSON allows (RFC 8259 §8.2).
@@ -183,14 +185,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 def _end(text: str) -> str:
     text = text.rstrip()
     return text if len(text) <= _SHOWN else f"… {text[-_SHOWN:]}"
-
-
-def _both(first: Sink, second: Sink) -> Sink:
-    def feed(chunk: bytes) -> None:
-        first(chunk)
-        second(chunk)
-
-    return feed
 
 
 def _described(exit_code: int) -> str:

@@ -124,16 +124,14 @@ def _check_names(statement: Statement, report: Report, scope: Scope) -> None:
     for piece in statement.pieces:
         if piece.kind == "sql":
             continue
-        name = piece.text
+        name, schema = piece.text, known.get(piece.text)
         scope.used.add(name)
         if name not in known and not scope.inputs.is_open:
             report(piece.start, f"`:{name}` is not an input{did_you_mean(name, [*known])}")
-        elif not piece.is_list and _is_array(known.get(name)) and _follows_in(statement, piece):
+            continue
+        is_array = isinstance(schema, Mapping) and schema.get("type") == "array"
+        if is_array and not piece.is_list and _follows_in(statement, piece):
             report(piece.start, f"a list must be the only item in its brackets: IN (:{name})")
-
-
-def _is_array(schema: object) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "array"
 
 
 def _follows_in(statement: Statement, parameter: StatementPiece) -> bool:

@@ -16,7 +16,7 @@ from gateway.config.models.interpolated_text import InterpolatedText, Interpolat
 from gateway.config.models.openapi import OpenApi
 from gateway.json_types import Json
 from gateway.language.schemas.rules import MAX_BYTES
-from gateway.language.uris.grammar import RESERVED
+from gateway.language.uris.templates import RESERVED
 from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
 from gateway.openapi.parameters import Input, Parameter, Place, named, parameters_of

@@ -7,9 +7,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.json_types import Json
-from gateway.language.uris.grammar import UriTemplateError, parse_uri_template
 from gateway.language.uris.matcher import compile_matcher
-from gateway.language.uris.templates import expansion_of
+from gateway.language.uris.templates import UriTemplateError, expansion_of, parse_uri_template
 from tests.corpus.corpora import Corpus, Verdict, reason_of
 from tests.corpus.packages import directory
 from tests.executors.recording import make_scope, messages_of

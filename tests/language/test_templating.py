@@ -377,7 +377,7 @@ def test_filters_only_raise_execution_errors(name: str, value: Json, arguments: 
 
 @given(name=st.sampled_from(sorted(TESTS)), value=JSON)
 def test_template_tests_never_raise(name: str, value: Json) -> None:
-    if TESTS[name].takes(0):
+    if name != "divisibleby":
         assert render(f"{{{{ a is {name} }}}}", a=value) in {"true", "false"}
 
 

@@ -38,8 +38,8 @@ from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
 from gateway.language.scope import Inputs, Scope
-from gateway.language.uris.grammar import RESERVED, Part, UriExpression, UriTemplateError, parse_uri_template
 from gateway.language.uris.matcher import URI, compile_loose_matcher, compile_matcher
+from gateway.language.uris.templates import RESERVED, Part, UriExpression, UriTemplateError, parse_uri_template
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 """Matches only lower case, because clients normalize schemes to lower case (RFC 3986 §6.2.2.1)."""

@@ -49,6 +49,6 @@ def reference() -> str:
             "## Filters in templates\n",
             markdown_table(("filter", "meaning"), [(f"`{name}`", each.meaning) for name, each in FILTERS.items()]),
             "## Tests in templates\n",
-            markdown_table(("test", "meaning"), [(f"`is {name}`", each.meaning) for name, each in TESTS.items()]),
+            markdown_table(("test", "meaning"), [(f"`is {name}`", meaning) for name, (_, meaning) in TESTS.items()]),
         ]
     )

@@ -20,7 +20,7 @@ from gateway.language.schemas.validation_cost import (
     COSTING,
     MAX_FAN_OUT,
     MAX_REPETITIONS,
-    SchemaNode,
+    Nodes,
     ValidationCost,
     repetitions,
     validation_cost_of,
@@ -116,13 +116,13 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
     return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
 
 
-def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], list[SchemaError]]:
+def _walked(schema: JsonObject, dialect: str) -> tuple[Nodes, list[SchemaError]]:
     """Return all reachable schemas by `id`, and the errors in references and patterns."""
     start: DocumentPath = ()
     specification, resolver = _resolver_of(schema, dialect)
     waiting = deque([(start, schema, resolver)])
     # Use the identity, because equal schemas can be at several places.
-    nodes = {id(schema): SchemaNode(schema)}
+    nodes: dict[int, tuple[JsonObject, list[tuple[str, int]]]] = {id(schema): (schema, [])}
     schema_problems: list[SchemaError] = []
     while waiting:
         path, current, resolver = waiting.popleft()
@@ -130,9 +130,9 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
         # Visit subschemas before references, so that a problem is reported at its position, not at a reference.
         for step, member in subschemas(current):
             if step[0] not in _NOT_APPLIED:
-                nodes[id(current)].edges.append((_way(step), id(member)))
+                nodes[id(current)][1].append((_way(step), id(member)))
             if id(member) not in nodes:
-                nodes[id(member)] = SchemaNode(member)
+                nodes[id(member)] = (member, [])
                 inner = resolver and resolver.in_subresource(specification.create_resource(member))
                 waiting.append(((*path, *step), member, inner))
         for keyword in _REFERENCES:
@@ -142,9 +142,9 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], li
                 schema_problems.append(SchemaError(path=(*path, keyword), message=_unresolved(reference)))
             # The schemas true and false have no cost.
             elif isinstance(target := found.contents, dict):
-                nodes[id(current)].edges.append((keyword, id(target)))
+                nodes[id(current)][1].append((keyword, id(target)))
                 if id(target) not in nodes:
-                    nodes[id(target)] = SchemaNode(target)
+                    nodes[id(target)] = (target, [])
                     waiting.append(((*path, keyword), target, found.resolver))
     return nodes, schema_problems
 

@@ -12,7 +12,7 @@ limits for such arguments, and holds the GIL while it runs.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -100,15 +100,13 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
         return max(20, 20_000 // self.in_place)
 
 
-class SchemaNode(msgspec.Struct):
-    schema: JsonObject
-    edges: list[tuple[str, int]] = msgspec.field(default_factory=list)
-    """Pairs of keyword and `id` of the schema."""
+Nodes = Mapping[int, tuple[JsonObject, list[tuple[str, int]]]]
+"""Maps the `id` of each schema to the schema and its subschemas, which are pairs of keyword and `id`."""
 
 
-def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCost:
+def validation_cost_of(nodes: Nodes, root: int) -> ValidationCost:
     """Return the cost of a schema. `nodes` contains all schemas that are reachable from `root`."""
-    if all(COSTING.isdisjoint(node.schema) for node in nodes.values()):
+    if all(COSTING.isdisjoint(schema) for schema, _ in nodes.values()):
         return ValidationCost()
     looping = _targets_of_loops(nodes, root)
     repeated = _repeated(nodes, root, looping)
@@ -116,11 +114,11 @@ def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCos
     return ValidationCost(
         in_place=_in_place(nodes),
         costly=costly,
-        costly_names=costly & {name for node in nodes.values() for name in node.schema.get("patternProperties", ())},
-        names_matched=sum(len(node.schema.get("patternProperties", ())) for node in nodes.values()),
-        divides=any("multipleOf" in node.schema for node in nodes.values()),
-        matches_any_number=any(nodes[at].schema.get("pattern") in costly for at in repeated),
-        compares=any(node.schema.get("uniqueItems") is True for node in nodes.values()),
+        costly_names=costly & {name for schema, _ in nodes.values() for name in schema.get("patternProperties", ())},
+        names_matched=sum(len(schema.get("patternProperties", ())) for schema, _ in nodes.values()),
+        divides=any("multipleOf" in schema for schema, _ in nodes.values()),
+        matches_any_number=any(nodes[at][0].get("pattern") in costly for at in repeated),
+        compares=any(schema.get("uniqueItems") is True for schema, _ in nodes.values()),
         worded_depth=_worded_depth(nodes) if looping else None,
     )
 
@@ -176,20 +174,20 @@ def repetitions(pattern: str) -> int:
     return max(most)
 
 
-def _patterns(nodes: dict[int, SchemaNode]) -> Iterator[str]:
-    for node in nodes.values():
-        if isinstance(pattern := node.schema.get("pattern"), str):
+def _patterns(nodes: Nodes) -> Iterator[str]:
+    for schema, _ in nodes.values():
+        if isinstance(pattern := schema.get("pattern"), str):
             yield pattern
-        yield from node.schema.get("patternProperties", ())
+        yield from schema.get("patternProperties", ())
 
 
-def _in_place(nodes: dict[int, SchemaNode]) -> int:
+def _in_place(nodes: Nodes) -> int:
     sums: dict[int, int] = {}
     for start in nodes:
         waiting = [(start, False)]
         while waiting:
             at, is_done = waiting.pop()
-            below = [to for keyword, to in nodes[at].edges if keyword not in _ANY_NUMBER | _ONE_EACH]
+            below = [to for keyword, to in nodes[at][1] if keyword not in _ANY_NUMBER | _ONE_EACH]
             if is_done:
                 sums[at] = 1 + sum(sums.get(to, 0) for to in below)
             elif at not in sums:
@@ -198,11 +196,11 @@ def _in_place(nodes: dict[int, SchemaNode]) -> int:
     return max(sums.values(), default=1)
 
 
-def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
+def _targets_of_loops(nodes: Nodes, root: int) -> set[int]:
     """Return at least one schema of each reference cycle."""
     found, done, path = set(), set(), {root}
     # Not recursive: a chain of `$ref` can exceed the recursion limit.
-    waiting = [(root, iter(nodes[root].edges))]
+    waiting = [(root, iter(nodes[root][1]))]
     while waiting:
         at, edges = waiting[-1]
         for _, to in edges:
@@ -210,7 +208,7 @@ def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
                 found.add(to)
             elif to not in done:
                 path.add(to)
-                waiting.append((to, iter(nodes[to].edges)))
+                waiting.append((to, iter(nodes[to][1])))
                 break
         else:
             waiting.pop()
@@ -219,7 +217,7 @@ def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
     return found
 
 
-def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set[int]:
+def _repeated(nodes: Nodes, root: int, looping: set[int]) -> set[int]:
     repeated: set[int] = set()
     seen = {root}
     waiting = [(root, root in looping)]
@@ -227,7 +225,7 @@ def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set
         at, is_repeated = waiting.pop()
         if is_repeated:
             repeated.add(at)
-        for keyword, to in nodes[at].edges:
+        for keyword, to in nodes[at][1]:
             is_so = is_repeated or keyword in _ANY_NUMBER or to in looping
             if to not in seen or (is_so and to not in repeated):
                 seen.add(to)
@@ -235,8 +233,8 @@ def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set
     return repeated
 
 
-def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
-    branches = max(sum(len(node.schema.get(keyword, ())) for keyword in _ALTERNATIVES) for node in nodes.values())
+def _worded_depth(nodes: Nodes) -> int | None:
+    branches = max(sum(len(schema.get(keyword, ())) for keyword in _ALTERNATIVES) for schema, _ in nodes.values())
     # The number of errors grows as branches ** depth.
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))
 

@@ -7,6 +7,7 @@ lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from inspect import signature
 from typing import Any, Final
 
 import msgspec
@@ -253,14 +254,15 @@ def _filter(node: nodes.Filter, names: Bindings) -> Evaluate:
 
 
 def _test(node: nodes.Test, names: Bindings) -> Evaluate:
-    row = TESTS.get(node.name)
-    if row is None or node.kwargs or node.dyn_args or node.dyn_kwargs or not row.takes(len(node.args)):
+    function, _ = TESTS.get(node.name, (None, ""))
+    is_simple = not (node.kwargs or node.dyn_args or node.dyn_kwargs)
+    if function is None or not is_simple or len(signature(function).parameters) != 1 + len(node.args):
         names.error(f"unknown test `is {node.name}`{did_you_mean(node.name, list(TESTS))}")
         return _nothing
     is_about_presence = node.name in {"defined", "undefined"}
     value = compile_expression_node(node.node, names.with_default() if is_about_presence else names)
     args = [compile_expression_node(arg, names) for arg in node.args]
-    return lambda frame: row.function(value(frame), *[argument(frame) for argument in args])
+    return lambda frame: function(value(frame), *[argument(frame) for argument in args])
 
 
 def _list(node: nodes.List | nodes.Tuple, names: Bindings) -> Evaluate:

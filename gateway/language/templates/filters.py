@@ -198,28 +198,24 @@ def _sum(frame: RenderState, values: list[Json], attribute: Json = None) -> floa
     return sum(_as_number(value) for value in _each(frame, values, attribute) if value is not ABSENT)
 
 
-def _least(frame: RenderState, values: list[Json]) -> Json:
-    frame.charge(cost_of(values))
-    return min(values, key=_order, default=ABSENT)
+def _extreme(choose: Function) -> Function:
+    def extreme(frame: RenderState, values: list[Json]) -> Json:
+        frame.charge(cost_of(values))
+        return choose(values, key=_order, default=ABSENT)
 
-
-def _greatest(frame: RenderState, values: list[Json]) -> Json:
-    frame.charge(cost_of(values))
-    return max(values, key=_order, default=ABSENT)
+    return extreme
 
 
 def _map(frame: RenderState, values: list[Json], *, attribute: Json) -> list[Json]:
     return [None if value is ABSENT else value for value in _each(frame, values, attribute)]
 
 
-def _selectattr(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
-    members = _each(frame, values, attribute)
-    return [value for value, member_of_it in zip(values, members, strict=True) if member_of_it]
+def _with_member(*, wanted: bool) -> Function:
+    def choose(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
+        members = _each(frame, values, attribute)
+        return [value for value, found in zip(values, members, strict=True) if bool(found) is wanted]
 
-
-def _rejectattr(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
-    members = _each(frame, values, attribute)
-    return [value for value, member_of_it in zip(values, members, strict=True) if not member_of_it]
+    return choose
 
 
 _LENGTH: Final = Filter(
@@ -267,10 +263,10 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "length": _LENGTH,
     "lower": Filter(function=lambda _, text: text.lower(), takes=text_of, meaning="lower case"),
     "map": Filter(function=_map, takes=_as_list, meaning="one member of each item: `map(attribute='name')`"),
-    "max": Filter(function=_greatest, takes=_as_list, meaning="the largest item"),
-    "min": Filter(function=_least, takes=_as_list, meaning="the smallest item"),
+    "max": Filter(function=_extreme(max), takes=_as_list, meaning="the largest item"),
+    "min": Filter(function=_extreme(min), takes=_as_list, meaning="the smallest item"),
     "rejectattr": Filter(
-        function=_rejectattr, takes=_as_list, meaning="items without a true member: `rejectattr('done')`"
+        function=_with_member(wanted=False), takes=_as_list, meaning="items without a true member: `rejectattr('done')`"
     ),
     "replace": Filter(
         function=_replace,
@@ -280,7 +276,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "reverse": Filter(function=lambda _, value: value[::-1], takes=_as_text_or_list, meaning="in reverse order"),
     "round": Filter(function=_round, takes=_as_number, meaning="a rounded number; `round(2)` keeps two decimal places"),
     "selectattr": Filter(
-        function=_selectattr, takes=_as_list, meaning="items with a true member: `selectattr('done')`"
+        function=_with_member(wanted=True), takes=_as_list, meaning="items with a true member: `selectattr('done')`"
     ),
     "sort": Filter(
         function=_sort,
@@ -311,36 +307,28 @@ FILTERS: Final[Mapping[str, Filter]] = {
 }
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
-    function: Function
-    """Called with the value, which can be ABSENT, and the argument of the test."""
-    meaning: str
-
-    def takes(self, args: int) -> bool:
-        return len(signature(self.function).parameters) == 1 + args
-
-
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-TESTS: Final[Mapping[str, Condition]] = {
-    "boolean": Condition(function=lambda value: isinstance(value, bool), meaning="true or false"),
-    "defined": Condition(function=lambda value: value is not ABSENT, meaning="present"),
-    "divisibleby": Condition(
-        function=lambda value, by: _is_number(value) and bool(_as_number(by)) and value % by == 0,
-        meaning="divisible by the argument",
+TESTS: Final[Mapping[str, tuple[Function, str]]] = {
+    "boolean": (lambda value: isinstance(value, bool), "true or false"),
+    "defined": (lambda value: value is not ABSENT, "present"),
+    "divisibleby": (
+        lambda value, by: _is_number(value) and bool(_as_number(by)) and value % by == 0,
+        "divisible by the argument",
     ),
-    "even": Condition(function=lambda value: _is_number(value) and value % 2 == 0, meaning="an even number"),
-    "false": Condition(function=lambda value: value is False, meaning="exactly false"),
-    "float": Condition(function=lambda value: isinstance(value, float), meaning="a number with a fraction"),
-    "integer": Condition(function=lambda value: _is_number(value) and isinstance(value, int), meaning="an integer"),
-    "mapping": Condition(function=lambda value: isinstance(value, Mapping), meaning="an object"),
-    "none": Condition(function=lambda value: value is None or value is ABSENT, meaning="null or missing"),
-    "number": Condition(function=_is_number, meaning="a number"),
-    "odd": Condition(function=lambda value: _is_number(value) and value % 2 == 1, meaning="an odd number"),
-    "sequence": Condition(function=lambda value: isinstance(value, list), meaning="a list"),
-    "string": Condition(function=lambda value: isinstance(value, str), meaning="text"),
-    "true": Condition(function=lambda value: value is True, meaning="exactly true"),
-    "undefined": Condition(function=lambda value: value is ABSENT, meaning="missing"),
+    "even": (lambda value: _is_number(value) and value % 2 == 0, "an even number"),
+    "false": (lambda value: value is False, "exactly false"),
+    "float": (lambda value: isinstance(value, float), "a number with a fraction"),
+    "integer": (lambda value: _is_number(value) and isinstance(value, int), "an integer"),
+    "mapping": (lambda value: isinstance(value, Mapping), "an object"),
+    "none": (lambda value: value is None or value is ABSENT, "null or missing"),
+    "number": (_is_number, "a number"),
+    "odd": (lambda value: _is_number(value) and value % 2 == 1, "an odd number"),
+    "sequence": (lambda value: isinstance(value, list), "a list"),
+    "string": (lambda value: isinstance(value, str), "text"),
+    "true": (lambda value: value is True, "exactly true"),
+    "undefined": (lambda value: value is ABSENT, "missing"),
 }
+"""Maps each test to its function of the value, which can be ABSENT, and the argument, and to its meaning."""

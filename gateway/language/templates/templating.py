@@ -135,7 +135,7 @@ def compile_text(source: str, scope: Scope) -> TextTemplate:
 def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTemplate:
     _check_files(body, names)
     match body:
-        case [nodes.Output(nodes=[nodes.Expr() as only])] if _is_one_expression(body):
+        case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
             single, named = compile_expression_node(only, names), input_named_by(only, names)
             return TextTemplate(
                 place=place,

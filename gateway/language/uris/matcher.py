@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from gateway.language.scope import Scope
-from gateway.language.uris.grammar import (
+from gateway.language.uris.templates import (
     LONE_PERCENT,
     RESERVED,
     Part,
@@ -28,7 +28,7 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...]
     optional: frozenset[str]
     """Variables of `{/var}` and `{?var}`."""
-    _patterns: "tuple[_Pattern, ...]"
+    _patterns: tuple["_Pattern", ...]
     """One pattern for each possible number of `{/var}` values in a URI."""
     _query: frozenset[str] | None
 
@@ -43,7 +43,7 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
             return None
         # If several patterns match, use the one with the fewest `{/var}`.
         for pattern in self._patterns:
-            if (found := pattern.match(uri)) is not None:
+            if (found := _match_pattern(pattern, uri)) is not None:
                 # Decode after matching: `%2F` is not a separator.
                 return _decode_all(found | query)
         return None
@@ -136,47 +136,46 @@ def _pattern(parts: Sequence[Part], segments: Sequence[str]) -> "_Pattern":
         texts[-1] += "/"
         slots.append((name, "/?#"))
         texts.append("")
-    return _Pattern(texts=tuple(texts), slots=tuple(slots))
+    return texts, slots
 
 
 _Slot = tuple[str, str]
 """The name of a variable, and the characters that its value cannot contain."""
 
 
-class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """Literal texts with slots between them."""
+_Pattern = tuple[Sequence[str], Sequence[_Slot]]
+"""Literal texts, and the slots between them."""
 
-    texts: tuple[str, ...]
-    slots: tuple[_Slot, ...]
 
-    def match(self, uri: str) -> dict[str, str] | None:
-        """Return the value of each slot, or None.
+def _match_pattern(pattern: _Pattern, uri: str) -> dict[str, str] | None:
+    """Return the value of each slot, or None.
 
-        The first loop finds where each slot can start, and keeps the earliest start in each run. A run is the text
-        between two characters that the slot cannot contain. The second loop goes backwards and selects the starts.
-        """
-        if not uri.startswith(self.texts[0]):
-            return None
-        starts: list[int] = [len(self.texts[0])]
-        earliest: list[dict[int, int]] = []
-        stops = [[at for at, character in enumerate(uri) if character in slot[1]] for slot in self.slots]
-        for index, text in enumerate(self.texts[1:]):
-            first: dict[int, int] = {}
-            for start in starts:
-                first.setdefault(bisect_left(stops[index], start), start)
-            earliest.append(first)
-            ends = _places(uri, text, is_last=index == len(self.slots) - 1)
-            starts = [end + len(text) for end in ends if first.get(bisect_left(stops[index], end), end + 1) <= end]
-        if len(uri) not in starts:
-            return None
-        found: dict[str, str] = {}
-        end = len(uri)
-        for index in reversed(range(len(self.slots))):
-            end -= len(self.texts[index + 1])
-            start = earliest[index][bisect_left(stops[index], end)]
-            found[self.slots[index][0]] = uri[start:end]
-            end = start
-        return dict(reversed(found.items()))
+    The first loop finds where each slot can start, and keeps the earliest start in each run. A run is the text
+    between two characters that the slot cannot contain. The second loop goes backwards and selects the starts.
+    """
+    texts, slots = pattern
+    if not uri.startswith(texts[0]):
+        return None
+    starts: list[int] = [len(texts[0])]
+    earliest: list[dict[int, int]] = []
+    stops = [[at for at, character in enumerate(uri) if character in slot[1]] for slot in slots]
+    for index, text in enumerate(texts[1:]):
+        first: dict[int, int] = {}
+        for start in starts:
+            first.setdefault(bisect_left(stops[index], start), start)
+        earliest.append(first)
+        ends = _places(uri, text, is_last=index == len(slots) - 1)
+        starts = [end + len(text) for end in ends if first.get(bisect_left(stops[index], end), end + 1) <= end]
+    if len(uri) not in starts:
+        return None
+    found: dict[str, str] = {}
+    end = len(uri)
+    for index in reversed(range(len(slots))):
+        end -= len(texts[index + 1])
+        start = earliest[index][bisect_left(stops[index], end)]
+        found[slots[index][0]] = uri[start:end]
+        end = start
+    return dict(reversed(found.items()))
 
 
 def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:

@@ -20,8 +20,15 @@ from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import is_fact_path, variable
-from gateway.language.uris.grammar import Part, UriExpression, UriTemplateError, names_in, parse_uri_template
-from gateway.language.uris.templates import Expansion, parse_in_scope
+from gateway.language.uris.templates import (
+    Expansion,
+    Part,
+    UriExpression,
+    UriTemplateError,
+    names_in,
+    parse_in_scope,
+    parse_uri_template,
+)
 
 
 class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""Implements the legacy and modern eras of the Model Context Protocol, without I/O."""
+"""Implements both eras of the Model Context Protocol, legacy (with sessions) and modern (without sessions). No I/O."""

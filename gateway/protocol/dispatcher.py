@@ -1,4 +1,4 @@
-"""Handles every message. The dispatcher chooses the era, reads the current catalog, and runs the method."""
+"""Handles all messages. The dispatcher detects the era of a message, reads the current catalog, and runs the method."""
 
 import asyncio
 import time
@@ -76,9 +76,9 @@ class Dispatcher:
     ) -> None:
         """Create a dispatcher.
 
-        `observers` are notified of each call, and `observers_of_all` of each request. Tasks and used request states are
-        kept in memory unless a store is given. `agreement` delays announcements until all replicas agree.
-        `upstreams_watch` waits briefly until upstream servers have confirmed the subscriptions to watched resources.
+        `observers` are notified of each call, and `observers_of_all` of each request. `tasks` and `used_states` default
+        to stores in memory. `agreement` delays list-change notifications until all replicas have the same lists.
+        `upstreams_watch` waits briefly until upstream servers have confirmed subscriptions to watched resources.
         """
         events = events or Events()
         self.store: Final = store
@@ -167,7 +167,7 @@ class Dispatcher:
         return results.error_reply(failure, request_id=call.request_id, revision=call.revision, status=status)
 
     def _outlives_cancellation(self) -> bool:
-        """Uncancel the current task and return True if the task must still respond, because the daemon is stopping."""
+        """If the daemon is stopping, uncancel the current task so that it can still respond, and return True."""
         task = asyncio.current_task()
         if not self._is_stopping or task is None:
             return False
@@ -191,7 +191,7 @@ class Dispatcher:
         session: Session | None,
         in_flight: InFlight | None,
     ) -> Call | Reply:
-        """Choose the era of each message, because clients may mix eras on a connection."""
+        """Return the call to run, or a reply. The era is detected per message, because connections can mix eras."""
         if isinstance(message, InvalidMessageError):
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
@@ -346,7 +346,7 @@ class ServedViews:
         yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
 
     def admits(self, view: str | None, identity: Identity) -> bool:
-        """Return whether the view exists and the identity has the view's scopes. None means the whole catalog."""
+        """Return whether the identity can use the view. The whole catalog (None) is always allowed."""
         found = None if view is None else self.entry(view)
         return view is None or (found is not None and identity.holds(found.scopes))
 

@@ -28,7 +28,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity = ANONYMOUS
     view: str | None = None
     address: str = ""
-    """The client's address, which a trusted proxy may have reported."""
+    """The client's address. Behind a trusted proxy, this is the address that the proxy reports."""
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields of the HTTP request, with lower-case names."""
     access_token: Credential | None = None
@@ -44,7 +44,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """The user on whose behalf requests to other services are authenticated."""
+        """The user whose credentials authenticate requests to other services."""
         key = self.identity.subject_key
         if key is None and self._is_local:
             key = ""
@@ -63,12 +63,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> str:
-        """The owner of cached outcomes and stored outputs. Anonymous callers are identified by their address."""
+        """Identifies the owner of cached results and stored outputs: the caller, or the address if anonymous."""
         return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property
     def rate_limit_key(self) -> str:
-        """The caller's key in limits. IPv6 addresses of one /64 network share a key, because customers get a /64."""
+        """Identifies the caller in limits. An IPv6 /64 counts as one anonymous caller, because customers get a /64."""
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
@@ -76,7 +76,7 @@ class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     scopes: frozenset[str]
     is_visible: bool
-    """Whether callers without the scopes get status 403, which reveals the view, instead of 404."""
+    """Whether callers without the scopes receive 403 instead of 404. A 403 reveals that the view exists."""
 
 
 class Exchange(Protocol):
@@ -90,10 +90,10 @@ class Exchange(Protocol):
     def caller(self) -> Caller: ...
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a message to the sender before the response. Return False if this message can never arrive."""
+        """Send a message to the client before the response. Return False if the message can never be delivered."""
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Close the connection if the sender can reconnect after `retry_ms` milliseconds (2025-11-25, "polling")."""
+        """Close the connection if the client can reconnect after `retry_ms` milliseconds (2025-11-25, "polling")."""
 
 
 async def _drop(_notification: JsonObject) -> bool:

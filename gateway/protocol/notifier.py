@@ -58,10 +58,10 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     view: str | None
     outbox: Outbox
     told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
-    """The version and time of the last queued state, by task id."""
+    """By task id: the version and update time of the newest state that was queued."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
-        """Queue the state of a task (a `DetailedTask`), which replaces an older queued state of the task."""
+        """Queue the state of a task (a `DetailedTask`), and replace an older queued state of the task."""
         # Ignore older states, because a change may arrive while an older state is read from the store.
         stamp = (task.version, task.updated)
         if stamp < self.told_of_tasks.get(task.id, stamp):
@@ -84,7 +84,7 @@ Subscriber = Subscription | Session
 
 class ReplicaAgreement(Protocol):
     def holds_announcements(self) -> bool:
-        """Return True if `ChangeNotifier.announce_held` will be called once all replicas agree."""
+        """Return whether announcements must wait for a later call of `ChangeNotifier.announce_held`."""
 
     async def wait(self) -> None:
         """Wait briefly until all replicas serve the same lists as this replica."""
@@ -123,7 +123,7 @@ class ChangeNotifier:
         self._sessions.add(session)
 
     def session_opened(self, session: Session) -> None:
-        """Publish that a session was opened. Transports call this method once the session has its final id."""
+        """Publish `SessionOpened`. Transports call this method once the session has its final id."""
         self._events.publish(SessionOpened(session.id))
 
     def _session_ended(self, session_id: str) -> None:
@@ -144,9 +144,9 @@ class ChangeNotifier:
             await self._agreement.wait()
 
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Restore a session of another process, and announce lists that differ from the fingerprints in `told`.
+        """Add a session of another process, and announce the lists whose fingerprints differ from `told`.
 
-        If the session has subscriptions, always announce `resources`, because updates may have been missed.
+        If the session has subscriptions, always announce `resources`, because the client may have missed updates.
         """
         self.add_session(session)
         offered = self._parts.of(self._store.current, session.identity.scopes, view=session.view)
@@ -156,7 +156,7 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprints that a client knows, by list. A list with a queued notification keeps `before`."""
+        """Return the fingerprints of the lists that the client has. Use `before` if a list's notification is queued."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, so the session is about to end

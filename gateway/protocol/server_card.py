@@ -22,7 +22,7 @@ MAX_TEXT: Final = 100
 MAX_NAME: Final = 200
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
 _CODE_HOSTS: Final = {"github.com": "io.github"}
-"""Hosts whose users have a namespace in the official registry, and the prefix of that namespace."""
+"""Registry namespaces by code host. The user `acme` of github.com has the namespace `io.github.acme`."""
 
 
 class PublicEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return `name` if qualified, or add the reversed domain of the first usable URL. Return None without a URL."""
+    """Return `name` with a namespace. A missing namespace is derived from the first usable URL. None without a URL."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)

@@ -137,7 +137,7 @@ class InFlight:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
-        """Await `answer`. Return None if `cancel` is called. Raise RpcError (-32600) if the id is already in use."""
+        """Await `answer`. Return None if the request is cancelled. Raise RpcError (-32600) if the id is in use."""
         task = asyncio.current_task(self._loop)
         if task is None or request_id in self._tasks:
             # Close the coroutine, because Python warns about coroutines that are never awaited.
@@ -170,5 +170,5 @@ class InFlight:
             task.cancel()
 
     def _was_cancelled(self, request_id: RequestId, task: asyncio.Task[Json]) -> bool:
-        """Return whether only the sender of the request has cancelled the task."""
+        """Return whether the client has cancelled the request, and nothing else has cancelled the task."""
         return request_id in self._cancelled and task.uncancel() == 0

@@ -48,7 +48,7 @@ class CallActivity:
 
     @property
     def queue(self) -> SendQueue:
-        """The queue of messages that are sent before the response. Inner runs share this queue."""
+        """The queue of messages to send before the response. All runs of the call share this queue."""
         if self._queue is None:
             self._queue = SendQueue()
         return self._queue
@@ -58,7 +58,7 @@ class CallActivity:
         return self._queue is not None
 
     def note_wait(self, cause: str, since: float) -> None:
-        """Record a wait that began at the time `since` on the event loop's clock."""
+        """Record a wait from `since` (on the event loop's clock) until now. `cause` is the reason for the wait."""
         seconds = asyncio.get_running_loop().time() - since
         if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
             self.waits = (*self.waits, Wait(cause, seconds))
@@ -80,7 +80,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     kind: str
     """`tool`, `resource` or `prompt`, or an empty string for other requests."""
     target: Primitive | None
-    """The primitive that is called or completed, or None if the caller cannot see such a primitive."""
+    """The primitive that the request calls or completes. None for other requests, and for hidden primitives."""
     name: str | None
     revision: str
     terms: ClientTerms
@@ -92,11 +92,11 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The legacy session, or None in the modern era."""
     session_id: str | None
     is_wrapped: bool
-    """Whether the call was sent through `call_tool`, so that header fields do not mirror the parameters."""
+    """Whether the client called the tool through `call_tool`. Header fields then describe the `call_tool` request."""
     activity: CallActivity
     progress: ProgressReporter | None = None
     seconds_left: Callable[[], float] | None = None
-    """Function that returns for how many more seconds the call's task is stored. None if the call is not a task."""
+    """Returns the seconds until the call's task expires. The attribute is None if the call is not a task."""
 
     @property
     def output_seconds(self) -> float | None:
@@ -119,12 +119,12 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def brings_answers(self) -> bool:
-        """Whether the call is a retry with responses to input requests."""
+        """Whether a modern client has retried the call with responses to input requests."""
         return self.session is None and ("inputResponses" in self.params or "requestState" in self.params)
 
     @property
     def is_modern_http(self) -> bool:
-        """Whether header fields mirror the parameters (2026-07-28 over Streamable HTTP)."""
+        """Whether header fields must mirror the parameters (2026-07-28 over Streamable HTTP, without `call_tool`)."""
         return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
 
     @property
@@ -183,7 +183,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Create the call for a request whose revision, method and sender are already checked."""
+    """Create the call for a checked request. Replace a `call_tool` request by a request to the tool that it calls."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
     # Check the depth again, because the earlier check does not cover arguments that are sent as text.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):

@@ -1,4 +1,4 @@
-"""Implements one run of a primitive, which is the `Invocation` of executors and the `Context` of plugins."""
+"""Implements one run of a primitive. Executors use the run as their `Invocation`, and plugins as their `Context`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,14 +59,14 @@ _SECTIONS: Final[Mapping[type[Primitive], str]] = {
 class TaskOfRun(Protocol):
     @property
     def is_rerun(self) -> bool:
-        """Whether the run belongs to a task that was created before the run."""
+        """Whether the task already existed when the run started."""
 
     @property
     def facts(self) -> Task | None:
-        """The facts about the task for plugins, or None until the task exists."""
+        """The description of the task for plugins, or None until the task is created."""
 
     def open_requester(self, call: Call, *, definition: str) -> InputRequester:
-        """Return the object that sends the input requests of a run. `definition` is the version of the tool."""
+        """Return the object that sends the run's input requests. `definition` identifies the version of the tool."""
 
 
 class Run(msgspec.Struct, eq=False):
@@ -81,7 +81,7 @@ class Run(msgspec.Struct, eq=False):
     is_completion: bool = False
     """Whether the run completes an argument. Such a run is not rate limited and cannot send input requests."""
     outer: "Run | None" = None
-    """The run of the same call that has started this run and holds the caller's permits."""
+    """The run of the same call that started this run. The outer run holds the permits of the caller's limits."""
     task_of_run: TaskOfRun | None = None
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
@@ -200,7 +200,7 @@ class Run(msgspec.Struct, eq=False):
         return replace(self, arguments=arguments, variables=variables, _deadline=deadline, _whole=self._whole or self)
 
     def with_caller(self, arguments: JsonObject) -> JsonObject:
-        """Return the arguments as variables for templates, and add `caller` if a template reads this variable."""
+        """Return the template variables: the arguments, and `caller` if a template uses this variable."""
         # `caller` comes last, because an open schema allows an argument with the same name.
         return {**arguments, CALLER: self.call.caller_facts} if self.primitive.caller_facts else arguments
 
@@ -410,7 +410,7 @@ class Run(msgspec.Struct, eq=False):
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
-        """Count a dropped message. Return a future that is done once the last queued message is sent."""
+        """Count a message that a full queue drops. Return a future that is done once all queued messages are sent."""
         self.call.server.notifier.counters.dropped[method] += 1
         return self.call.activity.queue.last
 
@@ -512,7 +512,7 @@ def check_client(primitive: Primitive, call: Call) -> None:
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
     """Return the contents of a resource in the format of 2026-07-28, and the `_meta` of an upstream server's result.
 
-    If an `outer` run reads the resource, views do not restrict the read.
+    If a run (`outer`) reads the resource, the resource can be outside the caller's view.
 
     Raises:
         ResourceNotFoundError: no resource has this URI.

@@ -1,7 +1,7 @@
 """Runs a tool for a call or a task.
 
-A run counts against the rate limit, asks for the confirmation, acquires the permit, runs the tool until the deadline,
-and releases the permit. While an input request is open, the permit is released and the deadline is paused.
+A run counts against the rate limit, asks the user to confirm if configured, acquires a permit, and runs the tool until
+the deadline. While an input request is open, the permit is released and the deadline is paused.
 """
 
 import asyncio

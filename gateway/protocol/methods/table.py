@@ -51,7 +51,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
-    """Return the method that serves a list. `name` is the member of the result that contains the entries."""
+    """Return a list method. `name` is the member of the result that contains the entries, such as `tools`."""
 
     async def page(call: Call) -> bytes:
         return call.server.pages.page(

@@ -1,8 +1,8 @@
 """Turns tool calls into tasks, and runs the tools of tasks again.
 
-A tool starts as in any call, and may send input requests. When the tool first waits, the task is stored and returned to
-the client. With `after` or `ask: before`, the task is stored later, unless the call ends first. If the task cannot be
-stored, the call continues as an ordinary call. A `required` task is stored before the tool starts.
+A tool starts as in any call, and can send input requests. When the tool first waits, the task is stored and returned to
+the client. `after` and `ask: before` delay this, and with `after`, a call that ends earlier does not become a task. If
+the task cannot be stored, the call continues as an ordinary call. A `required` task is stored before the tool starts.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from gateway.wire.jsonrpc import Request
 log: Final = structlog.get_logger(__name__)
 
 ASKS_WITHIN: Final = 1.0
-"""The number of seconds before a call with `ask: before` becomes a task, unless `after` is longer."""
+"""With `ask: before`, a call becomes a task after this number of seconds, unless `after` is longer."""
 _FIRST_STEPS: Final = 8
-"""The number of event loop iterations in which an async function usually reaches its first wait."""
+"""The number of event loop iterations after which an async tool has usually reached its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreUnavailableError)
 """Errors that are returned to the client instead of a task."""
@@ -60,7 +60,7 @@ _MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class TaskCall:
-    """Runs a tool once as a task. Progress and log messages are sent only while the original request is open."""
+    """One run of a tool for a task. Progress and log messages are sent only while the original request is open."""
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
@@ -277,7 +277,7 @@ class TaskCall:
             raise self._error
 
     def _direct(self) -> JsonObject:
-        """Return the result of an ordinary call, or raise the error of the call."""
+        """Return the result of a call that did not become a task, or raise its error."""
         if self._error is not None:
             raise self._error
         if self._result is None:

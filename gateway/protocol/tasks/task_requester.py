@@ -39,7 +39,7 @@ class TaskRequester(MrtrRequester):
         self._inside: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raise AwaitingInput if an input request is open, with a result if the call does not become a task."""
+        """Raise AwaitingInput if an input request is open. Requests inside a task add no result to the exception."""
         await super().close(error)
         if self._inside and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None
@@ -63,7 +63,7 @@ class TaskRequester(MrtrRequester):
         return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._inside.items()})
 
     def memory(self) -> bytes:
-        """Return the encoded memory for the next run. Raise ExecutionError if the memory is too large."""
+        """Return the encoded responses and `once` results for the next run. Raise ExecutionError if too large."""
         memory = TaskMemory(answers=self.answers, results=self.results, definition=self._definition, round=self._round)
         encoded = encode_memory(memory)
         if len(encoded) > MAX_MEMORY_BYTES:

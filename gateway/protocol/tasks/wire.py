@@ -27,7 +27,7 @@ def missing_extension() -> MissingCapabilityError:
 
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
-    """Return a `CreateTaskResult` with status `working`, because the result lacks the members of other statuses."""
+    """Return a `CreateTaskResult`. Its status is always `working`, because this type has no members for an outcome."""
     begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
     return {"resultType": "task", **_metadata(begun, now)}
 

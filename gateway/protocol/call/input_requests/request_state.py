@@ -1,8 +1,8 @@
 """Signs and verifies `requestState`, which carries the state of a call between retries.
 
-The client keeps the state and can read it, so the state contains no secrets (2026-07-28 basic/patterns/mrtr). The state
-is bound to the caller, the method, the arguments and the definition. A state of another call is rejected with an error.
-If the state has expired or the definition has changed, the input requests are sent again.
+The client stores the state and can read it, so the state contains no secrets (2026-07-28 basic/patterns/mrtr). The
+state is bound to the caller, the method, the arguments and the version of the primitive. A state of another call is
+rejected. If the state has expired or the primitive has changed, the input requests are sent again.
 """
 
 import base64
@@ -72,7 +72,7 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the state, or None if all requests must be sent again. Raise InvalidRetryError for a forged state."""
+        """Verify the state. Return None if the input requests must be sent again. Raise InvalidRetryError if forged."""
         content = self._current(signed, binding)
         if content is None:
             return None
@@ -82,7 +82,7 @@ class RequestStateSigner:
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Claim the state for this replica. Call this method before `open`."""
+        """Claim the state, so that other replicas reject it. Call this method before `open`."""
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
             if content is not None and content[1]:

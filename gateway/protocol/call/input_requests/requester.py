@@ -23,7 +23,7 @@ from gateway.wire.input_requests import SAMPLE, InputRequest, check_capabilities
 T = TypeVar("T")
 
 Suspension = Callable[[], AbstractAsyncContextManager[None]]
-"""Returns a context in which a run's deadline is paused and the run's permit is suspended."""
+"""Returns a context manager that pauses a run's deadline and releases the run's permit."""
 
 Where = Literal["before", "inside"]
 """Whether to send an input request before the call becomes a task, or inside the task."""
@@ -32,7 +32,7 @@ _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATET
 
 
 class InputRequester(ABC):
-    """Sends the input requests of one call, and enforces `limits.sampling`. Each retry of a call starts a new count."""
+    """Sends the input requests of one call, within `limits.sampling`. A retry of the call counts as a new call."""
 
     def __init__(self, call: Call) -> None:
         self.call: Final = call
@@ -51,7 +51,7 @@ class InputRequester(ABC):
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        """Send input requests if needed, and return the checked responses by key.
+        """Send the input requests that have no response yet, and return the checked responses by key.
 
         Args:
             questions: input requests by key.
@@ -94,7 +94,7 @@ class InputRequester(ABC):
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Check new requests and add them to `beside`. Raise ExecutionError if the client or a limit forbids them."""
+        """Add new requests to the open requests `beside`. Raise an error if unsupported or over a sampling limit."""
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self.call.terms.capabilities, self.call.revision)
         new = {key: for_revision(question, self.call.revision) for key, question in new.items()}
@@ -122,7 +122,7 @@ class InputRequester(ABC):
             observer.input_requested(self.call, {key: question.method for key, question in questions.items()})
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the first run of `function`, converted to JSON so that all runs see the same value.
+        """Call `function` only in the tool's first run, and return its result as JSON. Later runs reuse the result.
 
         Raises:
             TypeError: the result cannot be encoded as JSON.

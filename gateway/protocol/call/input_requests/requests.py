@@ -14,7 +14,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.input_requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
-"""The key of the input request that asks the user for the confirmation of a tool (`confirm:`)."""
+"""The key of the input request that asks the user to confirm a tool call (`confirm:`)."""
 
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
@@ -54,8 +54,8 @@ def read_input_request(wire: Json) -> InputRequest:
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
     """Escape characters that could hide or reorder text in an input request.
 
-    Choices stay unchanged, because the response repeats the choice. `with_names_of` restores the field names of
-    the response. Line breaks of the message are kept if `has_lines` is true.
+    The values of choices stay unchanged, because responses repeat them. Field names are escaped, and `with_names_of`
+    restores them in responses. `has_lines` keeps line breaks.
     """
     if question.method != ELICIT:
         return question
@@ -101,7 +101,7 @@ def _shown(value: Json, *, has_lines: bool) -> Json:
 
 
 def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str, Json]:
-    """Escape default texts, and add escaped titles to choices."""
+    """Escape the field's default text, and add an escaped title to each choice."""
 
     def seen(text: Json) -> Json:
         return visible(text, has_lines=has_lines) if isinstance(text, str) else text
@@ -147,7 +147,7 @@ def _problem_of_elicitation(params: JsonObject) -> str | None:
 
 
 def _problem_of_form(schema: Json) -> str | None:
-    """Describe what is wrong with a form. A form must be flat (client/elicitation, "Requested Schema")."""
+    """Return the problem with a form's schema, or None. Forms must be flat (client/elicitation, "Requested Schema")."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return 'needs a schema with `"type": "object"`'
     fields = schema.get("properties")

@@ -85,7 +85,7 @@ def test_linear_patterns_match_long_texts(pattern: str) -> None:
     assert "must match the pattern" in error_messages({"type": "string", "pattern": pattern}, "a-" * 1_000_000 + "!")
 
 
-@pytest.mark.parametrize("pattern", [INTRICATE, r"(a+)+\1$", "(?<=a+)b", r"^\p{L}{1,64}$", "a[ab]{900}c"])
+@pytest.mark.parametrize("pattern", [INTRICATE, r"(a+)+\1$", "(?<=a+)b", "a[ab]{900}c"])
 def test_expensive_patterns_only_match_short_texts(pattern: str) -> None:
     schema = {"type": "string", "pattern": pattern}
     assert is_costly(pattern)

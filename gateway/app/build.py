@@ -159,7 +159,9 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         found = await asyncio.to_thread(manifest, served.document, served.catalog, with_contracts=True)
         return found.as_json()
 
-    reloads = ReloadRequests(core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager)
+    reloads = ReloadRequests(
+        reloader=core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager
+    )
     workers = None if worker is None else AllWorkers(worker, status=status, metrics=metrics)
     console, console_worker = None, None
     if http is not None and page is not None and calls is not None:
@@ -291,8 +293,10 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     stack.push_async_callback(dispatcher.tasks.close)
     reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at, events=events)
     if replica is not None and agreement is not None:
-        await stack.enter_async_context(SharedChanges(replica, store=store, notifier=notifier, events=events))
-        await stack.enter_async_context(agreement)
+        changes = SharedChanges(replica, store=store, notifier=notifier, events=events)
+        stack.push_async_callback(changes.close)
+        changes.start()
+        stack.push_async_callback(agreement.close)
     events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
     events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))
     events.subscribe(AnnouncementsDue, lambda event: _announce(event, notifier))

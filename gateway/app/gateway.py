@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -67,15 +68,21 @@ class Gateway:
             opens_console: serve the console even without `listen.console`.
         """
         self._settings: Final = settings
-        self._observers: Final = tuple(observers)
-        self._serves_one_request: Final = serves_one_request
         self._worker: Final = worker
-        self._opens_console: Final = opens_console
         self._stack: Final = AsyncExitStack()
         self._stop_wanted: Final = asyncio.Event()
         self._inherited: Inherited = {}
         self._leaves_sockets = False
         self._service_manager: Final = ServiceManager(os.environ)
+        self._build: Final = partial(
+            build,
+            settings,
+            service_manager=self._service_manager,
+            observers=tuple(observers),
+            worker=worker,
+            serves_one_request=serves_one_request,
+            opens_console=opens_console,
+        )
         self._watchdog: ExitWatchdog | None = None
         self.console_link: str | None = None
         """The console's URL with an access token, or None until the console is served."""
@@ -87,17 +94,7 @@ class Gateway:
         standard_streams = StandardStreams.take() if self._settings.stdio else None
         self._inherited = take_inherited() if self._worker is None else self._worker.sockets
         async with AsyncExitStack() as stack:
-            self.app = await build(
-                self._settings,
-                stack,
-                service_manager=self._service_manager,
-                inherited=self._inherited,
-                standard_streams=standard_streams,
-                observers=self._observers,
-                worker=self._worker,
-                serves_one_request=self._serves_one_request,
-                opens_console=self._opens_console,
-            )
+            self.app = await self._build(stack, inherited=self._inherited, standard_streams=standard_streams)
             # If the start fails or is cancelled, the local `stack` closes the parts that were started.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

@@ -94,12 +94,6 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
 def _clients(
     dispatcher: Dispatcher, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> Sources:
-    def streams() -> Reading:
-        return 0 if http is None else len(http.limits.streams)
-
-    def restored() -> Reading:
-        return 0 if http is None else http.sessions.restored
-
     counters = dispatcher.notifier.counters
     return {
         "mcp_gateway_limit_refusals_total": lambda: _by_label(refusals(dispatcher, http)),
@@ -108,8 +102,8 @@ def _clients(
         "mcp_gateway_sessions": lambda: Counter(
             (binding.value, session.revision) for binding, session in open_sessions()
         ),
-        "mcp_gateway_sessions_restored_total": restored,
-        "mcp_gateway_streams": streams,
+        "mcp_gateway_sessions_restored_total": lambda: 0 if http is None else http.sessions.restored,
+        "mcp_gateway_streams": lambda: 0 if http is None else len(http.limits.streams),
         "mcp_gateway_notifications_sent_total": lambda: _by_label(counters.sent),
         "mcp_gateway_notifications_dropped_total": lambda: _by_label(counters.dropped),
     }

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 import structlog
@@ -72,12 +71,7 @@ class CatalogAgreement:
         replica.mailbox.on(_SERVED, self._take)
         replica.store.on_return(lambda: self._publish(wants_reply=True))
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         await self._tasks.cancel()
         if not self._replica.store.is_unavailable:
             await self._publish(is_over=True)
@@ -174,13 +168,10 @@ class SharedChanges:
         replica.mailbox.on(_SIGN_IN, self._take_sign_in)
         replica.store.on_return(self._take_disabled)
 
-    async def __aenter__(self) -> Self:
+    def start(self) -> None:
         self._tasks.begin(self._refresh(), name="shared changes")
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         await self._tasks.cancel()
 
     def tell(self, change: PluginChange) -> None:

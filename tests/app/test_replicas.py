@@ -62,7 +62,8 @@ async def server(stack: AsyncExitStack, tmp_path: Path) -> RedisServer:
 async def joined(stack: AsyncExitStack, server: RedisServer) -> Member:
     replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
     member = Member(replica)
-    await stack.enter_async_context(member.changes)
+    stack.push_async_callback(member.changes.close)
+    member.changes.start()
     await replica.open()
     return member
 

@@ -62,7 +62,7 @@ async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
     """Serve the requests of the other workers and the supervisor on the worker's Unix socket."""
     runner = web.AppRunner(_application(app), access_log=None, shutdown_timeout=1)
     await runner.setup()
-    path = worker.socket_path
+    path = socket_path(Path(worker.directory), worker.number)
     with suppress(FileNotFoundError):
         path.unlink()  # left by a killed worker
     try:

@@ -70,10 +70,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         """Return the subdirectory for this worker, because only one process can use a state directory."""
         return None if base is None else base / f"worker-{self.number}"
 
-    @property
-    def socket_path(self) -> Path:
-        return socket_path(Path(self.directory), self.number)
-
     @asynccontextmanager
     async def supervised(self, *, on_loss: Callable[[], None]) -> AsyncIterator[None]:
         """Report readiness to the supervisor and send heartbeats. Call `on_loss` if the supervisor ends."""

@@ -28,13 +28,11 @@ _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Environment variables that indicate a graphical browser, because a text browser would take over the terminal."""
 
 
-def has_browser() -> bool:
-    return sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS)
-
-
 def open_in_browser(url: str) -> None:
-    # Use a daemon thread, because some browser commands return only after the user has closed the window.
-    threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
+    """Open a URL if there is a graphical browser, without waiting for the browser."""
+    if sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS):
+        # Use a daemon thread, because some browser commands return only after the user has closed the window.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 
 
 class Console:

@@ -81,11 +81,6 @@ def add_url(parser: Parser) -> None:
     add_log_level(add)
 
 
-def add_daemon_url(parser: Parser) -> None:
-    """Add `--url` to a command that needs a running server and has `DAEMON_HINT` in its help."""
-    parser.add_argument("--url", help="URL of the server")
-
-
 def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
     add_option(add, _LOG_LEVEL, default=default)
 

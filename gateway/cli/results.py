@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import orjson
 
 from gateway import exact_json
@@ -18,16 +17,8 @@ from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 
 _ABSENT: Final[Json] = object()
-
-
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """The text or the bytes of a content block, or of an entry in the contents of a resource."""
-
-    content: str | bytes
-    media_type: str = "application/octet-stream"
-
-    def to_bytes(self) -> bytes:
-        return self.content.encode(errors="surrogateescape") if isinstance(self.content, str) else self.content
+Piece = tuple[str | bytes, str]
+"""The text or bytes of a content block, or of an entry in the contents of a resource, and the media type of bytes."""
 
 
 def pieces_of(blocks: Iterable[JsonObject]) -> list[Piece]:
@@ -39,13 +30,13 @@ def _piece(block: JsonObject) -> Piece:
         case {"type": "resource", "resource": dict() as contents}:
             return _piece(contents)
         case {"type": "resource_link", "uri": uri, "name": name}:
-            return Piece(content=f"{name}: {uri}")
+            return f"{name}: {uri}", ""
         case {"text": str() as text}:
-            return Piece(content=text)
+            return text, ""
         case {"data": str() as data} | {"blob": str() as data}:
-            return Piece(content=base64.b64decode(data), media_type=block.get("mimeType", "application/octet-stream"))
+            return base64.b64decode(data), block.get("mimeType", "application/octet-stream")
         case _:
-            return Piece(content=json.dumps(block))
+            return json.dumps(block), ""
 
 
 def show_raw(result: JsonObject, out: Console) -> None:
@@ -54,11 +45,11 @@ def show_raw(result: JsonObject, out: Console) -> None:
 
 
 def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> None:
-    for piece in pieces:
-        if isinstance(piece.content, str):
-            out.foreign(piece.content)
+    for content, media_type in pieces:
+        if isinstance(content, str):
+            out.foreign(content)
         else:
-            size = f"{piece.media_type}, {len(piece.content)} bytes"
+            size = f"{media_type}, {len(content)} bytes"
             hints.line(hints.styled(hints.clean(f"({size}; save it with `--output FILE`)"), "dim"))
 
 
@@ -78,14 +69,14 @@ def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> Non
     pieces = pieces_of(result["content"])
     structured = result.get("structuredContent", _ABSENT)
     if out.is_terminal and structured is not _ABSENT:
-        pieces = [piece for piece in pieces if not _repeats(piece, structured)]
-        pieces.append(Piece(content=json.dumps(structured, indent=2, ensure_ascii=False)))
+        pieces = [piece for piece in pieces if not _repeats(piece[0], structured)]
+        pieces.append((json.dumps(structured, indent=2, ensure_ascii=False), ""))
     show_pieces(pieces, out=out, hints=hints)
 
 
-def _repeats(piece: Piece, value: Json) -> bool:
+def _repeats(content: str | bytes, value: Json) -> bool:
     try:
-        return bool(exact_json.loads(piece.content) == value)
+        return bool(exact_json.loads(content) == value)
     except orjson.JSONDecodeError:
         return False
 
@@ -95,11 +86,12 @@ def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
 
     Raise ConfigError if several pieces are binary, or the file cannot be written.
     """
-    binary = [piece for piece in pieces if isinstance(piece.content, bytes)]
+    binary = [content for content, _ in pieces if isinstance(content, bytes)]
     if len(binary) > 1:
         reason = f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"
         raise ConfigError.at("--output", reason)
-    data = b"\n".join(piece.to_bytes() for piece in binary or pieces)
+    texts = (content.encode(errors="surrogateescape") for content, _ in pieces if isinstance(content, str))
+    data = b"\n".join(binary or texts)
     if path == Path("-"):
         sys.stdout.buffer.write(data)
         sys.stdout.flush()

@@ -120,10 +120,10 @@ def test_binary_content_is_not_printed() -> None:
 @pytest.mark.parametrize(
     ("block", "piece"),
     [
-        ({"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, Piece(content="x")),
-        ({"uri": "a:b", "blob": "AAEC", "mimeType": "image/gif"}, Piece(content=b"\0\1\2", media_type="image/gif")),
-        ({"type": "resource_link", "uri": "a:b", "name": "n"}, Piece(content="n: a:b")),
-        ({"type": "new", "x": 1}, Piece(content='{"type": "new", "x": 1}')),
+        ({"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, ("x", "")),
+        ({"uri": "a:b", "blob": "AAEC", "mimeType": "image/gif"}, (b"\0\1\2", "image/gif")),
+        ({"type": "resource_link", "uri": "a:b", "name": "n"}, ("n: a:b", "")),
+        ({"type": "new", "x": 1}, ('{"type": "new", "x": 1}', "")),
     ],
 )
 def test_every_kind_of_content_is_printed(block: dict[str, Any], piece: Piece) -> None:

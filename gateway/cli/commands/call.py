@@ -20,7 +20,6 @@ from gateway.json_types import Json, JsonObject
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
 """Requests log messages of this level and higher levels (MCP 2026-07-28)."""
 _TASKS: Final = "io.modelcontextprotocol/tasks"
-_KNOWS_TASKS: Final[JsonObject] = {"extensions": {_TASKS: {}}}
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 """Maximum seconds between polls of a task."""
@@ -104,7 +103,7 @@ async def _result_of(client: GatewayClient, params: JsonObject, answers: Answers
     except RpcError as error:
         if not _requires_task(error):
             raise
-    capabilities = {**answers.capabilities, **_KNOWS_TASKS}
+    capabilities = {**answers.capabilities, "extensions": {_TASKS: {}}}
     result = await _tool_result(client, params, answers, capabilities)
     if result.get("resultType") != "task":
         return result

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from gateway.access.identity import Subject
 from gateway.cli.client.admin_api import ask_daemon
-from gateway.cli.console import Console, has_browser, open_in_browser
+from gateway.cli.console import Console, open_in_browser
 from gateway.cli.options import TOKEN_HINT, Option, add_json, add_log_level, add_option, settings_of
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
@@ -169,7 +169,7 @@ class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
     async def sign_in(self, name: str, hints: Console) -> None:
         before = _named(name, await self.listed()).get("since")
         answer = await self._ask({"entry": name, "action": "sign_in"})
-        _open_browser(str(answer.get("link")), hints)
+        _show_link(str(answer.get("link")), hints)
         for _ in range(int(LINK_SECONDS / _POLL_SECONDS)):
             row = _named(name, await self.listed())
             if row["signed_in"] and row.get("since") != before:
@@ -251,7 +251,7 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, nam
         await site.start()
         host = f"127.0.0.1:{runner.addresses[0][1]}"
         url, cookie = await sign_ins.start(pending, redirect_uri=f"http://{host}{path}")
-        _open_browser(f"http://{host}{link}", hints)
+        _show_link(f"http://{host}{link}", hints)
         async with asyncio.timeout(LINK_SECONDS):
             await done
     except TimeoutError:
@@ -264,8 +264,6 @@ def _page(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text + "\n", headers=_HEADERS)
 
 
-def _open_browser(url: str, hints: Console) -> None:
-    """Print a URL, and try to open the URL in a graphical browser without waiting for the browser."""
+def _show_link(url: str, hints: Console) -> None:
     hints.line(f"Open this link to sign in:\n{url}")
-    if has_browser():
-        open_in_browser(url)
+    open_in_browser(url)

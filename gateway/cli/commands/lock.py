@@ -18,9 +18,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.whole_file import whole_file
 
-NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
-_MODE: Final = 0o644
-"""The mode of the lock file, which contains no secrets, so all users can read the file."""
+_NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
 
 
 def parser(name: str) -> Parser:
@@ -71,7 +69,7 @@ async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionD
 
 
 def write_lock(
-    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
+    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference] | None]:
     """Write the digests of all definitions and the digests in `pages` to the lock file, after importing the plugins.
 
@@ -87,13 +85,13 @@ def write_lock(
     with writing(lock.path):
         # An unchanged lock keeps its modification time, for `make` and file watchers.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
-            with whole_file(lock.path, mode=_MODE) as file:
+            with whole_file(lock.path, mode=0o644) as file:  # the lock contains no secrets
                 file.write(text.encode())
     return lock.path, None if lock.pins is None else differences(pins, lock.pins)
 
 
 def compare_lock(
-    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
+    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
     """Return the path of the lock file, and the definitions and pages that differ from the lock.
 

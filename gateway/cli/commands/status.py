@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, counted, left_out_lines
-from gateway.cli.options import DAEMON_HINT, add_config, add_daemon_url, add_json
+from gateway.cli.options import DAEMON_HINT, add_config, add_json
 from gateway.cli.parser import Parser
 from gateway.cli.results import show_raw
 from gateway.json_types import Json, JsonObject
@@ -37,7 +37,7 @@ exit codes:
   1    the server did not respond, or serves an older version of the file""",
     )
     add_config(arguments)
-    add_daemon_url(arguments)
+    arguments.add_argument("--url", help="URL of the server")
     add_json(arguments, "the status as JSON")
     return arguments
 

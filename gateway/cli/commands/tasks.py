@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, say
-from gateway.cli.options import DAEMON_HINT, add_daemon_url, add_json
+from gateway.cli.options import DAEMON_HINT, add_json
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
 from gateway.cli.user_input import split_action, split_config
@@ -32,7 +32,7 @@ examples:
 {CONFIG_AS_FIRST_WORD}""",
     )
     arguments.add_argument("words", nargs="*", default=[], metavar="ID", help="task id, for show and cancel")
-    add_daemon_url(arguments)
+    arguments.add_argument("--url", help="URL of the server")
     add_json(arguments, "the response as JSON")
     return arguments
 

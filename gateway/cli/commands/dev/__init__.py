@@ -21,7 +21,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.signals import cancelled_by_signals
 from gateway.catalog.skill_snapshot import watched
 from gateway.cli.commands.dev.event_lines import EventLines, StatusSnapshot, plain_lines
-from gateway.cli.console import Console, has_browser, open_in_browser
+from gateway.cli.console import Console, open_in_browser
 from gateway.cli.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_log_level, add_option, settings_of
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.definition_source import load_definitions
@@ -42,7 +42,6 @@ _POLL: Final = timedelta(seconds=2)
 """How often an invalid file is checked for changes on file systems without change events."""
 ShowConsole = Callable[[str], None]
 """A function that receives the URL of the console."""
-_DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
 """This module needs the extra `dev`, and is imported only if the output is a terminal."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
@@ -80,7 +79,7 @@ the output is plain lines. Ctrl-C stops the server.
 
 async def run(options: Namespace, out: Console, _hints: Console) -> int:
     settings = settings_of(options)
-    drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
+    drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": timedelta(seconds=1)}
     settings = settings.model_copy(
         # Keep no state, because a daemon that serves the same file can already use the state directory.
         update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
@@ -107,12 +106,11 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def _open_in_browser(url: str, *, folder: Path) -> None:
-    """Write a private page that redirects to the URL, and open the page in a graphical browser if possible."""
-    # The URL contains a token, and other users could see the token in the arguments of the browser process.
-    if has_browser():
-        page = folder / "console.html"
-        page.write_text(_PAGE.format(url=html.escape(url)))
-        open_in_browser(page.as_uri())
+    # Open a private page that redirects to the URL, because the URL contains a token, and other users could see the
+    # token in the arguments of the browser process.
+    page = folder / "console.html"
+    page.write_text(_PAGE.format(url=html.escape(url)))
+    open_in_browser(page.as_uri())
 
 
 async def develop(

@@ -59,8 +59,8 @@ class AccessTokens:
     ) -> None:
         """Accept access tokens of `issuer`, which is one of the issuers of `entry`.
 
-        `audiences` are the accepted values of `aud` after `normal_audience`. A token whose audience is a key of `views`
-        only grants access to the corresponding view.
+        `audiences` are the accepted values of `aud`, normalized by `normal_audience`. A token whose audience is a key
+        of `views` only grants access to the corresponding view.
         """
         self.entry: Final = entry
         self._issuer: Final = issuer

@@ -183,7 +183,7 @@ class Plugins:
 
 
 def _file_digest(module: str) -> str:
-    """Digest a module's file if it can be found without an import."""
+    """Return a digest of a module's file, or "" if the file cannot be found without an import."""
     top, _, rest = module.partition(".")
     try:
         # Look up only the top-level name, because a dotted name would import the parent packages.

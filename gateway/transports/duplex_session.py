@@ -35,7 +35,7 @@ _ANSWERED: Final = (Request, Batch)
 
 
 class DuplexSession:
-    """Starts to handle each message of a client in order, without waiting for the client to read responses."""
+    """Handles the messages of one client. Processing starts in order, even if the client reads no responses."""
 
     def __init__(
         self,

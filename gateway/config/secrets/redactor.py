@@ -50,7 +50,7 @@ class SubstringSearch:
 
 
 def _group(needles: Sequence[bytes]) -> tuple[Sequence[bytes], int, set[bytes] | None]:
-    """Return strings with the step between checked positions of the data, and samples of the strings."""
+    """Return the strings, the distance between checked positions, and samples (None to search each string)."""
     shortest = len(needles[-1]) if needles else _SAMPLE
     step = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
     if len(needles) * step < _FEWEST:

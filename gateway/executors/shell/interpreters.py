@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Find the words whose expressions would be run as code. Return the reason by the index of the word."""
+    """Find the words whose expressions would be run as code. Return the reasons by the index of the word."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))

@@ -190,14 +190,14 @@ def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None
 
 
 def schemas_of_same_value(schema: JsonObject, root: JsonObject) -> list[JsonObject]:
-    """Return the target of `$ref`, and the members of `allOf`, `anyOf` and `oneOf`."""
+    """Return the subschemas for the same value: the target of `$ref`, and those in `allOf`, `anyOf` and `oneOf`."""
     lists = [schema.get(keyword) for keyword in ("allOf", "anyOf", "oneOf")]
     branches = [each for branches in lists if isinstance(branches, list) for each in branches]
     return [each for each in (referenced_schema(schema, root), *branches) if isinstance(each, dict)]
 
 
 def schemas_of_parts(schema: JsonObject) -> list[JsonObject]:
-    """Return the schemas of members and items."""
+    """Return the subschemas for parts of the value: the members of an object, and the items of a list."""
     parts = [*properties_of(schema).values(), schema.get("additionalProperties"), schema.get("items")]
     return [each for each in parts if isinstance(each, dict)]
 

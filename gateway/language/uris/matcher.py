@@ -148,10 +148,10 @@ _Pattern = tuple[Sequence[str], Sequence[_Slot]]
 
 
 def _match_pattern(pattern: _Pattern, uri: str) -> dict[str, str] | None:
-    """Return the value of each slot, or None.
+    """Return the value of each slot, or None if the URI does not match.
 
-    The first loop finds where each slot can start, and keeps the earliest start in each run. A run is the text
-    between two characters that the slot cannot contain. The second loop goes backwards and selects the starts.
+    The first loop finds all positions where a slot can start. Of the positions between two characters that the slot
+    cannot contain, only the first is kept. The second loop selects the start of each slot, from last to first.
     """
     texts, slots = pattern
     if not uri.startswith(texts[0]):

@@ -249,7 +249,7 @@ class HttpLink:
 
 
 def _is_session_lost(response: Response) -> bool:
-    """Return whether the server does not know the session. Some servers send this error with HTTP 200."""
+    """Return whether a response means that the server does not know the session. Some servers send it with HTTP 200."""
     error = response.error
     if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
         return False

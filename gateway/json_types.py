@@ -32,8 +32,3 @@ class _Absent:
 
 ABSENT: Final[Json] = _Absent()
 """A missing value, as opposed to JSON null. It is false in conditions."""
-
-
-def present(value: JsonObject) -> JsonObject:
-    """Return an object without its null members. Some clients send null instead of omitting a member."""
-    return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

@@ -187,16 +187,6 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
         raise DeadlineExceededError(what, call.deadline.seconds) from error
 
 
-async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Return the result of `shape()`. Call `shape` in a thread if `size` is more than `MAX_ON_LOOP` bytes.
-
-    Raise ExecutionError if no thread is free, or if `shape` does not return before the deadline of `call`.
-    """
-    if size <= MAX_ON_LOOP:
-        return shape()
-    return await run_in_thread(shape, what="Shaping the large output", call=call, threads=threads)
-
-
 async def _wait_for(ending: "asyncio.Future[Any]") -> None:
     await asyncio.wait([ending])
 

@@ -17,10 +17,9 @@ from gateway.console.event_feed import EventFeed
 from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
-from gateway.telemetry.logs import CALL
+from gateway.telemetry.logs import CALL, title_of
 from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire import jsonrpc
-from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 2000
 _DEFAULT_LISTED: Final = 200

@@ -18,12 +18,12 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.health import Health
+from gateway.telemetry.logs import title_of
 from gateway.transports.errors import HttpError
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota
 from gateway.upstreams.server import UpstreamServer
 from gateway.upstreams.source import UpstreamSource
-from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
 _LISTEN: Final = "subscriptions/listen"

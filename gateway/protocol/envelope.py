@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import JsonObject, present
+from gateway.json_types import JsonObject
 from gateway.wire import meta
-from gateway.wire.jsonrpc import Message, Notification, Request
+from gateway.wire.jsonrpc import Message, Notification, Request, present
 from gateway.wire.revisions import MODERN, is_modern_date
 
 _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITIES, meta.META_CLIENT_INFO)

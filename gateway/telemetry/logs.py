@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, get_args
@@ -23,10 +24,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.config.settings import LogFormat, LogLevel
 from gateway.control_characters import visible
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.telemetry.background_writer import BackgroundWriter, write_all
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
-from gateway.wire.meta import title_of
 
 log: Final = structlog.get_logger(__name__)
 
@@ -37,6 +37,7 @@ _ROOMS: Final = frozenset(
 Mask = Callable[[str], str]
 """A function that masks the secrets in text. It is called for each event, because a reload can change the secrets."""
 
+_MAX_TITLE: Final = 60
 MAX_QUEUED_BYTES: Final = 2**20
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
 """The maximum time to wait at exit until queued lines are written."""
@@ -331,3 +332,14 @@ class AccessLog:
             client=title_of(call.terms.client_info),
             principal=call.caller.principal,
         )
+
+
+def title_of(client_info: JsonObject) -> str:
+    """Return the client's name and version in at most `_MAX_TITLE` characters, or `unnamed`."""
+    name, version = client_info.get("name"), client_info.get("version")
+    return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
+
+
+@lru_cache(maxsize=64)
+def _title(name: str, version: str) -> str:
+    return " ".join(filter(None, (name, version)))[:_MAX_TITLE] or "unnamed"

@@ -32,9 +32,16 @@ from gateway.config.models.upstreams import (
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters
-from gateway.upstreams.relay import PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay, completion_relay
+from gateway.upstreams.relay import (
+    PromptRelay,
+    Relay,
+    ResourceRelay,
+    SignInTool,
+    ToolRelay,
+    completion_relay,
+    well_typed,
+)
 from gateway.upstreams.server_lists import ServerLists
-from gateway.upstreams.values import page_uris, tool_with_prefix, ui_of, well_typed
 from gateway.wire.revisions import Era
 
 # MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
@@ -43,6 +50,10 @@ _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="
 """A call becomes a task only if the server sends an input request."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
+_UI: Final = "ui"
+_URI: Final = "resourceUri"
+# SEP-1865: deprecated, but still sent by some servers.
+_OLD_KEY: Final = "ui/resourceUri"
 
 Definitions = dict[tuple[str, str], SourceDefinition]
 
@@ -134,7 +145,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         validates = entry.config.validate_ if override.validate_ is None else override.validate_
         relayed = RelayBackend(
             server=entry.name,
-            definition=tool_with_prefix(own, entry.relay.uri_prefix),
+            definition=_tool_with_prefix(own, entry.relay.uri_prefix),
             executor=executor,
             validates=validates,
             name_in_app=remote if has_pages and _is_for_pages(wire) else "",
@@ -324,7 +335,7 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
 
 def _is_for_pages(tool: JsonObject) -> bool:
     # SEP-1865: by default, both models and pages can call a tool.
-    visibility = ui_of(tool).get("visibility")
+    visibility = _ui_of(tool).get("visibility")
     return "app" in visibility if isinstance(visibility, list) else True
 
 
@@ -357,3 +368,30 @@ def _source_definition(
 
 def _text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
+    """Add the prefix to the URI of a tool's page (MCP Apps, SEP-1865)."""
+    if not page_uris(tool):
+        return tool
+    meta = dict(_meta(tool))
+    if isinstance(uri := _ui_of(tool).get(_URI), str):
+        meta[_UI] = {**_ui_of(tool), _URI: f"{prefix}{uri}"}
+    if isinstance(uri := meta.get(_OLD_KEY), str):
+        meta[_OLD_KEY] = f"{prefix}{uri}"
+    return {**tool, "_meta": meta}
+
+
+def page_uris(tool: JsonObject) -> list[str]:
+    """Return the URIs of the page that shows a tool's results, as the server names them."""
+    return [uri for uri in (_ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
+
+
+def _ui_of(tool: JsonObject) -> JsonObject:
+    ui = _meta(tool).get(_UI)
+    return ui if isinstance(ui, dict) else {}
+
+
+def _meta(tool: JsonObject) -> JsonObject:
+    meta = tool.get("_meta")
+    return meta if isinstance(meta, dict) else {}

@@ -2,9 +2,11 @@
 
 A modern server sends input requests in an `input_required` result, and the request is sent again with the responses. A
 legacy server sends them during the call, which is parked for modern clients (`parked_calls`).
+
+Members of the wrong type are removed from results and list entries, because clients would refuse the whole result.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -13,8 +15,10 @@ import msgspec
 
 from gateway.catalog.lock import LockedPages
 from gateway.catalog.primitives import Completer, Suggestions
+from gateway.config.models.definition_keys import HINTS
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
-from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
+from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed, sole_text
+from gateway.executors.output.size_limit import text_block
 from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.uris.matcher import URI
@@ -22,7 +26,6 @@ from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.values import well_typed_blocks, well_typed_contents, well_typed_messages, with_prefix
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
@@ -31,6 +34,33 @@ _MAX_ROUNDS: Final = 32
 # 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
 _COMPLETE: Final = "completion/complete"
 _OURS: Final = "io.modelcontextprotocol/"
+
+_Types = Mapping[str, type | tuple[type, ...]]
+
+_ENTRY: Final[_Types] = {
+    **dict.fromkeys(("name", "title", "description", "mimeType"), str),
+    **dict.fromkeys(("inputSchema", "outputSchema", "annotations", "_meta"), dict),
+    **dict.fromkeys(("icons", "arguments"), list),
+    "size": int,
+}
+_ANNOTATIONS: Final[_Types] = {
+    **dict.fromkeys(HINTS.values(), bool),
+    **dict.fromkeys(("title", "lastModified"), str),
+    "audience": list,
+    "priority": (int, float),
+}
+_SCHEMA: Final[_Types] = {"properties": dict, "required": list}
+_ARGUMENT: Final[_Types] = {"name": str, "title": str, "description": str, "required": bool}
+_ICON: Final[_Types] = {"src": str, "mimeType": str, "sizes": list, "theme": str}
+_WITH_URIS: Final = frozenset({"content", "contents", "messages"})
+_BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "resource": {"resource": dict},
+    "resource_link": {"uri": str, "name": str},
+}
+"""Required members of content blocks by type. Later revisions may add types."""
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +132,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             raise UpstreamError(f"{self.upstream} requires input that this client cannot provide")
         if kind != "complete":
             raise UpstreamError(f"{self.upstream} sent a result of an unknown type")
-        return call.with_notes(with_prefix(result, self.uri_prefix))
+        return call.with_notes(_with_prefix(result, self.uri_prefix))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
         """Send the request until the result is complete. Recorded rounds are not repeated when the client retries."""
@@ -152,7 +182,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
             "tools/call", params, invocation, is_repeatable=self.is_repeatable, mirrored=self.mirrored
         )
         return Relayed(
-            content=tuple(well_typed_blocks(result.get("content"), sender=self.relay.upstream)),
+            content=tuple(_well_typed_blocks(result.get("content"), sender=self.relay.upstream)),
             structured=result.get("structuredContent", ABSENT),
             is_error=result.get("isError") is True,
             meta=_forwarded_meta(result),
@@ -197,7 +227,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             raise
         if self.relay.pages is not None:
             self.relay.pages.check(f"{self.relay.uri_prefix}{uri}", result.get("contents"))
-        return Relayed(content=tuple(well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
+        return Relayed(content=tuple(_well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
 
 
 class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +243,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
         result = await self.relay.request("prompts/get", params, invocation, is_repeatable=True)
         description = result.get("description")
         return Relayed(
-            content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
+            content=tuple(_well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
             meta=_forwarded_meta(result),
             description=self.description or (description[:MAX_TEXT] if isinstance(description, str) else None),
         )
@@ -254,3 +284,88 @@ def _forwarded_meta(result: JsonObject) -> JsonObject:
         if isinstance(fields, dict)
         else {}
     )
+
+
+def well_typed(entry: JsonObject) -> dict[str, Json]:
+    """Return a list entry or content block without members of the wrong type."""
+    found = _typed(entry, _ENTRY)
+    if "annotations" in found:
+        found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
+    # Some servers write an empty object as a list. Only the root of a schema is checked.
+    for member in ("inputSchema", "outputSchema"):
+        if member in found:
+            found[member] = _typed(found[member], _SCHEMA)
+    for member, types, key in (("arguments", _ARGUMENT, "name"), ("icons", _ICON, "src")):
+        if member in found:
+            items = [_typed(item, types) for item in _mappings(found[member])]
+            found[member] = [item for item in items if item.get(key)]
+    return found
+
+
+def _well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
+    """Return content blocks. Strings become text blocks, and invalid blocks are replaced by a note."""
+    listed = value if isinstance(value, list) else [value]
+    blocks = _mappings([text_block(each) if isinstance(each, str) else each for each in listed])
+    if sole_text(blocks) is not None:
+        return blocks  # the most common result
+    return [_block(each, sender) for each in blocks]
+
+
+def _well_typed_contents(value: Json) -> list[JsonObject]:
+    """Return resource contents that have a URI, and text or a blob."""
+    return [_typed(each, _ENTRY) for each in _mappings(value) if _are_contents(each)]
+
+
+def _well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
+    """Return prompt messages that have a role and content."""
+    return [
+        {**each, "content": _block(each["content"], sender)}
+        for each in _mappings(value)
+        # A tuple, because a role of the wrong type can be unhashable.
+        if each.get("role") in ("user", "assistant") and isinstance(each.get("content"), dict)
+    ]
+
+
+def _mappings(value: Json) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _block(block: JsonObject, sender: str) -> JsonObject:
+    kind = block.get("type")
+    needed = _BLOCKS.get(kind, {}) if isinstance(kind, str) else {"type": str}
+    is_whole = all(isinstance(block.get(name), type_) for name, type_ in needed.items())
+    if not is_whole or (kind == "resource" and not _are_contents(block["resource"])):
+        return {"type": "text", "text": f"[invalid content from {sender} is left out]"}
+    return well_typed(block)
+
+
+def _are_contents(value: JsonObject) -> bool:
+    return _has_text(value, ("uri",)) and _has_text(value, ("text", "blob"))
+
+
+def _has_text(value: JsonObject, names: Iterable[str]) -> bool:
+    return any(isinstance(value.get(name), str) for name in names)
+
+
+def _typed(value: JsonObject, types: _Types) -> dict[str, Json]:
+    return {name: member for name, member in value.items() if isinstance(member, types.get(name, object))}
+
+
+def _with_prefix(result: JsonObject, prefix: str) -> JsonObject:
+    """Add the prefix to the URIs in a result."""
+    if not prefix:
+        return result
+    return {name: _prefixed(value, prefix) if name in _WITH_URIS else value for name, value in result.items()}
+
+
+def _prefixed(value: Json, prefix: str) -> Json:
+    match value:
+        case list():
+            return [_prefixed(each, prefix) for each in value]
+        case {"type": "resource", "resource": {"uri": str()} as resource}:
+            return {**value, "resource": _prefixed(resource, prefix)}
+        case {"content": dict() as content}:
+            return {**value, "content": _prefixed(content, prefix)}
+        case {"uri": str(uri)}:
+            return {**value, "uri": f"{prefix}{uri}"}
+    return value

@@ -13,7 +13,6 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import BadAnswerError, NotMcpError, RequestRefusedError
-from gateway.upstreams.values import mappings
 
 log: Final = structlog.get_logger(__name__)
 
@@ -108,7 +107,7 @@ async def _all_pages(
         page = await session.request(method, params)
         if not isinstance(page.get(member), list):
             raise BadAnswerError(f"responds to {method} without `{member}`")
-        for item in mappings(page[member]):
+        for item in (each for each in page[member] if isinstance(each, dict)):
             if len(items) >= MAX_ITEMS:
                 return items, f"{CUT} after {MAX_ITEMS} entries", bytes_left
             bytes_left -= len(exact_json.dumps(item))

@@ -27,8 +27,7 @@ from gateway.net.sender import Sender, warn_if_blocked
 from gateway.net.tls import compile_tls
 from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
-from gateway.upstreams.client.http_channel import HttpChannel
-from gateway.upstreams.client.http_link import HttpLink
+from gateway.upstreams.client.http_link import HttpChannel, HttpLink
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink

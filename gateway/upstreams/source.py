@@ -26,7 +26,7 @@ from gateway.events import Events, RootsChanged, SessionEnded, SignInsChanged, U
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.definitions import UpstreamEntry, definitions_of, sign_in_tool, unfit_prefix
+from gateway.upstreams.definitions import UpstreamEntry, definitions_of, page_uris, sign_in_tool, unfit_prefix
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING, SessionPool
@@ -34,7 +34,6 @@ from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.server_spec import compile_spec
-from gateway.upstreams.values import page_uris
 
 log: Final = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ import orjson
 
 from gateway import exact_json
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import Json, JsonObject, present
+from gateway.json_types import Json, JsonObject
 
 RequestId = str | int
 
@@ -213,6 +213,11 @@ def strings_param(params: JsonObject, name: str) -> dict[str, str]:
         if not isinstance(entry, str):
             raise _invalid_param(f"{name}.{key}", "a string")
     return value
+
+
+def present(value: JsonObject) -> JsonObject:
+    """Return an object without its null members. Some clients send null instead of omitting a member."""
+    return {name: member for name, member in value.items() if member is not None} if None in value.values() else value
 
 
 def _invalid_param(name: str, expected: str) -> RpcError:

@@ -13,9 +13,9 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
+from gateway.telemetry.logs import title_of
 from gateway.telemetry.metrics import RECENT_SECONDS, CallMetrics
 from gateway.transports.memory import MemoryClient
-from gateway.wire.meta import title_of
 from tests.protocol.peers import serve_folder
 
 

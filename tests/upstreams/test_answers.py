@@ -206,7 +206,7 @@ ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message"
 async def test_bad_response_of_one_tool_keeps_the_session_and_other_tools(
     status: int, kind: str, body: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
+    monkeypatch.setattr("gateway.upstreams.client.http_link.MAX_BODY", 2**20)
     monkeypatch.setattr("gateway.wire.event_parser.EventParser.__init__.__kwdefaults__", {"max_event": 2**20})
     server = ToolServer(body=body.replace("LONG", "x" * 1_100_000), status=status, kind=kind)
     async with local_server.listening(server.application) as port:

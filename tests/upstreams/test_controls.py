@@ -298,7 +298,7 @@ async def test_endless_list_is_truncated_and_long_body_is_rejected(
     tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server_lists.MAX_ITEMS", 5)
-    monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
+    monkeypatch.setattr("gateway.upstreams.client.http_link.MAX_BODY", 2**20)
     monkeypatch.setattr("gateway.upstreams.client.stdio_link.MAX_LINE", 2**20)
     server.endless, server.text = True, "x" * (2**20 + 1)
     entries = {"web": server.entry, "long": odd("long"), "good": odd("good")}

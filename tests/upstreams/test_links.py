@@ -20,8 +20,7 @@ from gateway.net.sender import Sender
 from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
-from gateway.upstreams.client.http_channel import HttpChannel
-from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
+from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpChannel, HttpLink
 from gateway.upstreams.client.link import Incoming, Outgoing, Unreadable
 from gateway.upstreams.client.server_messages import MAX_OPEN_REQUESTS, ServerMessages
 from gateway.upstreams.client.sse_link import SseLink

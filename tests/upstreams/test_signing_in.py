@@ -21,7 +21,7 @@ from gateway.net.address_guard import ANYWHERE
 from gateway.net.clients import HttpClients
 from gateway.net.request import Rejection, Request
 from gateway.net.sender import Sender
-from gateway.upstreams.client.http_channel import HttpChannel
+from gateway.upstreams.client.http_link import HttpChannel
 from gateway.upstreams.client.link import Outgoing
 from tests import local_server
 from tests.authorization_server import Key

@@ -20,6 +20,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Executor, Explanation, FunctionExecutor, Invocation, Outcome, Relayed
+from gateway.executors.output.result_shaper import shaped
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
@@ -27,7 +28,7 @@ from gateway.executors.python.signature import Signature
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
-from gateway.threads import DaemonThreadPool, shaped
+from gateway.threads import DaemonThreadPool
 
 _TEXT: Final = {"type": "string"}
 

@@ -6,8 +6,8 @@ no part of a secret remains.
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeVar
 
 import msgspec
 import orjson
@@ -39,6 +39,9 @@ from gateway.language.schemas.json_schema import Validator, validation_errors
 from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.render_state import json_of
 from gateway.language.templates.templating import TextTemplate
+from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, TimedCall, run_in_thread
+
+T = TypeVar("T")
 
 
 class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,3 +349,13 @@ def _name_of(data: bytes) -> str:
     """Return an `ni:` URI that contains the SHA-256 digest of the bytes (RFC 6920)."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
     return f"ni:///sha-256;{digest}"
+
+
+async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
+    """Return the result of `shape()`. Call `shape` in a thread if `size` is more than `MAX_ON_LOOP` bytes.
+
+    Raise ExecutionError if no thread is free, or if `shape` does not return before the deadline of `call`.
+    """
+    if size <= MAX_ON_LOOP:
+        return shape()
+    return await run_in_thread(shape, what="Shaping the large output", call=call, threads=threads)

@@ -27,6 +27,7 @@ from gateway.errors import (
     ResourceNotFoundError,
 )
 from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
+from gateway.executors.output.result_shaper import shaped
 from gateway.executors.python.results import valid_text
 from gateway.json_types import Json, JsonObject, empty
 from gateway.language.templates.caller import CALLER
@@ -40,7 +41,6 @@ from gateway.protocol.call.input_requests.requester import InputRequester, RunSu
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
 from gateway.telemetry.trace import Trace, TracedStep, untraced
-from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
 from gateway.wire.input_requests import InputRequest
 

@@ -15,13 +15,14 @@ from gateway.control_characters import visible
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.executors.invocation import ToolResult
+from gateway.executors.output.result_shaper import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.language.templates.templating import TextTemplate
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.requester import InputRequester
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, elicitation, read_answer
 from gateway.protocol.call.run import Run, TaskOfRun
-from gateway.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
+from gateway.threads import MAX_ON_LOOP, NoThreadFreeError
 from gateway.wire import jsonrpc
 
 _DECODING: Final = "Decoding the files"

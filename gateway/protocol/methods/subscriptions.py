@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
-from gateway.json_types import Json, JsonObject, present
+from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access
@@ -38,7 +38,7 @@ async def listen(call: Call) -> JsonObject:
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, "`notifications` must be an object")
-    wanted = present(wanted)
+    wanted = jsonrpc.present(wanted)
     task_ids = await _tasks(wanted, call)
     honoured = {name: True for name in _KINDS if _flag(wanted, name)}
     uris = [uri for uri in _uris(wanted) if _may_be_read(uri, call)]

@@ -11,7 +11,7 @@ from gateway.access.identity import Subject
 from gateway.json_types import JsonObject
 from gateway.net.clients import Answer
 from gateway.net.request import origin_of, parse_url
-from gateway.upstreams.client.http_channel import HttpChannel, read_body, refusal
+from gateway.upstreams.client.http_link import HttpChannel, read_body, refusal
 from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_at_end, messages_in
 from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc

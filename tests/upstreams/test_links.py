@@ -21,7 +21,7 @@ from gateway.processes.pipes import InputBuffer
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpChannel, HttpLink
-from gateway.upstreams.client.link import Incoming, Outgoing, Unreadable
+from gateway.upstreams.client.link import Incoming, Unreadable
 from gateway.upstreams.client.server_messages import MAX_OPEN_REQUESTS, ServerMessages
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink
@@ -32,7 +32,7 @@ from tests.upstreams.test_failures import config, gateway, said, until_listed
 
 SECONDS: Final = 30.0
 NOTIFICATION: Final = '{"jsonrpc": "2.0", "method": "notifications/progress"}'
-PING: Final = Outgoing(id=1, message={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+PING: Final[JsonObject] = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 TEXT_RESULT: Final = '{"jsonrpc": "2.0", "id": ID, "result": "done"}'
 
 
@@ -62,7 +62,7 @@ async def test_internal_error_fails_the_link_and_its_calls(
 
         async def ping() -> None:
             await link.open(refuses_all, subject=None)
-            await link.request(PING)
+            await link.request(PING, {}, subject=None)
 
         with pytest.raises(expected, match="internal error"):
             await ping()
@@ -137,14 +137,14 @@ async def test_internal_error_fails_an_sse_link() -> None:
     async with sse_link(NOTIFICATION) as link:
         await link.open(refuses_all, subject=None)
         with pytest.raises(ConnectionLostError, match="internal error"):
-            await link.request(PING)
+            await link.request(PING, {}, subject=None)
 
 
 async def test_invalid_sse_response_fails_its_request() -> None:
     async with sse_link(f'[{NOTIFICATION}, {{"jsonrpc": "2.0", "id": 1, "result": {{}}, "error": {{}}}}]') as link:
         received: list[Incoming] = []
         await link.open(lambda message, during: received.append(message), subject=None)
-        response = await link.request(PING)
+        response = await link.request(PING, {}, subject=None)
         assert response.error is not None
         assert len(received) == 1
 
@@ -166,9 +166,9 @@ async def test_zero_retry_does_not_cause_a_tight_loop() -> None:
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         link, began = HttpLink(endpoint), monotonic()
         await link.open(refuses_all, subject=None)
-        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
+        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING, {}, subject=None)))
         for _ in range(200):
-            await link.request(PING)
+            await link.request(PING, {}, subject=None)
         assert asked <= 2 + (monotonic() - began) / LEAST_PAUSE
         listening.cancel()
         await link.close()
@@ -187,7 +187,7 @@ async def test_short_retry_is_respected() -> None:
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         link = HttpLink(endpoint)
         await link.open(refuses_all, subject=None)
-        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
+        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING, {}, subject=None)))
         for _ in range(12):
             await wanted.acquire()
         listening.cancel()
@@ -297,5 +297,5 @@ async def test_private_proxy_is_allowed_for_public_servers() -> None:
             link = HttpLink(HttpChannel(URL(f"http://{host}/mcp"), headers={}, sender=sender))
             await link.open(refuses_all, subject=None)
             with expected:
-                await link.request(PING)
+                await link.request(PING, {}, subject=None)
     assert asked == ["http://server.invalid/mcp"]

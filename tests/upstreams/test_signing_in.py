@@ -22,7 +22,6 @@ from gateway.net.clients import HttpClients
 from gateway.net.request import Rejection, Request
 from gateway.net.sender import Sender
 from gateway.upstreams.client.http_link import HttpChannel
-from gateway.upstreams.client.link import Outgoing
 from tests import local_server
 from tests.authorization_server import Key
 from tests.behaviour.inside import product
@@ -258,9 +257,8 @@ async def test_requests_of_the_gateway_itself_do_not_count_as_calls() -> None:
         sender = Sender(clients=clients, policy=ANYWHERE)
         channel = HttpChannel(URL(upstream.url), headers={}, sender=sender, authorization=authorization)
         channel.subject = ann
-        call, listing = (Outgoing(id=1, message={}, subject=ann), Outgoing(id=2, message={}, is_own=True))
-        for outgoing in (call, listing, None):
-            async with channel.exchange("GET", fields={}, outgoing=outgoing):
+        for subject in (ann, None):
+            async with channel.exchange("GET", fields={}, subject=subject):
                 pass
     own = Subject("ann", is_calling=False)
-    assert authorization.subjects == [ann, own, own]
+    assert authorization.subjects == [ann, own]

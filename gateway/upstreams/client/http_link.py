@@ -11,7 +11,7 @@ within the origin are followed), and endless responses (readers limit the size).
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import count
 from time import monotonic
 from typing import Final, TypeVar
@@ -28,7 +28,7 @@ from gateway.net.authorization import Authorization
 from gateway.net.clients import Answer, BodyTooLargeError
 from gateway.net.request import REJECTIONS, Rejection, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, TooManyRedirectsError, explained
-from gateway.upstreams.client.link import Inbox, Incoming, Outgoing, Unreadable, messages_at_end, messages_in
+from gateway.upstreams.client.link import Inbox, Incoming, Unreadable, messages_at_end, messages_in
 from gateway.upstreams.failures import (
     ANSWERS,
     BadAnswerError,
@@ -98,18 +98,17 @@ class HttpChannel:
         fields: Mapping[str, str],
         body: bytes | None = None,
         url: URL | None = None,
-        outgoing: Outgoing | None = None,
+        subject: Subject | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request, authenticated for the caller of the MCP request `outgoing`, and yield the response.
+        """Send a request and yield the response. Without a `subject`, the request is the gateway's own.
 
         Raises:
             NoCredentialsError: the caller has no credentials.
             UnreachableError: nothing was sent.
             ConnectionLostError: the response is missing or incomplete.
         """
-        subject = outgoing.subject if outgoing is not None else None
-        if outgoing is None or outgoing.is_own:
-            subject = None if self.subject is None else replace(self.subject, is_calling=False)
+        if subject is None and self.subject is not None:
+            subject = replace(self.subject, is_calling=False)
         url = url or self.url
         request = Request(method=method, url=url, headers=bound({**self._headers, **fields}), body=body)
         host = url.raw_host or ""
@@ -231,17 +230,16 @@ class HttpLink:
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
 
-    async def request(self, outgoing: Outgoing) -> Response:
-        body = jsonrpc.encode(outgoing.message)
-        fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **outgoing.fields}
-        async with self._channel.exchange("POST", fields=fields, body=body, outgoing=outgoing) as answer:
+    async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
+        request_id, seen, response = message["id"], _StreamPosition(), None
+        async with self._post(message, fields, subject) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 self._note_session(answer)
-                response, seen = await self._response_in(answer, outgoing.id)
+                response = await self._response_in(answer, request_id, seen)
             else:
-                response, seen = await self._single(answer, outgoing.id), _StreamPosition()
+                response = await self._single(answer, request_id)
         if response is None:
-            response = await self._resumed(outgoing.id, seen, outgoing.fields)
+            response = await self._resumed(request_id, seen, fields)
         if self.session_id is not None and _is_session_lost(response):
             reason = f"the session has ended ({response.error['message']})"
             self._lost(reason)
@@ -249,10 +247,15 @@ class HttpLink:
         return response
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
-        fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **fields}
-        async with self._channel.exchange("POST", fields=fields, body=jsonrpc.encode(message)) as answer:
+        async with self._post(message, fields) as answer:
             if answer.status >= 400:
                 raise self._refused(answer, await read_body(answer))
+
+    def _post(
+        self, message: JsonObject, fields: Mapping[str, str], subject: Subject | None = None
+    ) -> AbstractAsyncContextManager[Answer]:
+        fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **fields}
+        return self._channel.exchange("POST", fields=fields, body=jsonrpc.encode(message), subject=subject)
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Read messages from the GET stream, and reopen the stream when it ends.
@@ -325,11 +328,8 @@ class HttpLink:
             self._lost(str(error))
         return error
 
-    async def _response_in(
-        self, answer: Answer, request_id: int | None, seen: "_StreamPosition | None" = None
-    ) -> "tuple[Response | None, _StreamPosition]":
-        """Read a stream until the response to `request_id`. Without a response, return None and the position."""
-        seen = seen or _StreamPosition()
+    async def _response_in(self, answer: Answer, request_id: int | None, seen: "_StreamPosition") -> Response | None:
+        """Read a stream until the response to `request_id`, and update the position."""
         parser = EventParser()
         try:
             async for chunk in answer.content.iter_any():
@@ -339,8 +339,8 @@ class HttpLink:
                         event.data
                         and (response := self._response_among(messages_in(event.data), request_id)) is not None
                     ):
-                        return response, seen
-            return self._response_among(messages_at_end(parser), request_id), seen
+                        return response
+            return self._response_among(messages_at_end(parser), request_id)
         except EventTooLargeError as error:
             seen.event_id = None  # a resumed stream would send the same event again
             raise BadAnswerError(f"sent {error}") from error
@@ -348,7 +348,7 @@ class HttpLink:
             # Without an event id, the stream cannot be resumed.
             if seen.event_id is None:
                 raise
-        return None, seen
+        return None
 
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
@@ -375,7 +375,7 @@ class HttpLink:
                 async with self._stream(seen, fields) as answer:
                     if answer is None:
                         break
-                    response, _ = await self._response_in(answer, request_id, seen)
+                    response = await self._response_in(answer, request_id, seen)
             # Raise BadAnswerError below, because the request was started and must not be sent again.
             except UpstreamError as error:
                 reason = str(error)

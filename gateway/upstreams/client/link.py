@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.access.identity import Subject
 from gateway.errors import ErrorCode
-from gateway.json_types import Json, JsonObject, empty
+from gateway.json_types import Json, JsonObject
 from gateway.upstreams.failures import BadAnswerError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import EventParser
@@ -46,15 +46,6 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
 Incoming = Request | Notification | Unreadable
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    id: int
-    message: JsonObject
-    subject: Subject | None = None
-    """The caller as whom the request is authenticated."""
-    is_own: bool = False
-    fields: Mapping[str, str] = msgspec.field(default_factory=empty)
-
-
 Inbox = Callable[[Incoming, RequestId | None], object]
 """Receives a message that is not a response, and the id of the request whose stream contained the message."""
 
@@ -69,8 +60,11 @@ class Link(Protocol):
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
         """Connect, or raise UnreachableError. `inbox` receives messages that are not responses."""
 
-    async def request(self, outgoing: Outgoing) -> Response:
-        """Send a request and return the response. Raise UpstreamError if the request fails."""
+    async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
+        """Send a request and return the response. `subject` is the caller, or None for the gateway's own requests.
+
+        Raise UpstreamError if the request fails.
+        """
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         """Send a notification or a response. Raise UpstreamError if sending fails."""

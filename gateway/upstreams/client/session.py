@@ -13,7 +13,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.client.link import Link, Outgoing
+from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.relayed_call import RelayedCall
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
 from gateway.upstreams.failures import BadAnswerError, NotMcpError, UpstreamError
@@ -138,20 +138,14 @@ class Session:
             "method": method,
             "params": self._with_meta(given, request_id, call),
         }
-        outgoing = Outgoing(
-            id=request_id,
-            message=message,
-            subject=None if call is None else call.subject,
-            is_own=call is None,
-            fields=self._fields(method, given, call, mirrored),
-        )
+        fields = self._fields(method, given, call, mirrored)
         if call is not None:
             # Input requests and progress can arrive before the response.
             self._incoming.calls[request_id] = call
         try:
             if call is not None and self.era is Era.LEGACY and "roots" in call.capabilities:
                 await self._refresh_roots()
-            response = await self._link.request(outgoing)
+            response = await self._link.request(message, fields, subject=None if call is None else call.subject)
             if call is not None:
                 await call.finish()
                 self._note_elicitations(response, call)

@@ -12,7 +12,7 @@ from gateway.json_types import JsonObject
 from gateway.net.clients import Answer
 from gateway.net.request import origin_of, parse_url
 from gateway.upstreams.client.http_link import HttpChannel, read_body, refusal
-from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_at_end, messages_in
+from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Pending, messages_at_end, messages_in
 from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
@@ -41,25 +41,25 @@ class SseLink:
         # 2024-11-05 basic/transports: an `endpoint` event contains the URI for messages.
         await self._target
 
-    async def request(self, outgoing: Outgoing) -> Response:
+    async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
         # The response can arrive before the POST ends.
-        waiting = self._pending.expect(outgoing.id)
+        waiting = self._pending.expect(message["id"])
         try:
-            await self._post(outgoing.message, outgoing.fields, outgoing)
+            await self._post(message, fields, subject)
             return await waiting
         finally:
-            self._pending.forget(outgoing.id)
+            self._pending.forget(message["id"])
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         self._pending.note_notification()
         await self._post(message, fields)
 
-    async def _post(self, message: JsonObject, fields: Mapping[str, str], outgoing: Outgoing | None = None) -> None:
+    async def _post(self, message: JsonObject, fields: Mapping[str, str], subject: Subject | None = None) -> None:
         if self.closed.done():
             raise ConnectionLostError(self.closed.result())
         body, url = jsonrpc.encode(message), await self._target
         all_fields = {"Content-Type": "application/json", **fields}
-        async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, outgoing=outgoing) as answer:
+        async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, subject=subject) as answer:
             if answer.status >= 400:
                 raise refusal(answer, await read_body(answer), has_session=True)
 

@@ -24,7 +24,6 @@ from gateway.upstreams.client.link import (
     INTERNAL_ERROR,
     Inbox,
     Incoming,
-    Outgoing,
     Pending,
     Unreadable,
     messages_in,
@@ -93,13 +92,14 @@ class StdioLink:
         if self.closed.done():
             raise UnreachableError(self.closed.result())
 
-    async def request(self, outgoing: Outgoing) -> Response:
-        waiting = self._pending.expect(outgoing.id)
+    async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
+        del fields, subject
+        waiting = self._pending.expect(message["id"])
         try:
-            self._write(outgoing.message)
+            self._write(message)
             return await waiting
         finally:
-            self._pending.forget(outgoing.id)
+            self._pending.forget(message["id"])
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         del fields

@@ -9,12 +9,10 @@ A parked call exists only in the process that started it. Threats: calls that ar
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Final
-
-import msgspec
 
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import ErrorCode, ExecutionError, MalformedAnswerError, RpcError
@@ -30,16 +28,6 @@ _KEYS: Final = ("upstream.call", "upstream.second_call")
 """Names under which the id of the first call and the id of a repeated call are recorded."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
 
-Answers = Mapping[str, JsonObject] | RpcError
-"""Responses by key, or an error if the client cannot be asked."""
-
-
-class _Question(msgspec.Struct):
-    key: str
-    method: str
-    params: JsonObject
-    answer: "asyncio.Future[JsonObject]"
-
 
 class ParkedCall(RelayedCall):
     def __init__(
@@ -50,7 +38,8 @@ class ParkedCall(RelayedCall):
         self._id: Final = call_id
         self._ended: Final = ended
         self._task: asyncio.Task[JsonObject] | None = None
-        self._open: Final[list[_Question]] = []
+        self._open: Final[dict[str, tuple[JsonObject, asyncio.Future[JsonObject]]]] = {}
+        """The open input requests of the server by key, with the responses of the client."""
         self._changed: Final = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -92,19 +81,15 @@ class ParkedCall(RelayedCall):
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
-        """Send the client's responses to the server. Return the server's result or its next input requests."""
-        for question in self._unanswered:
-            if isinstance(answers, RpcError):
-                question.answer.set_exception(answers)
-            elif question.key in answers:
-                question.answer.set_result(answers[question.key])
+    async def result(self, context: Context) -> JsonObject:
+        """Return the server's result. Ask the client until then. Raise AwaitingInput if the client has to retry."""
         task = self._task
         while task is not None and not task.done():
-            if asked := self._unanswered:
-                return asked
-            self._changed.clear()
-            await self._changed.wait()
+            if self._unanswered:
+                await self._ask_client(context)
+            else:
+                self._changed.clear()
+                await self._changed.wait()
         if task is None or task.cancelled():
             raise UpstreamError(_GONE.format(self._upstream))
         return self.with_notes(task.result())
@@ -112,17 +97,32 @@ class ParkedCall(RelayedCall):
     async def _ask(self, method: str, params: JsonObject) -> JsonObject:
         self._asked += 1
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
-        question = _Question(f"{self._id}.{self._asked}", method, params, answer)
-        self._open.append(question)
+        kept = {name: value for name, value in params.items() if name not in _REMOVED}
+        key = f"{self._id}.{self._asked}"
+        self._open[key] = {"method": method, "params": kept}, answer
         self._changed.set()
         try:
             return await answer
         finally:
-            self._open.remove(question)
+            del self._open[key]
+
+    async def _ask_client(self, context: Context) -> None:
+        try:
+            answers = await context.ask_inside({key: request for key, (request, _) in self._unanswered.items()})
+        except MalformedAnswerError:
+            raise
+        except (RpcError, ExecutionError) as error:
+            failure = error if isinstance(error, RpcError) else RpcError(ErrorCode.INTERNAL_ERROR, str(error))
+            for _, answer in self._unanswered.values():
+                answer.set_exception(failure)
+        else:
+            for key, (_, answer) in self._unanswered.items():
+                if key in answers:
+                    answer.set_result(answers[key])
 
     @property
-    def _unanswered(self) -> list[_Question]:
-        return [each for each in self._open if not each.answer.done()]
+    def _unanswered(self) -> dict[str, tuple[JsonObject, "asyncio.Future[JsonObject]"]]:
+        return {key: (request, answer) for key, (request, answer) in self._open.items() if not answer.done()}
 
 
 class ParkedCalls:
@@ -156,7 +156,7 @@ class ParkedCalls:
         call = await self._call_of(invocation, begin, upstream=upstream, is_repeatable=is_repeatable)
         is_parked = False
         try:
-            return await _conversation(call, invocation.context)
+            return await call.result(invocation.context)
         except (AwaitingInput, MalformedAnswerError):
             is_parked = True
             raise
@@ -193,27 +193,6 @@ class ParkedCalls:
             if not is_repeatable:
                 break
         raise ExecutionError(_ELSEWHERE.format(upstream))
-
-
-async def _conversation(call: ParkedCall, context: Context) -> JsonObject:
-    answers: Answers = {}
-    while isinstance(stage := await call.proceed(answers), list):
-        questions = {
-            each.key: {
-                "method": each.method,
-                "params": {name: value for name, value in each.params.items() if name not in _REMOVED},
-            }
-            for each in stage
-        }
-        try:
-            answers = await context.ask_inside(questions)
-        except MalformedAnswerError:
-            raise
-        except RpcError as error:
-            answers = error
-        except ExecutionError as error:
-            answers = RpcError(ErrorCode.INTERNAL_ERROR, str(error))
-    return stage
 
 
 _GONE: Final = (

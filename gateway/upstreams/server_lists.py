@@ -125,26 +125,20 @@ async def _all_pages(
     return items, f"{CUT} after {MAX_PAGES} pages", bytes_left
 
 
-class _Record(msgspec.Struct, kw_only=True):
-    server: str
-    """Digest of the entry. The lists of another server with the same name are ignored."""
-    lists: ServerLists = msgspec.field(name="offer")
-    """The member is called `offer`, because records of earlier versions use this name."""
-
-
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
+    """Return the stored lists of an entry. Lists of another server with the same name, by digest, are ignored."""
     content = None if documents is None else await documents.read(f"upstream:{name}")
     try:
-        record = None if content is None else msgspec.json.decode(content, type=_Record)
+        record = {} if content is None else msgspec.json.decode(content, type=dict[str, Json])
+        return msgspec.convert(record.get("offer"), ServerLists) if record.get("server") == server else None
     except msgspec.DecodeError:  # from an older version
         return None
-    return record.lists if record is not None and record.server == server else None
 
 
 async def remember(documents: DocumentStore | None, name: str, lists: ServerLists, *, server: str) -> None:
     if documents is None:
         return
     try:
-        await documents.save(f"upstream:{name}", msgspec.json.encode(_Record(server=server, lists=lists)))
+        await documents.save(f"upstream:{name}", msgspec.json.encode({"server": server, "offer": lists}))
     except (OSError, ValueError) as error:
         log.warning("upstream lists not stored", upstream=name, error=str(error))

@@ -225,7 +225,7 @@ def _uris(record: CallRecord) -> list[str]:
 def _upstream(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
     """Return the report of an upstream. Messages are masked, because an upstream can quote secrets."""
     pool, masked, status = server.pool, redactor.text, server.status()
-    sessions, said = pool.sessions, pool.stderr_tail
+    sessions, said = pool.sessions, pool.spec.stderr_tail
     return {
         "name": server.name,
         "state": server.state,
@@ -241,7 +241,7 @@ def _upstream(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]
         "since": timestamp(pool.circuit.since),
         "nextTryAt": _next_try(pool.circuit.next_try) if pool.circuit.reason else None,
         "errors": [{"at": timestamp(at), "message": masked(message)} for at, message in pool.circuit.failures],
-        "stderr": None if said is None else masked(said).splitlines(),
+        "stderr": None if said is None else masked(said.text).splitlines(),
     }
 
 

@@ -60,7 +60,7 @@ class SessionPool:
         self.name: Final = name
         self._starting: Final = starting
         self.config = config
-        self._spec: Final = spec
+        self.spec: Final = spec
         self._listener: Final = listener
         self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
@@ -214,20 +214,11 @@ class SessionPool:
 
     def concerns_caller(self, error: Exception) -> bool:
         """Return whether an error concerns the credentials of one caller rather than the server."""
-        return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
-
-    @property
-    def has_sign_in(self) -> bool:
-        return self._spec.has_sign_in
+        return self.spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
     def is_child(self) -> bool:
-        return self._spec.stderr_tail is not None
-
-    @property
-    def stderr_tail(self) -> str | None:
-        """The last lines of standard error, not masked. None if the upstream is not a child process."""
-        return None if self._spec.stderr_tail is None else self._spec.stderr_tail.text
+        return self.spec.stderr_tail is not None
 
     def forget_failures(self) -> None:
         """Allow a new connection at once, and close unused sessions."""
@@ -292,7 +283,7 @@ class SessionPool:
         try:
             async with self._place_to_start():
                 session, way = await connect(
-                    self._spec,
+                    self.spec,
                     era=era,
                     known=self.known_way,
                     listener=self._listener,

@@ -26,6 +26,7 @@ from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.server import UpstreamServer
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
@@ -64,8 +65,8 @@ _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    pools: Mapping[str, SessionPool]
-    """The session pools by upstream name, which each reload updates."""
+    servers: Mapping[str, UpstreamServer]
+    """The servers by name, which each reload updates."""
     parked: ParkedCalls
     upstream: str
     uri_prefix: str
@@ -89,13 +90,13 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: the deadline of the invocation passed.
             RpcError: the server returned an error.
         """
-        pool = self.pools.get(self.upstream)
-        if pool is None:
+        server = self.servers.get(self.upstream)
+        if server is None:
             raise UpstreamError(f"{self.upstream} is no longer configured")
         request = partial(
-            self._request, pool, method, params, invocation, is_repeatable=is_repeatable, mirrored=mirrored
+            self._request, server.pool, method, params, invocation, is_repeatable=is_repeatable, mirrored=mirrored
         )
-        return await (with_sign_in(invocation, request) if pool.has_sign_in else request())
+        return await (with_sign_in(invocation, request) if server.pool.spec.has_sign_in else request())
 
     async def _request(  # noqa: PLR0913 - the parts of a request
         self,

@@ -38,6 +38,7 @@ _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, Callable[[], Link]]
     stderr_tail: LineTail | None = None
+    """The last lines of standard error, not masked. None if the server is not a child process."""
     signs_in_callers: bool = False
     has_sign_in: bool = False
 

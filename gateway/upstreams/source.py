@@ -29,7 +29,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, page_uris, sign_in_tool, unfit_prefix
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
-from gateway.upstreams.pool import STARTING, SessionPool
+from gateway.upstreams.pool import STARTING
 from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer
 from gateway.upstreams.server_lists import ServerLists
@@ -51,12 +51,11 @@ class UpstreamSource:
         documents: DocumentStore | None,
         events: Events | None = None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
-        is_at_start: bool = True,
     ) -> None:
         """Create the source without servers.
 
-        `documents` stores the lists across restarts. If `is_at_start`, the first `follow` waits until each server has
-        responded or failed, for at most `first_lists_seconds` (None means without a limit).
+        `documents` stores the lists across restarts. The first `follow` waits until each server has responded or
+        failed, for at most `first_lists_seconds` (None means without a limit).
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -65,11 +64,10 @@ class UpstreamSource:
         self._events.subscribe(SessionEnded, self._session_ended)
         self._events.subscribe(SignInsChanged, self._sign_ins_changed)
         self._first_lists_seconds: Final = first_lists_seconds
-        self._servers: dict[str, UpstreamServer] = {}
-        self._pools: Final[dict[str, SessionPool]] = {}
+        self.servers: Final[dict[str, UpstreamServer]] = {}
         self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
         """The newest definitions by server name, written by the thread that loads the configuration."""
-        self._is_at_start = is_at_start
+        self._is_at_start = True
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
         self.parked: Final = ParkedCalls()
@@ -85,7 +83,7 @@ class UpstreamSource:
             )
             if (unfit := unfit_prefix(name, upstream)) is not None:
                 place.warning(unfit)
-            server = self._servers.get(name)
+            server = self.servers.get(name)
             # A reload follows once the lists are known.
             if server is None or server.lists is None:
                 yield self._sign_in_entry(name, upstream, config)
@@ -99,27 +97,26 @@ class UpstreamSource:
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         # Unchanged servers keep their sessions. Other servers are closed after their open calls.
-        for name, server in self._servers.items():
+        for name, server in self.servers.items():
             if name in self._entries and self._entries[name].lists is server.lists:
                 server.is_served = True
-        before, self._servers = self._servers, {}
+        before = self.servers.copy()
+        self.servers.clear()
         new: list[UpstreamServer] = []
         for name, config in document.upstreams.items():
             known = before.get(name)
             if known is not None and known.is_for(config, document):
                 known.follow(config)
-                self._servers[name] = before.pop(name)
+                self.servers[name] = before.pop(name)
             elif (made := self._new_server(name, config, document, changed, before=known)) is not None:
-                self._servers[name] = made
+                self.servers[name] = made
                 new.append(made)
-        self._pools.clear()
-        self._pools.update((name, server.pool) for name, server in self._servers.items())
         for server in before.values():
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
         # Start unchanged servers too, in case this reload has cancelled their start.
-        await asyncio.gather(*(server.start() for server in self._servers.values()))
+        await asyncio.gather(*(server.start() for server in self.servers.values()))
         if self._is_at_start:
             self._is_at_start = False
             await self._first_lists(new)
@@ -129,36 +126,36 @@ class UpstreamSource:
     async def close(self) -> None:
         # Parked calls use sessions of the servers.
         await self.parked.close()
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        await asyncio.gather(*(server.close() for server in self.servers.values()))
         await self._closing.cancel()
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
         """Watch exactly these resources. Each pair contains the name of a server and a URI of that server."""
-        wanted: dict[str, set[str]] = {name: set() for name in self._servers}
+        wanted: dict[str, set[str]] = {name: set() for name in self.servers}
         for name, uri in uris:
             if name in wanted:
                 wanted[name].add(uri)
-        for name, server in self._servers.items():
+        for name, server in self.servers.items():
             server.watch(frozenset(wanted[name]))
 
     async def watching(self) -> None:
-        if not self._servers:
+        if not self.servers:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
-                await asyncio.gather(*(server.watching() for server in self._servers.values()))
+                await asyncio.gather(*(server.watching() for server in self.servers.values()))
 
     def _roots_changed(self, event: RootsChanged) -> None:
-        for server in self._servers.values():
+        for server in self.servers.values():
             server.pool.roots_changed(f"session {event.session_id}")
 
     def _session_ended(self, event: SessionEnded) -> None:
-        for server in self._servers.values():
+        for server in self.servers.values():
             server.pool.end_session_of(f"session {event.session_id}")
 
     def _sign_ins_changed(self, _event: SignInsChanged) -> None:
         """Read lists that were unavailable before a user signed in."""
-        for server in self._servers.values():
+        for server in self.servers.values():
             if server.lists is None:
                 server.reconnect()
 
@@ -173,7 +170,7 @@ class UpstreamSource:
         return executor.relay.upstream, uri.removeprefix(executor.relay.uri_prefix)
 
     def status(self) -> dict[str, Json]:
-        found = {name: server.status() for name, server in self._servers.items()}
+        found = {name: server.status() for name, server in self.servers.items()}
         for name, made in self._entries.copy().items():
             if name in found and made.pages is not None and made.pages.differing:
                 found[name]["pages"] = dict(made.pages.differing)
@@ -189,7 +186,7 @@ class UpstreamSource:
             prefix = loaded.document.upstreams[name].uri_prefix or ""
             for uri in page_uris(origin.written[0]):
                 owner = loaded.origins.get(("resources", f"{prefix}{uri}"), origin).path
-                server = self._servers.get(str(owner[1]))
+                server = self.servers.get(str(owner[1]))
                 if (PAGES, f"{prefix}{uri}") in found or server is None or owner[0] != "upstreams":
                     continue
                 try:
@@ -199,14 +196,10 @@ class UpstreamSource:
         return found
 
     @property
-    def servers(self) -> Mapping[str, UpstreamServer]:
-        return self._servers
-
-    @property
     def unready(self) -> list[str]:
         return [
             name
-            for name, server in self._servers.items()
+            for name, server in self.servers.items()
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
 
@@ -226,7 +219,7 @@ class UpstreamSource:
         self, name: str, upstream: Upstream, config: LoadedConfig, pages: LockedPages | None = None
     ) -> UpstreamEntry:
         relay = Relay(
-            pools=self._pools,
+            servers=self.servers,
             parked=self.parked,
             upstream=name,
             uri_prefix=upstream.uri_prefix or "",

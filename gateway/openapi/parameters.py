@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.json_types import Json
 from gateway.language.templates.caller import CALLER
-from gateway.openapi.document import DocumentError, Node, References
+from gateway.openapi.document import DocumentError, Node
 from gateway.openapi.operations import MAX_NAME, Operation, hash_of
 from gateway.openapi.schemas import Schemas
 
@@ -150,9 +150,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         return styled
 
 
-def parameters_of(
-    operation: Operation, references: References, schemas: Schemas, note: Callable[[str], None]
-) -> list[Parameter]:
+def parameters_of(operation: Operation, schemas: Schemas, note: Callable[[str], None]) -> list[Parameter]:
     """Return the parameters of an operation and its path, without protected header fields.
 
     An optional parameter without a name is ignored, and `note` receives a message about it.
@@ -163,8 +161,12 @@ def parameters_of(
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation overrides the path's parameter with the same name and `in`.
     for around in (*reversed(operation.items), operation.node):
-        for node in _list(around.at("parameters"), references).items():
-            parameter = _parameter(references.follow(node), references, schemas, note)
+        # Some documents replace the list by a reference.
+        listed = schemas.follow(around.at("parameters"))
+        if listed.value and not isinstance(listed.value, list):
+            raise DocumentError(f"the parameters at {listed.shown} are not a list")
+        for node in listed.items():
+            parameter = _parameter(schemas.follow(node), schemas, note)
             if parameter is not None:
                 found[parameter.input.key] = parameter
     in_template = re.findall(r"\{([^{}]+)\}", operation.path)
@@ -176,15 +178,7 @@ def parameters_of(
     return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
 
 
-def _list(node: Node, references: References) -> Node:
-    """Follow a reference that replaces the list of parameters. Some documents contain such references."""
-    found = references.follow(node)
-    if found.value and not isinstance(found.value, list):
-        raise DocumentError(f"the parameters at {found.shown} are not a list")
-    return found
-
-
-def _parameter(node: Node, references: References, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:
+def _parameter(node: Node, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:
     given = node.value if isinstance(node.value, dict) else {}
     name, place = given.get("name"), given.get("in")
     if not isinstance(name, str) or not name or place not in _LOCATIONS:
@@ -212,7 +206,7 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
         explode=explode,
         allows_reserved=place == "query" and given.get("allowReserved") is True,
         media_type=media_type,
-        is_scalar=_is_scalar(schema, references),
+        is_scalar=_is_scalar(schema, schemas),
     )
 
 
@@ -237,11 +231,11 @@ def _described(schema: Json, given: Mapping[str, Json]) -> Json:
     return made
 
 
-def _is_scalar(schema: Node, references: References) -> bool:
+def _is_scalar(schema: Node, schemas: Schemas) -> bool:
     waiting, seen = [schema], 0
     # The limit ends cyclic schemas.
     while waiting and seen < 100:
-        node = references.follow(waiting.pop())
+        node = schemas.follow(waiting.pop())
         seen += 1
         if not isinstance(node.value, dict):
             continue

@@ -4,13 +4,13 @@ Each member of an object body becomes an input. Any other body is the single inp
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError, Node, References
+from gateway.openapi.document import DocumentError, Node
 from gateway.openapi.operations import Operation
 from gateway.openapi.parameters import Input, Place, expression
 from gateway.openapi.schemas import Schemas
@@ -56,7 +56,8 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
             written["optional_body"] = True
         if self.is_open:
             written["open_body"] = True
-        if self.format.needs_content_type(self.media_type):
+        default = self.format.default_type
+        if default is not None and "*" not in self.media_type and self.media_type.strip().lower() != default:
             written["headers"] = {"Content-Type": self.media_type}
         return written
 
@@ -72,13 +73,11 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the body must be an object."""
     has_files: bool = False
     can_be_open: bool = False
-    needs_content_type: Callable[[str], bool] = lambda _: False
-    """Returns whether a media type differs from the backend's default `Content-Type`."""
-    sent_as: str | None = None
-    """The media type to send if the document's media type contains a wildcard."""
+    default_type: str | None = None
+    """The `Content-Type` that the backend sends by default, empty for none. None if the backend always sets it."""
 
 
-def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
+def request_body_of(operation: Operation, schemas: Schemas) -> RequestBody | None:
     """Return the request body of an operation, or None if it has no body.
 
     OpenAPI 3.0.3 "Operation Object": a body without defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored,
@@ -90,7 +89,7 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
     given = operation.node.at("requestBody")
     can_be_ignored = operation.method in {"get", "head", "delete"}
     try:
-        node = references.follow(given)
+        node = schemas.follow(given)
     except DocumentError:
         if not can_be_ignored:
             raise
@@ -98,24 +97,22 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
     is_required = node.at("required").value is True
     if given.value is None or (can_be_ignored and not is_required):
         return None
-    content = references.follow(node.at("content"))
+    content = schemas.follow(node.at("content"))
     if not isinstance(content.value, dict) or (is_required and not content.value):
         raise DocumentError(f"the request body at {node.shown} has no usable `content` (got {str(content.value)[:60]})")
     if not content.value:
         return None
-    return _body(content, references, schemas, is_required=is_required, can_be_ignored=can_be_ignored)
+    return _body(content, schemas, is_required=is_required, can_be_ignored=can_be_ignored)
 
 
-def _body(
-    content: Node, references: References, schemas: Schemas, *, is_required: bool, can_be_ignored: bool
-) -> RequestBody | None:
+def _body(content: Node, schemas: Schemas, *, is_required: bool, can_be_ignored: bool) -> RequestBody | None:
     media_type, body_format = _chosen(content.value)
-    media = references.follow(content.at(media_type))
+    media = schemas.follow(content.at(media_type))
     schema = media.at("schema")
-    if (body_format.is_form or can_be_ignored) and _is_empty(references.follow(schema).value):
+    if (body_format.is_form or can_be_ignored) and _is_empty(schemas.follow(schema).value):
         return None
-    sent = body_format.sent_as if body_format.sent_as is not None and "*" in media_type else media_type
-    if body_format.is_flat and (found := _Flattening(body_format, references, schemas).members(schema)) is not None:
+    sent = body_format.default_type or media_type if "*" in media_type else media_type
+    if body_format.is_flat and (found := _members_of(schema, body_format, schemas)) is not None:
         encodings = media.at("encoding")
         members = tuple(
             _member(name, found, schemas=schemas, encoding=_object(encodings.at(name).value), body_format=body_format)
@@ -203,70 +200,67 @@ def _any_of(branches: list[_Members]) -> _Members:
     return made
 
 
-class _Flattening:
-    """Collects the members of an object schema and of the schemas in its `allOf`.
+def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Members | None:
+    """Return the members of an object schema and of the schemas in its `allOf`, or None if it is not a plain object.
 
-    A form must be an object, so the members of all its alternatives are collected too.
+    A form must be an object, so the members of all its alternatives are included too.
+
+    Raises:
+        DocumentError: a reference cannot be resolved.
     """
+    found = _collected(schema, None, body_format, schemas, iter(range(_MAX_SCHEMAS)))
+    if found is None:
+        return None
+    for name in sorted(found.required - found.properties.keys() - found.read_only):
+        found.properties[name] = [Node({}, schema.uri)]
+    return found if found.properties or (body_format.is_form and found.is_open) else None
 
-    def __init__(self, body_format: BodyFormat, references: References, schemas: Schemas) -> None:
-        self._is_form: Final = body_format.is_form
-        self._can_be_open: Final = body_format.can_be_open
-        self._references: Final = references
-        self._schemas: Final = schemas
-        self._seen = 0
 
-    def members(self, schema: Node) -> _Members | None:
-        """Return the members of a body, or None if the body is not a plain object.
-
-        Raises:
-            DocumentError: a reference cannot be resolved.
-        """
-        found = self._members(schema, None)
-        if found is None:
+def _collected(
+    given: Node, whole: Node | None, body_format: BodyFormat, schemas: Schemas, budget: Iterator[int]
+) -> _Members | None:
+    is_form = body_format.is_form
+    if schemas.has_subtypes(given, whole) and not is_form:
+        return None
+    node = schemas.follow(given)
+    if next(budget, None) is None or not _is_flat(node, body_format):
+        return None
+    found = _own_members(node, body_format, schemas)
+    for part in (*schemas.siblings(given), *node.at("allOf").items()):
+        if (joined := _collected(part, node, body_format, schemas, budget)) is None:
             return None
-        for name in sorted(found.required - found.properties.keys() - found.read_only):
-            found.properties[name] = [Node({}, schema.uri)]
-        return found if found.properties or (self._is_form and found.is_open) else None
-
-    def _members(self, given: Node, whole: Node | None) -> _Members | None:
-        if self._schemas.has_subtypes(given, whole) and not self._is_form:
+        found.join(joined)
+    for keyword in _ALTERNATIVES if is_form else ():
+        if not (alternatives := node.at(keyword).items()):
+            continue
+        collected = (_collected(part, node, body_format, schemas, budget) for part in alternatives)
+        branches = [each for each in collected if each is not None]
+        if not branches:
             return None
-        node = self._references.follow(given)
-        self._seen += 1
-        if self._seen > _MAX_SCHEMAS or not self._is_plain(node):
-            return None
-        found = self._own_members(node)
-        for part in (*self._schemas.siblings(given), *node.at("allOf").items()):
-            if (joined := self._members(part, node)) is None:
-                return None
-            found.join(joined)
-        for keyword in ("oneOf", "anyOf") if self._is_form else ():
-            if not (alternatives := node.at(keyword).items()):
-                continue
-            branches = [each for part in alternatives if (each := self._members(part, node)) is not None]
-            if not branches:
-                return None
-            found.join(_any_of(branches))
-        return found
+        found.join(_any_of(branches))
+    return found
 
-    def _is_plain(self, node: Node) -> bool:
-        admits_others = self._is_form and self._can_be_open
-        is_plain = _is_plain_object(node.value, admits_others=admits_others, admits_alternatives=self._is_form)
-        return is_plain and (self._is_form or node.at("nullable").value is not True)
 
-    def _own_members(self, node: Node) -> _Members:
-        members = self._references.follow(node.at("properties")).members()
-        read_only = {name for name, member in members if self._schemas.is_read_only(member)}
-        required, least = node.value.get("required"), node.value.get("minProperties")
-        others = node.at("additionalProperties").value
-        return _Members(
-            properties={name: [member] for name, member in members if name not in read_only},
-            required={each for each in (required if isinstance(required, list) else ()) if isinstance(each, str)},
-            read_only=read_only,
-            min_members=least if isinstance(least, int) else 0,
-            is_open=self._can_be_open and (others in (True, {}) or (self._is_form and isinstance(others, dict))),
-        )
+def _is_flat(node: Node, body_format: BodyFormat) -> bool:
+    is_form = body_format.is_form
+    admits_others = is_form and body_format.can_be_open
+    is_plain = _is_plain_object(node.value, admits_others=admits_others, admits_alternatives=is_form)
+    return is_plain and (is_form or node.at("nullable").value is not True)
+
+
+def _own_members(node: Node, body_format: BodyFormat, schemas: Schemas) -> _Members:
+    members = schemas.follow(node.at("properties")).members()
+    read_only = {name for name, member in members if schemas.is_read_only(member)}
+    required, least = node.value.get("required"), node.value.get("minProperties")
+    others = node.at("additionalProperties").value
+    is_open = others in (True, {}) or (body_format.is_form and isinstance(others, dict))
+    return _Members(
+        properties={name: [member] for name, member in members if name not in read_only},
+        required={each for each in (required if isinstance(required, list) else ()) if isinstance(each, str)},
+        read_only=read_only,
+        min_members=least if isinstance(least, int) else 0,
+        is_open=body_format.can_be_open and is_open,
+    )
 
 
 def _is_empty(value: Json) -> bool:
@@ -276,7 +270,7 @@ def _is_empty(value: Json) -> bool:
     )
 
 
-_ALTERNATIVES: Final = ("anyOf", "oneOf")
+_ALTERNATIVES: Final = ("oneOf", "anyOf")
 _NOT_FLAT: Final = ("not", "if", "patternProperties", "dependentSchemas", "propertyNames")
 
 
@@ -292,11 +286,11 @@ def _is_plain_object(value: Json, *, admits_others: bool = False, admits_alterna
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
-    value = schemas.target(node).value
+    value = schemas.follow(node).value
     if not isinstance(value, dict):
         return None
     if value.get("type") == "array":
-        inner = _file_schema(schemas.target(node).at("items"), schemas, encoding)
+        inner = _file_schema(schemas.follow(node).at("items"), schemas, encoding)
         shown = {"description": value["description"]} if isinstance(value.get("description"), str) else {}
         return None if inner is None else {"type": "array", "items": inner, **shown}
     # OpenAPI 3.0 uses `format: binary`. OpenAPI 3.1 uses `contentMediaType` without `contentEncoding`.
@@ -364,10 +358,6 @@ def _text(_body: RequestBody, names: Names, values: Mapping[tuple[Place, str], J
     return {"body": _whole(names, values)}
 
 
-def _is_not(default: str) -> Callable[[str], bool]:
-    return lambda media_type: media_type.strip().lower() != default
-
-
 _MULTIPART: Final = re.compile(r"(?i)multipart/form-data")
 _JSON_PATCH: Final = re.compile(r"(?i)application/json-patch\S*")
 _JSON: Final = re.compile(r"(?i)(?!application/json-patch)[\w.*+-]+/([\w.*+-]+\+)?json|\*\+json")
@@ -378,15 +368,7 @@ _ANYTHING: Final = re.compile(r"\*/\*|application/\*")
 
 
 def _json_format(pattern: re.Pattern[str]) -> BodyFormat:
-    default = "application/json"
-    return BodyFormat(
-        pattern=pattern,
-        write=_json,
-        is_flat=True,
-        can_be_open=True,
-        needs_content_type=_is_not(default),
-        sent_as=default,
-    )
+    return BodyFormat(pattern=pattern, write=_json, is_flat=True, can_be_open=True, default_type="application/json")
 
 
 _FORMATS: Final = (
@@ -400,24 +382,24 @@ _FORMATS: Final = (
     ),
     BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, is_form=True),
     _json_format(_JSON_PATCH),
-    BodyFormat(pattern=_TEXT, write=_text, needs_content_type=_is_not("text/plain"), sent_as="text/plain"),
+    BodyFormat(pattern=_TEXT, write=_text, default_type="text/plain"),
     BodyFormat(
         pattern=re.compile(r"(?i)application/octet-stream"),
         write=_text,
         has_files=True,
-        needs_content_type=lambda _: True,
+        default_type="",
     ),
     BodyFormat(
         pattern=re.compile(r"(?i)(application|text)/xml|[\w.+-]+/[\w.+-]+\+xml"),
         write=_text,
-        needs_content_type=lambda _: True,
+        default_type="",
     ),
     _json_format(_ANYTHING),
     BodyFormat(
         pattern=re.compile(r"(?i)(?!multipart/)[\w.+*-]+/[\w.+*-]+"),
         write=_text,
         has_files=True,
-        needs_content_type=lambda type_: "*" not in type_,
+        default_type="",
     ),
 )
 """The supported formats in order of preference."""

@@ -101,11 +101,11 @@ class Schemas:
             self._definitions[name] = made, tuple(dict.fromkeys(_names_in(made)))
         return self._definitions[name]
 
-    def target(self, node: Node) -> Node:
+    def follow(self, node: Node) -> Node:
         return self._references.follow(node)
 
     def is_read_only(self, node: Node) -> bool:
-        value = self.target(node).value
+        value = self.follow(node).value
         return isinstance(value, dict) and value.get("readOnly") is True
 
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
@@ -116,7 +116,7 @@ class Schemas:
         """
         if not isinstance(node.value, dict) or "$ref" not in node.value:
             return False
-        subtypes = self._subtypes_of(self.target(node))
+        subtypes = self._subtypes_of(self.follow(node))
         return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
@@ -236,7 +236,7 @@ class Schemas:
                 made[exclusive] = made.pop(plain)
 
     def _members(self, node: Node, made: dict[str, Json], whole: Node | None) -> None:
-        properties = self.target(node.at("properties"))
+        properties = self.follow(node.at("properties"))
         left_out: set[str] = set()
         if isinstance(properties.value, dict):
             found = {}
@@ -268,7 +268,7 @@ class Schemas:
         keyword = "writeOnly" if self._is_response else "readOnly"
         value = member.value
         if isinstance(value, dict) and "$ref" in value:
-            value = self.target(member).value
+            value = self.follow(member).value
         return isinstance(value, dict) and value.get(keyword) is True
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:

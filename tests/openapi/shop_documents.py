@@ -9,7 +9,7 @@ import orjson
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.plugins import Plugins
-from gateway.cli.commands.import_openapi import imported_from
+from gateway.cli.commands.import_openapi import as_yaml, imported_from
 from gateway.config.definition_source import load_definitions
 from gateway.config.models.backends import Connection
 from gateway.config.models.openapi import OpenApi
@@ -20,7 +20,6 @@ from gateway.net.request import Request
 from gateway.openapi.definitions import DocumentDefinitions, definitions_of
 from gateway.openapi.document import LocalDocuments, References
 from gateway.openapi.source import OpenApiSource
-from gateway.openapi.yaml_output import as_yaml
 from tests.executors.recording import make_invocation
 
 BASE_URL: Final = "https://shop.example.com/v1"

@@ -14,14 +14,13 @@ import yaml
 from aiohttp import web
 
 from gateway.app.gateway import Gateway
-from gateway.cli.commands.import_openapi import imported_from
+from gateway.cli.commands.import_openapi import as_yaml, imported_from
 from gateway.cli.commands.lock import compare_lock, write_lock
 from gateway.config.definition_source import load_definitions
 from gateway.config.loader import LOCK_NAME, load
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
 from gateway.openapi.source import OpenApiSource
-from gateway.openapi.yaml_output import as_yaml
 from tests.local_server import listening
 from tests.openapi.shop_documents import ALL_METHODS, config_of, document, operation, write_both_ways
 

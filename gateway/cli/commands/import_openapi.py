@@ -2,12 +2,17 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
+
+import yaml
 
 from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
+from gateway.config.core_schema import scalar
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
+from gateway.control_characters import visible
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import running_services
@@ -17,7 +22,8 @@ from gateway.openapi.document import DocumentError, LocalDocuments, Node, Refere
 from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.remote_documents import FetchedDocuments, compile_fetcher, fetch_documents
 from gateway.openapi.servers import base_url
-from gateway.openapi.yaml_output import as_yaml
+
+_WIDTH: Final = 110
 
 
 def parser(name: str) -> Parser:
@@ -142,3 +148,53 @@ async def open_documents(document: str, *, allow_private: bool) -> LocalDocument
     async with running_services() as services:
         fetcher = compile_fetcher(config, None, document=Document(), services=services)
         return await fetch_documents(document, fetcher, None)
+
+
+def as_yaml(value: Mapping[str, Json]) -> str:
+    """Return YAML 1.2 that the configuration reads as the same value. `${` is escaped."""
+    text = yaml.dump(
+        _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
+    )
+    # YAML allows characters that reorder text. `_text` has quoted such texts, so escapes work here.
+    return visible(text, has_lines=True)
+
+
+def _escaped(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _escaped(member) for key, member in value.items()}
+    return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes repeated values in full, because anchors and aliases are harder to read."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's method
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if visible(text, has_lines=True) != text:
+        style = '"'
+    # White space at the end of a line is invisible in a block, and editors remove it.
+    elif "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
+        style = "|"
+    elif not _reads_as_itself(text):
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _reads_as_itself(text: str) -> bool:
+    """Return whether unquoted text is a string in YAML 1.2. PyYAML implements 1.1."""
+    try:
+        return scalar(text) == text
+    except ValueError:
+        return False
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(dict, lambda dumper, data: dumper.represent_dict(data.items()))

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from gateway.access.identity import Subject
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.server_messages import Listener
@@ -32,9 +30,8 @@ PROBE_SECONDS: Final = 10.0
 """Seconds before `initialize` is sent as well, because a legacy server may ignore `server/discover`."""
 
 
-class Way(msgspec.Struct, frozen=True):
-    transport: str
-    era: Era
+Way = tuple[str, Era]
+"""A transport and an era."""
 
 
 async def connect(  # noqa: PLR0913 - what is known of the server, and whom the session is for
@@ -46,7 +43,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     capabilities: JsonObject,
     subject: Subject | None = None,
     seconds: float,
-) -> tuple[Session, Way]:
+) -> Session:
     """Open a session within `seconds`. Try the `known` transport and era first.
 
     Raises:
@@ -57,12 +54,13 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     try:
         async with asyncio.timeout(seconds) as limit:
             for way in _ways(spec, era, known):
-                is_probe = way.era is Era.MODERN and era is None and way != known
+                transport, first_era = way
+                is_probe = first_era is Era.MODERN and era is None and way != known
                 try:
                     opened = await attempt.handshake(way, seconds=PROBE_SECONDS if is_probe else None)
                 except UpstreamError as error:
                     # A missing event stream does not explain why requests are refused.
-                    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
+                    is_nothing_new = transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
                     if failure is None or (known is None and not is_nothing_new):
                         failure = error
                     # Other attempts would fail too, except after a probe: a server may refuse unknown methods.
@@ -91,29 +89,28 @@ class _ConnectionAttempt:
     capabilities: JsonObject
     subject: Subject | None
     session: Session | None = None
-    transport: str = ""
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def handshake(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
+    async def handshake(self, way: Way, *, seconds: float | None) -> Session | None:
         """Start another handshake. Return the session once a handshake succeeds, or None after `seconds`."""
-        if self.session is not None and (self.transport != way.transport or self.session.is_closed):
+        transport, era = way
+        if self.session is not None and (self.session.transport != transport or self.session.is_closed):
             await self.end()
         try:
             if self.session is None:
-                self.transport = way.transport
-                link = self.spec.links[way.transport]()
+                link = self.spec.links[transport]()
                 self.session = Session(link, listener=self.listener, capabilities=self.capabilities)
                 await self.session.open(subject=self.subject)
-            return await self._first(self.session, way, seconds)
+            return await self._first(self.session, era, seconds)
         except UpstreamError as error:
             raise self.with_noise(error) from error.__cause__
 
-    async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
-        newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
+    async def _first(self, session: Session, era: Era, seconds: float | None) -> Session | None:
+        newest = asyncio.create_task(session.handshake(era), name="handshake with an upstream")
         newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks the exception as retrieved
         self.handshakes.add(newest)
         # Over HTTP, one response is conclusive. A child process can take longer to read the first request.
-        while self.handshakes and (way.transport == "stdio" or not newest.done()):
+        while self.handshakes and (session.transport == "stdio" or not newest.done()):
             ended, self.handshakes = await asyncio.wait(
                 self.handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
@@ -122,7 +119,7 @@ class _ConnectionAttempt:
             if any(task.exception() is None for task in ended):
                 self.session = None
                 self._cancel()
-                return session, Way(way.transport, session.era)
+                return session
         await newest  # raises its failure
         return None
 
@@ -145,11 +142,11 @@ class _ConnectionAttempt:
 
 
 def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]:
-    if known is not None and known.transport in spec.links and era in {None, known.era}:
+    if known is not None and known[0] in spec.links and era in {None, known[1]}:
         yield known
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
-            way = Way(transport, each)
+            way = transport, each
             # HTTP+SSE is a transport of 2024-11-05.
             if way != known and not (transport == "sse" and each is Era.MODERN):
                 yield way

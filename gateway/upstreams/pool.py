@@ -282,7 +282,7 @@ class SessionPool:
         era = None if self.config.era is None else Era(self.config.era)
         try:
             async with self._place_to_start():
-                session, way = await connect(
+                session = await connect(
                     self.spec,
                     era=era,
                     known=self.known_way,
@@ -298,10 +298,10 @@ class SessionPool:
                 raise self.circuit.with_name(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
                 # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
-                self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
+                self.known_way = None if self.known_way else ("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error
-        return await self._opened(key, session, way)
+        return await self._opened(key, session)
 
     @asynccontextmanager
     async def _place_to_start(self) -> AsyncIterator[None]:
@@ -319,8 +319,8 @@ class SessionPool:
             timer.cancel()
             place.close()
 
-    async def _opened(self, key: str, session: Session, way: Way) -> Session:
-        self.known_way, self.is_stateless = way, session.is_stateless
+    async def _opened(self, key: str, session: Session) -> Session:
+        self.known_way, self.is_stateless = (session.transport, session.era), session.is_stateless
         self._lost_by.clear()
         if self.config.session is None and session.is_stateless:
             key = SHARED
@@ -335,7 +335,7 @@ class SessionPool:
         self.last_response_at = session.used_at = monotonic()
         self.circuit.connected()
         self.circuit.warning.reset()
-        log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
+        log.info("upstream connected", upstream=self.name, transport=session.transport, revision=session.revision)
         await self._listener.session_opened(session.watch)
         return session
 

@@ -203,7 +203,7 @@ class UpstreamServer:
             "restarts": pool.restarts,
         }
         if pool.known_way is not None:
-            shown["transport"] = pool.known_way.transport
+            shown["transport"] = pool.known_way[0]
         if lists is not None:
             shown["revision"] = lists.revision
             shown["offers"] = {

@@ -20,7 +20,7 @@ from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.http_link import HttpLink
-from gateway.upstreams.connecting import Way, connect
+from gateway.upstreams.connecting import connect
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_spec import ServerSpec
@@ -351,7 +351,7 @@ async def test_error_of_the_known_way_is_reported() -> None:
         opening = connect(
             ServerSpec(links={"http": lambda: HttpLink(endpoint)}),
             era=None,
-            known=Way("http", Era.LEGACY),
+            known=("http", Era.LEGACY),
             listener=IgnoringListener(),
             capabilities={},
             seconds=SECONDS,

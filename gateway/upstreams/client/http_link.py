@@ -216,7 +216,7 @@ def _reason(error: ExecutionError) -> str:
 class HttpLink:
     """A session over Streamable HTTP. Requests are independent if the server assigns no session id."""
 
-    has_fields = True
+    transport = "http"
     noise = ""
 
     def __init__(self, channel: HttpChannel) -> None:

@@ -51,7 +51,8 @@ Inbox = Callable[[Incoming, RequestId | None], object]
 
 
 class Link(Protocol):
-    has_fields: bool
+    transport: str
+    """`http`, `sse` or `stdio`."""
     noise: str
     """The first output of the server that is not a message, if no message preceded the output."""
     closed: asyncio.Future[str]

@@ -49,6 +49,7 @@ class Session:
     ) -> None:
         """`capabilities` are declared in the handshake. A modern request contains the capabilities of its call."""
         self._link: Final = link
+        self.transport: Final = link.transport
         self._listener: Final = listener
         self._declared: Final = capabilities
         self._ids: Final = itertools.count(1)
@@ -81,9 +82,9 @@ class Session:
 
     @property
     def is_stateless(self) -> bool:
-        # Only `HttpLink` has a `session_id`. Over other links, the connection is the session.
-        session_id = getattr(self._link, "session_id", "")
-        return session_id is None or (self.era is Era.MODERN and hasattr(self._link, "session_id"))
+        # Over other transports, the connection is the session.
+        has_id = getattr(self._link, "session_id", None) is not None
+        return self.transport == "http" and (self.era is Era.MODERN or not has_id)
 
     @property
     def noise(self) -> str:
@@ -315,7 +316,7 @@ class Session:
     def _fields(
         self, method: str, params: JsonObject, call: RelayedCall | None, mirrored: tuple[HeaderParameter, ...]
     ) -> Mapping[str, str]:
-        if not self._link.has_fields:
+        if self.transport == "stdio":
             return {}
         fields = {} if call is None else dict(call.fields)
         # 2025-06-18 basic/transports, "Protocol Version Header": on all requests after `initialize`.
@@ -339,7 +340,7 @@ class Session:
 
     async def _cancel(self, request_id: int) -> None:
         """Notify the server of a cancellation. Over modern HTTP, closing the stream is enough."""
-        if self.era is Era.MODERN and hasattr(self._link, "session_id"):
+        if self.era is Era.MODERN and self.transport == "http":
             return
         with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(_CANCEL_SECONDS):

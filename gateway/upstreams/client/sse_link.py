@@ -22,7 +22,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 class SseLink:
-    has_fields = True
+    transport = "sse"
     noise = ""
 
     def __init__(self, channel: HttpChannel) -> None:

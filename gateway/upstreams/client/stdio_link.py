@@ -59,7 +59,7 @@ _FOREVER: Final = 1e8
 
 
 class StdioLink:
-    has_fields = False
+    transport = "stdio"
 
     def __init__(
         self, command: Callable[[InputBuffer], Command], *, processes: Processes, stderr_tail: "LineTail"

@@ -17,7 +17,6 @@ from html import escape
 from typing import Final
 from urllib.parse import parse_qs
 
-import structlog
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -36,8 +35,6 @@ from gateway.transports.http.admin_api import is_local
 from gateway.transports.http.host_and_origin import origin_of
 from gateway.transports.http.middleware import Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
-
-log: Final = structlog.get_logger(__name__)
 
 CONNECTIONS: Final = "/-/connections"
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -250,7 +247,7 @@ class SignInPages:
             return await self._redirect(request, pending)
         if is_json:
             return _json(request, {"signed_out": entry.name})
-        return web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": "connections"})
+        return _redirect_to(request, "connections")
 
     async def _row(self, entry: ServiceEntry, identity: Identity) -> dict[str, Json]:
         row = await self._sign_ins.described(entry, identity.subject_key or "")
@@ -318,7 +315,7 @@ def _response_of(request: HttpRequest) -> Mapping[str, str]:
 
 def _to_issuer(request: HttpRequest, url: str, name: str, cookie: str) -> web.Response:
     """Return a redirect to an authorization server. A cookie binds the response to the browser."""
-    response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
+    response = _redirect_to(request, url)
     response.set_cookie(
         _cookie_name(name),
         cookie,
@@ -336,8 +333,8 @@ def _cookie_name(pending: str) -> str:
     return f"mcp-gateway-sign-in-{pending[:8]}"
 
 
-def _of(request: HttpRequest) -> dict[str, str]:
-    return without_cors(request.response_headers)
+def _redirect_to(request: HttpRequest, url: str) -> web.Response:
+    return web.Response(status=303, headers={**without_cors(request.response_headers), **_HEADERS, "Location": url})
 
 
 def _is_json(request: HttpRequest) -> bool:
@@ -358,7 +355,8 @@ def _page(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>Sign in</title><style>{_STYLE}</style><body><h1>mcp-gateway</h1>{body}</body></html>"
     )
-    return web.Response(body=text.encode(), status=status, headers={**_of(request), **_HEADERS, **(headers or {})})
+    fields = {**without_cors(request.response_headers), **_HEADERS, **(headers or {})}
+    return web.Response(body=text.encode(), status=status, headers=fields)
 
 
 async def _form(request: HttpRequest) -> Mapping[str, str]:

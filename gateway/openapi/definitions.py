@@ -4,7 +4,6 @@ The server and `mcp-gateway import openapi` use this module, which performs no I
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -207,9 +206,9 @@ class DocumentDefinitions:
             reasons = Counter(reason for _, reason in self.left_out)
             shown = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(3))
             warnings.append(((), f"no tools or resources: {shown or 'the document has no operations'}"))
-        for keys, patterns in self._patterns():
-            for pattern in unmatched(patterns, self._operations):
-                warnings.append((keys, f"`{pattern}` matches no operation of the document"))
+        for key in ("include", "exclude", "resources"):
+            for pattern in unmatched(getattr(self._config, key).operations, self._operations):
+                warnings.append(((key, "operations"), f"`{pattern}` matches no operation of the document"))
         used = {key for key, _ in map(self._override, self._operations)}
         for key in self._config.override:
             if key not in used:
@@ -222,14 +221,10 @@ class DocumentDefinitions:
             )
             warnings.append(((), message))
         if self._reader.connection is not None:
-            differing = different_servers(iter(chosen), self._reader.connection.base_url)
+            differing = different_servers(chosen, self._reader.connection.base_url)
             if differing:
                 shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
                 warnings.append((("connection",), f"replaces the servers of these operations: {shown}"))
-
-    def _patterns(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-        for key in ("include", "exclude", "resources"):
-            yield (key, "operations"), getattr(self._config, key).operations
 
 
 def _first_of(keys: list[str]) -> str:

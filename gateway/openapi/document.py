@@ -177,12 +177,17 @@ class Node(msgspec.Struct, frozen=True):
             value = value.get(step) if isinstance(value, dict) else None
         return Node(value, self.uri, (*self.pointer, *steps))
 
+    @property
+    def object(self) -> JsonObject:
+        """The value, or an empty object for any other value."""
+        return self.value if isinstance(self.value, dict) else {}
+
     def items(self) -> "list[Node]":
         given = self.value if isinstance(self.value, list) else []
         return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
 
     def members(self) -> "list[tuple[str, Node]]":
-        return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
+        return [(name, self.at(name)) for name in self.object]
 
     @property
     def place(self) -> tuple[str, tuple[str, ...]]:
@@ -243,7 +248,7 @@ class References:
             DocumentError: a target does not exist, or the references form a cycle.
         """
         for _ in range(_MAX_CHAIN):
-            reference = node.value.get("$ref") if isinstance(node.value, dict) else None
+            reference = node.object.get("$ref")
             if not isinstance(reference, str):
                 return node
             node = self.resolve(reference, base=node.uri)

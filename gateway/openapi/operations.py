@@ -1,6 +1,6 @@
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -48,8 +48,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def extension(self, member: str, *around: Node) -> Json:
         """Return a member of `x-mcp` from the operation, else from its path, else from `around`."""
         for node in (self.node, *self.items, *around):
-            said = node.at("x-mcp").value
-            if isinstance(said, dict) and member in said:
+            said = node.at("x-mcp").object
+            if member in said:
                 return said[member]
         return None
 
@@ -66,9 +66,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, DocumentError]]:
     """Yield all operations in document order. For an unreadable operation, yield its key and the error instead."""
     paths = root.at("paths")
-    if not isinstance(paths.value, dict):
-        return
-    for path in paths.value:
+    for path in paths.object:
         if not path.startswith("/"):  # an extension (`x-…`)
             continue
         try:
@@ -148,6 +146,5 @@ def _whole_words(name: str, *, at_most: int) -> str:
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 
-def unmatched(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
-    known = list(operations)
-    return [pattern for pattern in patterns if not any(each.fits(pattern) for each in known)]
+def unmatched(patterns: Iterable[str], operations: Sequence[Operation]) -> list[str]:
+    return [pattern for pattern in patterns if not any(each.fits(pattern) for each in operations)]

@@ -179,7 +179,7 @@ def parameters_of(operation: Operation, schemas: Schemas, note: Callable[[str], 
 
 
 def _parameter(node: Node, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:
-    given = node.value if isinstance(node.value, dict) else {}
+    given = node.object
     name, place = given.get("name"), given.get("in")
     if not isinstance(name, str) or not name or place not in _LOCATIONS:
         message = f"the parameter at {node.shown} has no `name` or no valid `in`"

@@ -115,7 +115,7 @@ def _body(content: Node, schemas: Schemas, *, is_required: bool, can_be_ignored:
     if body_format.is_flat and (found := _members_of(schema, body_format, schemas)) is not None:
         encodings = media.at("encoding")
         members = tuple(
-            _member(name, found, schemas=schemas, encoding=_object(encodings.at(name).value), body_format=body_format)
+            _member(name, found, schemas=schemas, encoding=encodings.at(name).object, body_format=body_format)
             for name in found.properties
         )
         return RequestBody(
@@ -157,10 +157,6 @@ def _member(
     if schema is None:
         schema = schemas.convert(node)
     return Input(place="body", wire_name=name, schema=schema, is_required=name in found.required)
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}
 
 
 class _Members(msgspec.Struct, kw_only=True):
@@ -250,7 +246,7 @@ def _is_flat(node: Node, body_format: BodyFormat) -> bool:
 
 def _own_members(node: Node, body_format: BodyFormat, schemas: Schemas) -> _Members:
     members = schemas.follow(node.at("properties")).members()
-    read_only = {name for name, member in members if schemas.is_read_only(member)}
+    read_only = {name for name, member in members if schemas.is_of_other_direction(member)}
     required, least = node.value.get("required"), node.value.get("minProperties")
     others = node.at("additionalProperties").value
     is_open = others in (True, {}) or (body_format.is_form and isinstance(others, dict))
@@ -337,7 +333,7 @@ def _form(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Js
     fields, styles = _fields(body, names, values), {}
     for each in body.members or ():
         name = each.wire_name
-        encoding = _object(None if body.encodings is None else body.encodings.at(name).value)
+        encoding = {} if body.encodings is None else body.encodings.at(name).object
         style = {ours: encoding[key] for key, ours in _STYLE_KEYS.items() if isinstance(encoding.get(key), str | bool)}
         if name not in fields:
             continue

@@ -20,8 +20,6 @@ from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import hash_of
 
 MAX_SUBTYPES: Final = 40
-
-
 TYPES: Final = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 _MAX_EXAMPLE: Final = 256
 """Maximum size of an example or default, in bytes."""
@@ -104,24 +102,20 @@ class Schemas:
     def follow(self, node: Node) -> Node:
         return self._references.follow(node)
 
-    def is_read_only(self, node: Node) -> bool:
-        value = self.follow(node).value
-        return isinstance(value, dict) and value.get("readOnly") is True
-
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
         """Return whether a node is a reference to a schema with subtypes (OpenAPI 3.1, "Discriminator Object").
 
         `whole` is the schema whose `allOf` contains the reference. If `whole` is one of the subtypes, the result is
         False, because a subtype extends only its parent.
         """
-        if not isinstance(node.value, dict) or "$ref" not in node.value:
+        if "$ref" not in node.object:
             return False
         subtypes = self._subtypes_of(self.follow(node))
         return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
         """Return the keywords beside a `$ref` as a schema, if any. OpenAPI 3.1 applies both schemas."""
-        if self._is_3_0 or not isinstance(node.value, dict) or "$ref" not in node.value:
+        if self._is_3_0 or "$ref" not in node.object:
             return []
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
         return [Node(others, node.uri, node.pointer)] if others else []
@@ -242,7 +236,7 @@ class Schemas:
             found = {}
             for name in properties.value:
                 member = properties.at(name)
-                if self._is_of_other_direction(member):
+                if self.is_of_other_direction(member):
                     left_out.add(name)
                 else:
                     found[name] = self.convert(member)
@@ -263,13 +257,10 @@ class Schemas:
         has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
         return has_others or whole is not None or (node.uri == self._uri and node.shown in self._extending)
 
-    def _is_of_other_direction(self, member: Node) -> bool:
+    def is_of_other_direction(self, member: Node) -> bool:
         """Return whether a member is `readOnly` in a request, or `writeOnly` in a response."""
         keyword = "writeOnly" if self._is_response else "readOnly"
-        value = member.value
-        if isinstance(value, dict) and "$ref" in value:
-            value = self.follow(member).value
-        return isinstance(value, dict) and value.get(keyword) is True
+        return self.follow(member).object.get(keyword) is True
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
         for keyword in _ONE:
@@ -302,7 +293,7 @@ class Schemas:
         made = []
         for branch in branches:
             schema = self.convert(branch)
-            if by_place and isinstance(branch.value, dict) and isinstance(branch.value.get("$ref"), str):
+            if by_place and isinstance(branch.object.get("$ref"), str):
                 target = self._resolved(branch)
                 schema = _tagged(schema, target, by_place.get(target.place, []), name)
             made.append(schema)

@@ -1,7 +1,7 @@
 """Base URLs of operations, and the credentials that their connection needs."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -44,20 +44,17 @@ def own_server(operation: Operation) -> str | None:
 
 
 def _first(servers: Node) -> str | None:
-    if not isinstance(servers.value, list) or not servers.value:
+    if not (listed := servers.items()):
         return None
-    server = servers.value[0] if isinstance(servers.value[0], dict) else {}
-    variables = server.get("variables")
-    known = variables if isinstance(variables, dict) else {}
+    url, variables = listed[0].at("url").value, listed[0].at("variables").object
 
     def default(match: re.Match[str]) -> str:
-        said = known.get(match[1])
+        said = variables.get(match[1])
         if not isinstance(said, dict) or said.get("default") is None:
             message = f"its server `{url}` has no default for `{match[1]}`. Set a `connection` with a `base_url`"
             raise (UnusableServerError if servers.pointer == ("servers",) else DocumentError)(message)
         return str(said["default"])
 
-    url = server.get("url")
     return _VARIABLE.sub(default, url) if isinstance(url, str) and url else None
 
 
@@ -96,10 +93,9 @@ def credentials(scheme: Mapping[str, Json], variable: str) -> str:
 
 def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Json]:
     try:
-        value = references.follow(root.at("components", "securitySchemes", name)).value
+        return references.follow(root.at("components", "securitySchemes", name)).object
     except DocumentError:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def credential_fields(root: Node, references: References, connection: Connection | None) -> frozenset[tuple[str, str]]:
@@ -141,7 +137,7 @@ def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
     return _AUTHORIZATION in fields
 
 
-def different_servers(operations: Iterator[Operation], base: str) -> list[str]:
+def different_servers(operations: Iterable[Operation], base: str) -> list[str]:
     """List the operations whose server differs from the connection's base URL, each with its server."""
     found = []
     for each in operations:

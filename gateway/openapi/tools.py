@@ -372,12 +372,8 @@ def _response_of(operation: Operation, schemas: Schemas) -> tuple[Mapping[str, J
 
 
 def _json_type(node: Node) -> str | None:
-    content = node.at("content").value
-    return (
-        next((each for each in content if _JSON_TYPE.fullmatch(each.partition(";")[0])), None)
-        if isinstance(content, dict)
-        else None
-    )
+    content = node.at("content").object
+    return next((each for each in content if _JSON_TYPE.fullmatch(each.partition(";")[0])), None)
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:

@@ -15,7 +15,7 @@ from gateway.config.models.definitions import OperationOverride
 from gateway.config.models.openapi import OpenApi, OperationFilter
 from gateway.json_types import Json
 from gateway.openapi.document import DocumentError, MissingDocumentError, Node, References, version_of
-from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
+from gateway.openapi.operations import Operation, clean, is_chosen, names_of, operations_of, unmatched
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import (
     UnusableServerError,
@@ -130,7 +130,7 @@ class DocumentDefinitions:
         said = operation.extension("name")
         if isinstance(said, str) and said.strip():
             return said
-        return operation.id or name_by_path(operation)
+        return operation.id or f"{operation.method}_{clean(operation.path)}"
 
     def _skip_reason(self, operation: Operation) -> str | None:
         config = self._config

@@ -35,7 +35,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class DocumentError(Exception):
-    """The document, or a part of it, cannot be used."""
+    """The document, or a part of it, cannot be used. All functions that read documents raise this error."""
 
 
 class MissingDocumentError(DocumentError):
@@ -87,15 +87,11 @@ class LocalDocuments:
         self._room = MAX_BYTES
 
     def open(self, uri: str) -> JsonObject:
-        """Read a document.
-
-        Raises:
-            DocumentError: the file is outside the directory or cannot be read.
-        """
+        """Read a document."""
         return read(self.source(uri), name=self._place(uri).name)
 
     def source(self, uri: str) -> bytes:
-        """Return the bytes of a document. Raises the same errors as `open`."""
+        """Return the bytes of a document. Raise DocumentError if it is outside the directory or cannot be read."""
         if uri not in self._sources:
             self._sources[uri] = self._read(self._place(uri))
         return self._sources[uri]

@@ -128,11 +128,6 @@ def clean(name: str) -> str:
     return _OTHERS.sub("_", name).strip("_") or "operation"
 
 
-def name_by_path(operation: Operation) -> str:
-    """Return a name such as `get_items_id` for an operation without an operationId."""
-    return f"{operation.method}_{clean(operation.path)}"
-
-
 def hash_of(key: str) -> str:
     """Return six hexadecimal digits that make a name unique."""
     return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]

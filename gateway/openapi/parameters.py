@@ -118,11 +118,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     is_scalar: bool = True
 
     def in_path(self, name: str) -> str:
-        """Return the URI template expression (RFC 6570) of a path parameter.
-
-        Raises:
-            DocumentError: URI templates cannot express the style.
-        """
+        """Return the URI template expression (RFC 6570) of a path parameter."""
         if self.media_type is not None and not self.is_scalar:
             raise DocumentError(f"the path parameter `{self.input.wire_name}` is JSON, which is not supported in paths")
         explode = "*" if self.explode and not self.is_scalar else ""
@@ -154,9 +150,6 @@ def parameters_of(operation: Operation, schemas: Schemas, note: Callable[[str], 
     """Return the parameters of an operation and its path, without protected header fields.
 
     An optional parameter without a name is ignored, and `note` receives a message about it.
-
-    Raises:
-        DocumentError: a parameter cannot be sent.
     """
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation overrides the path's parameter with the same name and `in`.

@@ -200,9 +200,6 @@ def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Mem
     """Return the members of an object schema and of the schemas in its `allOf`, or None if it is not a plain object.
 
     A form must be an object, so the members of all its alternatives are included too.
-
-    Raises:
-        DocumentError: a reference cannot be resolved.
     """
     found = _collected(schema, None, body_format, schemas, iter(range(_MAX_SCHEMAS)))
     if found is None:

@@ -78,11 +78,7 @@ class Schemas:
         """Converted definitions, and the names to which each definition refers."""
 
     def definitions(self, *schemas: Json) -> dict[str, Json]:
-        """Return the `$defs` that the converted schemas refer to, directly or through other definitions.
-
-        Raises:
-            DocumentError: a reference cannot be resolved.
-        """
+        """Return the `$defs` that the converted schemas refer to, directly or through other definitions."""
         found: dict[str, Json] = {}
         waiting = [name for schema in schemas for name in _names_in(schema)]
         while waiting:
@@ -173,11 +169,7 @@ class Schemas:
         return {"$ref": f"{_DEFINITIONS}{last}"}
 
     def convert(self, node: Node, whole: Node | None = None) -> Json:
-        """Convert a schema. `whole` is the schema whose `allOf` contains it.
-
-        Raises:
-            DocumentError: a reference cannot be resolved.
-        """
+        """Convert a schema. `whole` is the schema whose `allOf` contains it."""
         given = node.value
         if isinstance(given, bool):
             return given or {}  # ignore `false`, which would allow no value

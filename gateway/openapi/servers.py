@@ -19,11 +19,7 @@ class UnusableServerError(DocumentError):
 
 
 def base_url(operation: Operation, root: Node) -> str:
-    """Return the URL of an operation's first server, for an entry without a connection.
-
-    Raises:
-        DocumentError: the server is not a usable URL.
-    """
+    """Return the URL of an operation's first server, for an entry without a connection."""
     server = own_server(operation) or _first(root.at("servers")) or "/"
     # OpenAPI 3.0.3, "Server Object": a relative URL is relative to the location of the document.
     no_url = f"its server `{server}` is not an absolute URL. Set a `connection` with a `base_url`"

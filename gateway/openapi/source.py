@@ -101,7 +101,11 @@ class OpenApiSource:
         written = config.sources.written(("openapi", name))
         # Include the text before interpolation, because the lock file pins that text.
         key = content_key(name, entry, connection, written)
-        if before is not None and before.is_of(key, documents):
+        if (
+            before is not None
+            and before.key == key
+            and all(_digest(documents, uri) == digest for uri, digest in before.digests.items())
+        ):
             return before
         try:
             return _loaded(
@@ -136,10 +140,6 @@ class _LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
     entry: SourceEntry
     errors: tuple[tuple[tuple[str, ...], str], ...] = ()
     warnings: tuple[tuple[tuple[str, ...], str], ...] = ()
-
-    def is_of(self, key: bytes, documents: OpenedDocuments) -> bool:
-        """Return whether the entry and all its documents are unchanged."""
-        return key == self.key and all(_digest(documents, uri) == digest for uri, digest in self.digests.items())
 
 
 def _nothing(files: Mapping[Path, str]) -> _LoadedEntry:

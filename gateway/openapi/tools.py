@@ -82,11 +82,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def call_of(operation: Operation, reader: Reader, override: OperationOverride) -> Call:
-    """Build the request of an operation.
-
-    Raises:
-        DocumentError: the request cannot be sent, or the override names an unknown input.
-    """
+    """Build the request of an operation."""
 
     def note(message: str) -> None:
         reader.notes.setdefault(message, []).append(operation.key)

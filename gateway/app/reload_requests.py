@@ -20,7 +20,7 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditRecorder
     service_manager: ServiceManager
 
-    async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
+    async def reload(self, *, trigger: Trigger = "request") -> JsonObject:
         """Reload the configuration files. Return the generation that is now served, and any problems."""
         # systemd.service(5), Type=notify-reload: `systemctl reload` returns once `ready` is sent.
         self.service_manager.reloading()
@@ -34,7 +34,7 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
     async def on_signal(self) -> JsonObject:
         """Reopen the audit log, as logrotate(8) expects, and reload the configuration files."""
         self.audit.reopen()
-        return await self.reload(trigger=Trigger.SIGNAL)
+        return await self.reload(trigger="signal")
 
     @asynccontextmanager
     async def running(self, *, watches_files: bool) -> AsyncIterator[None]:

@@ -8,11 +8,12 @@ from typing import Final
 import gateway
 from gateway.app.parts import Core
 from gateway.app.task_report import task_counts
-from gateway.catalog.catalog import Catalog, Unavailable
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Listen, Quota, Server
+from gateway.config.reading.source_map import Unavailable
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.platform_facilities import missing_facilities

@@ -29,6 +29,7 @@ from gateway.catalog.primitives import (
 from gateway.config.models.base import defaults_of
 from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits, TaskLimits
+from gateway.config.reading.source_map import Unavailable
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer
@@ -77,18 +78,6 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_LIMITS: Final = CallLimits()
-
-
-class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition or operation that is not served, and the reason."""
-
-    kind: str
-    name: str
-    reason: str
-    is_locked_out: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
 # `cached_property` stores its value in `__dict__`, which a struct has only with `dict=True`.

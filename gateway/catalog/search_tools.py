@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache
 from math import log
 from typing import Final, NoReturn
 
@@ -19,7 +19,7 @@ from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Tool
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Explanation, Invocation, Outcome, Value
+from gateway.executors.invocation import Executor, Explanation, FunctionExecutor, Invocation, Outcome, Value
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import properties_of
 from gateway.threads import DaemonThreadPool, run_in_thread
@@ -136,7 +136,7 @@ def with_search(
 ) -> Catalog:
     """Add the two search tools, and list only these two and the tools that match `always`."""
     listed = [tool for name, tool in part.tools.items() if always is not None and always.match(name)]
-    found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
+    found = search_executor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
     own = {**tools, SEARCH_TOOLS: replace(tools[SEARCH_TOOLS], executor=found)}
     shown = part.with_listed_tools([*own.values(), *listed])
     return replace(shown, tools={**own, **{name: tool for name, tool in part.tools.items() if name not in own}})
@@ -150,28 +150,20 @@ def _is_for_models(tool: Tool) -> bool:
     return True
 
 
-class SearchExecutor:
-    """Searches the tools of one caller's catalog."""
+def search_executor(tools: Sequence[Tool], *, threads: DaemonThreadPool) -> Executor:
+    """Return an executor that searches the tools of one caller's catalog."""
+    index = cache(lambda: ToolIndex(tool.definition for tool in tools))  # built in a thread, by the first search
 
-    def __init__(self, tools: Sequence[Tool], *, threads: DaemonThreadPool) -> None:
-        self._tools: Final = tools
-        self._threads: Final = threads
-        self._index: ToolIndex | None = None
-
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="looks for tools", facts={"among": len(self._tools)})
-
-    async def execute(self, invocation: Invocation) -> Outcome:
+    async def execute(invocation: Invocation) -> Outcome:
         query, limit = invocation.arguments["query"], invocation.arguments["limit"]
-        ranked = partial(self._ranked, query, limit)
-        positions = await run_in_thread(ranked, what="The search", call=invocation, threads=self._threads)
+        positions = await run_in_thread(
+            lambda: index().ranked(query, limit=limit), what="The search", call=invocation, threads=threads
+        )
         revision = invocation.context.protocol_version
-        return Value(value={"tools": [downgrade.tool(self._tools[each].definition, revision) for each in positions]})
+        return Value(value={"tools": [downgrade.tool(tools[each].definition, revision) for each in positions]})
 
-    def _ranked(self, query: str, limit: int) -> Sequence[int]:
-        if self._index is None:
-            self._index = ToolIndex(tool.definition for tool in self._tools)
-        return self._index.ranked(query, limit=limit)
+    explanation = Explanation(does="looks for tools", facts={"among": len(tools)})
+    return FunctionExecutor(lambda _: explanation, execute)
 
 
 def refuse_call(invocation: Invocation) -> NoReturn:

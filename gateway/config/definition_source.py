@@ -16,7 +16,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
-from gateway.config.reading.source_map import LeftOutOperation, Origin
+from gateway.config.reading.source_map import Origin, Unavailable
 from gateway.json_types import DocumentPath
 
 
@@ -37,7 +37,7 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of each file that the source has read. A change to one of these files triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
     """The versions of definitions that the lock file pins, if the source still knows these versions."""
-    left_out: tuple[LeftOutOperation, ...] = ()
+    left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Maps the name of each server to its instructions."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)

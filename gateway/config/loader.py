@@ -25,7 +25,7 @@ from gateway.config.reading.interpolation import Interpolator, Variable
 from gateway.config.reading.merger import Merger
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.source_map import LeftOutOperation, Origin, WrittenSources
+from gateway.config.reading.source_map import Origin, Unavailable, WrittenSources
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
@@ -67,7 +67,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of a name in use, and the path of another source entry that offers the same name."""
     reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
     """The versions of merged definitions that the lock file pins, if the sources still know these versions."""
-    left_out: tuple[LeftOutOperation, ...] = ()
+    left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Maps the tool prefix of each unavailable upstream to the name of the upstream."""

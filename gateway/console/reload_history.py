@@ -19,8 +19,8 @@ from gateway.console.event_feed import EventFeed
 from gateway.console.responses import milliseconds, problem_json
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
-from gateway.reload.planning import Change, Plan, plan
-from gateway.reload.reloader import ReloadStatus, Trigger
+from gateway.reload.planning import WORDS, Change, Plan, plan
+from gateway.reload.reloader import ReloadStatus
 from gateway.rfc3339 import timestamp
 
 log: Final = structlog.get_logger(__name__)
@@ -99,7 +99,7 @@ def _compared(
         "at": timestamp(status.at.timestamp()),
         "generation": generation,
         "outcome": _outcome(status, found),
-        "trigger": status.trigger.value,
+        "trigger": status.trigger,
         "ms": milliseconds(status.seconds),
         "changes": [_change(each, views) for each in changes[:MAX_CHANGES]],
         "changesOmitted": max(0, len(changes) - MAX_CHANGES),
@@ -111,7 +111,7 @@ def _compared(
 def _outcome(status: ReloadStatus, found: Plan | None) -> str:
     if not status.is_good:
         return "refused"
-    is_unchanged = status.trigger is not Trigger.START and (found is None or found.is_empty)
+    is_unchanged = status.trigger != "start" and (found is None or found.is_empty)
     return "unchanged" if is_unchanged else "loaded"
 
 
@@ -119,7 +119,7 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
     section, _, name = change.place.partition(".")
     listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
-        "change": change.sign.word,
+        "change": WORDS[change.sign],
         "kind": _NOUNS.get(section, "section"),
         "name": name or section,
         "views": listing if section in LISTS and views else None,

@@ -21,7 +21,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.source_file import content_key
-from gateway.config.reading.source_map import LeftOutOperation
+from gateway.config.reading.source_map import Unavailable
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.net.address_guard import compile_policy
 from gateway.net.sender import warn_if_blocked
@@ -193,7 +193,7 @@ def _loaded(  # noqa: PLR0913 - what an entry is made of
             fingerprint=contents.hexdigest(),  # covers only the definitions, so that it is equal in every process
             files=dict(documents.files),
             left_out=tuple(
-                LeftOutOperation(section="openapi", name=f"{name}: {operation}", reason=reason)
+                Unavailable(kind="openapi", name=f"{name}: {operation}", reason=reason)
                 for operation, reason in found.left_out
             ),
         ),

@@ -5,9 +5,8 @@ Manifests are compared instead of catalogs, because the old manifest can come fr
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
-from enum import StrEnum
 from itertools import islice
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import yaml
@@ -22,20 +21,15 @@ _CONTEXT: Final = 1
 _NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
 
 
-class ChangeKind(StrEnum):
-    ADDED = "+"
-    CHANGED = "~"
-    REMOVED = "-"
+Sign = Literal["+", "~", "-"]
 
-    @property
-    def word(self) -> str:
-        return self.name.lower()
+WORDS: Final[Mapping[Sign, str]] = {"+": "added", "~": "changed", "-": "removed"}
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A definition, connection or section that differs."""
 
-    sign: ChangeKind
+    sign: Sign
     place: str
     """The configuration path: `tools.deploy`."""
     what: str
@@ -90,17 +84,16 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
         if before is None:
             what = new.left_out.get(place)
             note = "new" if what is None else f"new, but left out: {what}"
-            yield Change(sign=ChangeKind.ADDED, place=place, what=note, difference=_difference(None, after))
+            yield Change(sign="+", place=place, what=note, difference=_difference(None, after))
         elif after is None:
             new_place = renamed.get(place)
             note = "removed" if new_place is None else f"removed; its name is now an alias of {new_place}"
-            yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
+            yield Change(sign="-", place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
-            yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
+            yield Change(sign="~", place=place, what=what, difference=_difference(before, after))
     for place, reason in new.left_out.items():  # Operations of an OpenAPI document without a definition.
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
-            sign = ChangeKind.CHANGED if place in old.left_out else ChangeKind.ADDED
-            yield Change(sign=sign, place=place, what=f"not offered: {reason}")
+            yield Change(sign="~" if place in old.left_out else "+", place=place, what=f"not offered: {reason}")
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:

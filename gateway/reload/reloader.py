@@ -9,8 +9,7 @@ snapshot, so each change is loaded exactly once.
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import structlog
@@ -36,12 +35,7 @@ _MAX_LOOKS: Final = 16
 _OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
 
 
-class Trigger(StrEnum):
-    START = "start"
-    FILE = "file"
-    SIGNAL = "signal"
-    REQUEST = "request"
-    SOURCE = "source"
+Trigger = Literal["start", "file", "signal", "request", "source"]
 
 
 class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +44,7 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     problems: tuple[Problem, ...] = ()
     """The errors that prevent the files from being served."""
-    trigger: Trigger = Trigger.START
+    trigger: Trigger = "start"
     seconds: float = 0.0
     """The time from the start of the load until the files were served or refused."""
 
@@ -113,9 +107,9 @@ class Reloader:
             await self._pipeline.source_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # Several sources can change at once.
             self._pipeline.source_changed.clear()
-            await self.reload(trigger=Trigger.SOURCE)
+            await self.reload(trigger="source")
 
-    async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> ReloadStatus:
+    async def reload(self, *, trigger: Trigger = "request") -> ReloadStatus:
         """Load the files and serve them if they are valid. A started reload completes even if the caller is cancelled.
 
         Requests share a reload until it starts, because a started reload could have missed the latest edit.
@@ -156,7 +150,7 @@ class Reloader:
                     return
                 rests = is_settled or (earlier is not None and seen.states == earlier.states)
                 if rests or look == _MAX_LOOKS - 1:
-                    await self._reload(seen, trigger=Trigger.FILE)
+                    await self._reload(seen, trigger="file")
                     return
             earlier = seen
             await asyncio.sleep(_SETTLE_SECONDS)  # Sleep without the lock, so that requested reloads do not wait.

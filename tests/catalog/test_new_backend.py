@@ -65,7 +65,7 @@ COMPILE: Final = """def _reverse(given: _Definition) -> Executor:
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
 """
 
-ROW: Final = """    "reverse": Backend(compile=_reverse, output=OutputTraits(names=("length",)), sees_caller=_never),
+ROW: Final = """    "reverse": Backend(compile=_reverse, output=OutputTraits(names=("length",)), sees_caller=False),
 """
 
 CONFIG: Final = """\

@@ -13,7 +13,7 @@ from gateway.catalog.compile.sql import check_bound, compile_sql
 from gateway.catalog.compile.version import definition_version, file_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
-from gateway.config.models.backends import Connection, Http, PythonCall
+from gateway.config.models.backends import Connection, PythonCall
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition, Output
 from gateway.config.models.definitions import Prompt, Resource, Tool, trait_of
@@ -217,18 +217,6 @@ def _upstream(given: _Definition) -> Executor:
     return relayed.executor
 
 
-def _never(_config: object) -> bool:
-    return False
-
-
-def _always(_config: object) -> bool:
-    return True
-
-
-def _forwards_headers(config: object) -> bool:
-    return isinstance(config, Http) and bool(config.forward_headers)
-
-
 _TEXT_OUTPUT: Final = OutputTraits()
 
 
@@ -238,8 +226,10 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of the backend's results that `output` depends on."""
     timeout_bounds: Literal["call", "attempt"] = "call"
     """Whether `timeout` in the backend's mapping limits the whole call or each attempt."""
-    sees_caller: Callable[[object], bool] = _always
-    """Whether the result can depend on the caller. If so, the result is not shared between callers."""
+    sees_caller: bool = True
+    """Whether the result can depend on the caller even without `forward_headers` and `caller` in templates. If so, the
+    result is not shared between callers.
+    """
     cut: Literal["bytes", "rows"] | None = None
     """Unit in which the backend can truncate a result early, if `output` would truncate the result later."""
     is_of_operator: bool = False
@@ -250,21 +240,21 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "shell": Backend(
         compile=_shell,
         output=OutputTraits(names=("exit_code", "stderr")),
-        sees_caller=_never,
+        sees_caller=False,
         cut="bytes",
     ),
     "http": Backend(
         compile=_http,
         output=OutputTraits(names=("status", "headers"), has_media_type=True),
         timeout_bounds="attempt",
-        sees_caller=_forwards_headers,
+        sees_caller=False,
     ),
-    "sql": Backend(compile=_sql, output=OutputTraits(is_table=True), sees_caller=_never, cut="rows"),
+    "sql": Backend(compile=_sql, output=OutputTraits(is_table=True), sees_caller=False, cut="rows"),
     "python": Backend(compile=_python, output=OutputTraits(is_bytes=True)),
     "content": Backend(compile=_content, output=OutputTraits(is_written=True), is_of_operator=True),
-    "text": Backend(compile=_text, sees_caller=_never, is_of_operator=True),
-    "blob": Backend(compile=_blob, sees_caller=_never, is_of_operator=True),
-    "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
+    "text": Backend(compile=_text, sees_caller=False, is_of_operator=True),
+    "blob": Backend(compile=_blob, sees_caller=False, is_of_operator=True),
+    "file": Backend(compile=_file, sees_caller=False, is_of_operator=True),
     "upstream": Backend(compile=_upstream, output=OutputTraits(keeps_documents=True)),
 }
 """Backends by the key in a definition. The keys are the fields of `Tool` and `Resource` that are marked `BACKEND`.

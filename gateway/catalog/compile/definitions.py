@@ -14,7 +14,6 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog.catalog import Unavailable
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.apps import compile_app
 from gateway.catalog.compile.context import CompileContext, masked_primitive
@@ -39,6 +38,7 @@ from gateway.config.models import definitions as models
 from gateway.config.models.base import entries_named_by
 from gateway.config.models.definition_keys import Definition, Requires
 from gateway.config.models.document import SKILL_FILE
+from gateway.config.reading.source_map import Unavailable
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ServedFile, ServedFiles
@@ -132,7 +132,7 @@ def compile_definitions(
     skills: Iterable[SkillSnapshot],
 ) -> CompiledDefinitions:
     """Compile all definitions and skills except `excluded`, which maps names to reasons."""
-    left_out = [Unavailable(kind=each.section, name=each.name, reason=each.reason) for each in loaded.left_out]
+    left_out = [*loaded.left_out]
     for (kind, name), reason in excluded.items():
         left_out.append(Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True))
     finished = partial(_finished, redactor=context.redactor)

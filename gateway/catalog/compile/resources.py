@@ -134,7 +134,7 @@ def resource_fields(name: str, config: models.Resource, *, scope: Scope, context
             sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_document(config)),
         ).contents,
         cache_ttl=cache_of(config),
-        is_shared=_is_shared(config) and not scope.caller_facts and not has_answer_per_caller(config, context=context),
+        is_shared=not (_sees_caller(config) or scope.caller_facts or has_answer_per_caller(config, context=context)),
     )
 
 
@@ -144,8 +144,10 @@ def _is_document(config: models.Resource) -> bool:
     return config.files is not None or backend == "upstream" or BACKENDS[backend].is_of_operator
 
 
-def _is_shared(config: models.Resource) -> bool:
-    return config.files is not None or not BACKENDS[config.backend].sees_caller(getattr(config, config.backend))
+def _sees_caller(config: models.Resource) -> bool:
+    if config.files is not None:
+        return False
+    return BACKENDS[config.backend].sees_caller or bool(models.trait_of(config, "forward_headers"))
 
 
 def _written(source: str) -> str:

@@ -18,8 +18,8 @@ from gateway.catalog.search_tools import (
     MAX_FOUND,
     OWN_NAMES,
     SEARCH_TOOLS,
-    SearchExecutor,
     refuse_call,
+    search_executor,
     with_search,
 )
 from gateway.config.diagnostics.problems import Problems
@@ -183,7 +183,7 @@ _CALL: Final[JsonObject] = {
 def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
     """Compile the two search tools, and return a function that adds them to a catalog."""
     threads = context.services.worker_threads
-    search = _compiled(SEARCH_TOOLS, _SEARCH, SearchExecutor((), threads=threads), context, problems)
+    search = _compiled(SEARCH_TOOLS, _SEARCH, search_executor((), threads=threads), context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
     shape = compile_output(
         found,

@@ -13,7 +13,7 @@ from gateway.config.machine_facts import exists
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.reload.breaking_changes import BreakingChange, breaking_changes
-from gateway.reload.planning import ChangeKind, Plan, plan
+from gateway.reload.planning import WORDS, Plan, plan
 
 
 def parser(name: str) -> Parser:
@@ -148,7 +148,7 @@ def _summary(found: Plan, breaking: Sequence[BreakingChange], hints: Console) ->
     if found.is_empty and not breaking:
         return hints.styled("no changes", "green")
     counts = Counter(change.sign for change in found.changes)
-    text = ", ".join(f"{counts[sign]} {sign.word}" for sign in ChangeKind if counts[sign])
+    text = ", ".join(f"{counts[sign]} {word}" for sign, word in WORDS.items() if counts[sign])
     silent = "" if found.effects else "; no client's lists change"
     broken = f"; {len(breaking)} breaking" if breaking else ""
     return (text or "the lists change") + silent + broken

@@ -45,13 +45,18 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that determines the definition, as JSON. The lock file pins a digest of this value."""
 
 
-class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that did not become a definition."""
+class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that is not served, or an operation that did not become a definition."""
 
-    section: str
+    kind: str
+    """Section of the file, such as `tools` or `openapi`."""
     name: str
-    """Entry and operation, such as `shop: GET /items`."""
+    """Name of the definition, or entry and operation, such as `shop: GET /items`."""
     reason: str
+    is_locked_out: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
 class WrittenSources:

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from gateway.access.identity import Identity
-from gateway.catalog.catalog import Catalog, Unavailable
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.catalog.skill_snapshot import key_of
+from gateway.config.reading.source_map import Unavailable
 from gateway.json_types import Json
 from gateway.reload.candidate import Candidate, Place
 
